@@ -1,0 +1,3 @@
+//! The `longma` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! A core: interpreter for cold code, just-in-time translation for hot code.

@@ -1,0 +1,1 @@
+//! A LoongArch Linux process: ELF, address space, system calls, signals, threads.

@@ -1,0 +1,1 @@
+//! A machine file and a program become a running model.
