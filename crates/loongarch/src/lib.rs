@@ -1,1 +1,20 @@
-//! The LoongArch instruction set: decode, encode, print and reference semantics from one table.
+//! The LoongArch instruction set: decode, encode, print, and the reference semantics of every instruction.
+//! Not an emulator of a system: memory, time and traps belong to the caller, through [`Environment`].
+//! Source: LoongArch Reference Manual, volume 1; `instructions.tsv` is the one table all of it comes from.
+
+mod decode;
+mod encode;
+mod environment;
+mod instruction;
+pub mod semantics;
+mod state;
+mod table;
+mod trap;
+
+pub use decode::decode;
+pub use encode::{EncodeError, encode};
+pub use environment::{Access, Environment, Fault, FaultCause, Scalar};
+pub use instruction::{Instruction, Op};
+pub use state::{ExtendedFlags, Fcsr, Reservation, State, Vector};
+pub use table::{Class, Extension, Immediate, Operand, RegisterKind, Row};
+pub use trap::Trap;

@@ -1,0 +1,96 @@
+//! Turns `instructions.tsv` into Rust: the `Op` enumeration and one `Row` an instruction.
+//! Not a parser of foreign input: a malformed line stops the build and names itself.
+//! Source: the header of `instructions.tsv` documents its columns.
+
+use std::fmt::Write as _;
+
+fn main() {
+    println!("cargo::rerun-if-changed=instructions.tsv");
+    let text = std::fs::read_to_string("instructions.tsv").expect("instructions.tsv beside build.rs");
+    let (mut names, mut rows, mut count) = (String::new(), String::new(), 0);
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with('#') || line.is_empty() {
+            continue;
+        }
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [matched, mnemonic, operands, extension, revision, class] = columns[..] else {
+            panic!("instructions.tsv:{}: six tab-separated columns wanted", number + 1);
+        };
+        let op = camel_case(mnemonic);
+        let operands: Vec<String> = match operands {
+            "-" => Vec::new(),
+            list => list.split(',').map(operand).collect(),
+        };
+        writeln!(names, "    /// `{mnemonic}` ({extension}).\n    {op},").unwrap();
+        writeln!(
+            rows,
+            "    Row {{ matched: 0x{matched}, mask: mask_of(&[{ops}]), mnemonic: {mnemonic:?}, operands: &[{ops}], \
+             extension: Extension::{}, revision: {revision:?}, class: Class::{} }},",
+            camel_case(extension),
+            camel_case(class),
+            ops = operands.join(", "),
+        )
+        .unwrap();
+        count += 1;
+    }
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    std::fs::write(
+        format!("{out}/ops.rs"),
+        format!(
+            "/// The name of an instruction, in the order of the table.\n\
+             #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\n#[repr(u16)]\npub enum Op {{\n{names}}}\n"
+        ),
+    )
+    .expect("OUT_DIR is writable");
+    std::fs::write(format!("{out}/rows.rs"), format!("pub static ROWS: [Row; {count}] = [\n{rows}];\n"))
+        .expect("OUT_DIR is writable");
+}
+
+/// `amadd_db.w` becomes `AmaddDbW`.
+fn camel_case(name: &str) -> String {
+    name.split(['.', '_', '-'])
+        .map(|part| {
+            let mut letters = part.chars();
+            letters
+                .next()
+                .map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+                .unwrap_or_default()
+        })
+        .collect()
+}
+
+/// The Rust expression of one operand's description.
+fn operand(text: &str) -> String {
+    let (kind, rest) = text.split_at(1);
+    let register = |name: &str| format!("Operand::Register(RegisterKind::{name}, {rest})");
+    match kind {
+        "r" => register("General"),
+        "f" => register("Float"),
+        "v" => register("Vector128"),
+        "x" => register("Vector256"),
+        "c" => register("Condition"),
+        "t" => register("Scratch"),
+        "g" => register("FloatControl"),
+        "s" | "u" => {
+            let (fields, scale, plus) = match (rest.split_once("<<"), rest.split_once('+')) {
+                (Some((fields, scale)), _) => (fields, scale, "0"),
+                (_, Some((fields, plus))) => (fields, "0", plus),
+                _ => (rest, "0", "0"),
+            };
+            let parts: Vec<String> = fields
+                .split('.')
+                .map(|part| {
+                    let (position, width) =
+                        part.split_once(':').unwrap_or_else(|| panic!("{text}: position:width"));
+                    format!("({position}, {width})")
+                })
+                .collect();
+            format!(
+                "Operand::Immediate(Immediate {{ signed: {}, parts: &[{}], scale: {scale}, plus: {plus} }})",
+                kind == "s",
+                parts.join(", ")
+            )
+        }
+        _ => panic!("{text}: unknown operand kind"),
+    }
+}

@@ -1,0 +1,54 @@
+//! A decoded instruction: its name and its operands as plain numbers.
+//! Not the word, and not the text (see `encode.rs` and `print.rs`).
+//! Source: LoongArch Reference Manual, volume 1, section 1.2 (instruction formats).
+
+include!(concat!(env!("OUT_DIR"), "/ops.rs"));
+
+/// A decoded instruction.
+///
+/// `d`, `j`, `k` and `a` are the register numbers of the fields at bits 0, 5, 10 and 15, whatever the register's kind, and 0
+/// where the instruction has no register there. `imm` and `imm2` are the first and second immediate in assembly order, scaled
+/// as in the text (a branch's offset in bytes), and 0 where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Instruction {
+    /// Which instruction.
+    pub op: Op,
+    /// The register at bit 0.
+    pub d: u8,
+    /// The register at bit 5.
+    pub j: u8,
+    /// The register at bit 10.
+    pub k: u8,
+    /// The register at bit 15.
+    pub a: u8,
+    /// The first immediate.
+    pub imm: i32,
+    /// The second immediate.
+    pub imm2: i32,
+}
+
+impl Instruction {
+    /// An instruction with every operand zero.
+    pub const fn new(op: Op) -> Self {
+        Self { op, d: 0, j: 0, k: 0, a: 0, imm: 0, imm2: 0 }
+    }
+
+    /// The register number in the field at `position` (0, 5, 10 or 15).
+    pub fn register_at(&self, position: u8) -> u8 {
+        match position {
+            0 => self.d,
+            5 => self.j,
+            10 => self.k,
+            _ => self.a,
+        }
+    }
+
+    pub(crate) fn set_register_at(&mut self, position: u8, number: u8) {
+        match position {
+            0 => self.d = number,
+            5 => self.j = number,
+            10 => self.k = number,
+            _ => self.a = number,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The registers a user program sees.
+//! Not the host's view of them: where a register lives while translated code runs is the `core` crate's matter.
+//! Source: LoongArch Reference Manual, volume 1, sections 2.1 and 3.1; LSX and LASX registers; LBT state.
+
+/// A 256-bit vector register; an LSX register is its low 128 bits, a floating-point register its low 64 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub struct Vector(
+    /// 64-bit lanes, the lowest first.
+    pub [u64; 4],
+);
+
+/// A floating-point control and status register, FCSR0.
+///
+/// Bits 4..0 enables (V Z O U I from high to low: V is bit 4, Z 3, O 2, U 1, I 0), 9..8 rounding mode, 20..16 flags, 28..24 causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Fcsr(pub u32);
+
+/// State of the binary-translation extension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ExtendedFlags {
+    /// scr0-scr3.
+    pub scratch: [u64; 4],
+    /// x86 flags: CF 0, PF 2, AF 4, ZF 6, SF 7, OF 11. Arm's N Z C V are SF ZF CF OF.
+    pub eflags: u32,
+    /// The x87 top of stack, 0-7.
+    pub top: u8,
+    /// True while f0-f7 are renamed by `top`.
+    pub stack_mode: bool,
+}
+
+/// What a load-linked saw: a store-conditional succeeds if memory still holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Reservation {
+    /// The address, or [`Reservation::NONE`].
+    pub address: u64,
+    /// What was loaded there, zero-extended.
+    pub value: u64,
+}
+
+impl Reservation {
+    /// No address: there is no reservation. Misaligned, so no load-linked can set it.
+    pub const NONE: u64 = u64::MAX;
+}
+
+impl Default for Reservation {
+    fn default() -> Self {
+        Self { address: Self::NONE, value: 0 }
+    }
+}
+
+/// The registers of one hardware thread as a user program sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct State {
+    /// r0-r31; `x[0]` is always 0.
+    pub x: [u64; 32],
+    /// vr/xr0-31; `v[n].0[0]` is f`n`.
+    pub v: [Vector; 32],
+    /// The program counter.
+    pub pc: u64,
+    /// fcc0-fcc7, each 0 or 1.
+    pub fcc: [u8; 8],
+    /// fcsr0.
+    pub fcsr: Fcsr,
+    /// The last load-linked.
+    pub reservation: Reservation,
+    /// LBT's registers.
+    pub lbt: ExtendedFlags,
+}
+
+impl State {
+    /// The bits of floating-point register `n`.
+    pub fn f(&self, n: u8) -> u64 {
+        self.v[usize::from(n)].0[0]
+    }
+
+    /// Sets the bits of floating-point register `n`; the vector register's other lanes keep their bits
+    /// (the manual leaves them undefined).
+    pub fn set_f(&mut self, n: u8, bits: u64) {
+        self.v[usize::from(n)].0[0] = bits;
+    }
+
+    /// General register `n`.
+    pub fn r(&self, n: u8) -> u64 {
+        self.x[usize::from(n)]
+    }
+
+    /// Sets general register `n`; r0 stays 0.
+    pub fn set_r(&mut self, n: u8, value: u64) {
+        if n != 0 {
+            self.x[usize::from(n)] = value;
+        }
+    }
+}
