@@ -2,9 +2,10 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use longma_loongarch::State;
 
@@ -61,6 +62,8 @@ pub struct Process {
     #[allow(dead_code, reason = "filled in with signal delivery")]
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
+    /// Numbers of missing calls that have been named.
+    pub(crate) told: Mutex<BTreeSet<u64>>,
 }
 
 impl std::fmt::Debug for Process {
@@ -79,7 +82,13 @@ impl Process {
         let host = |action| move |source| LoadError::Host { action, path, source };
         let memory = GuestMemory::reserve().map_err(host("reserve memory for"))?;
         let space = AddressSpace::new(memory);
-        let process = Arc::new(Self { space, engine: OnceLock::new(), dispositions: Dispositions::default(), config });
+        let process = Arc::new(Self {
+            space,
+            engine: OnceLock::new(),
+            dispositions: Dispositions::default(),
+            config,
+            told: Mutex::default(),
+        });
         let thread = Thread::first(process.clone());
         Ok((process, thread, State::default()))
     }
