@@ -1,1 +1,17 @@
-//! A LoongArch Linux process: ELF, address space, system calls, signals, threads.
+//! A LoongArch64 Linux process on the host: ELF loading, address space, system calls, signals, threads.
+//! Not an executor of instructions: that is an [`Engine`], which other crates provide.
+//! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
+
+mod engine;
+mod errno;
+mod memory;
+mod process;
+mod signals;
+mod syscalls;
+mod threads;
+
+pub use engine::{Engine, Outcome};
+pub use errno::Errno;
+pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection};
+pub use process::{LoadError, Process, ProcessConfig};
+pub use threads::Thread;

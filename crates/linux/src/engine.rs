@@ -1,0 +1,46 @@
+//! What this crate needs from whoever executes instructions, and what it tells them.
+//! Not an implementation: `node` has the one with the JIT, tests have one with the reference interpreter.
+//! Source: none; the boundary is our own.
+
+use std::io;
+use std::ops::Range;
+
+use longma_loongarch::State;
+
+use crate::Thread;
+
+/// Executes guest threads.
+pub trait Engine: Send + Sync {
+    /// Starts a host thread that runs `thread` from `state`. On the new host thread [`Thread::begin`] is called first, and this
+    /// returns once that has happened.
+    ///
+    /// # Errors
+    /// The host has no thread to give.
+    fn spawn(&self, thread: Thread, state: State) -> io::Result<()>;
+
+    /// Code in this range of guest addresses may have changed or gone.
+    fn invalidate(&self, range: Range<u64>);
+
+    /// The process is about to fork: take what must not be half done in the child.
+    fn before_fork(&self) {}
+
+    /// The fork is done; this is the parent.
+    fn after_fork_parent(&self) {}
+
+    /// The fork is done; this is the child, where only the calling thread exists.
+    fn after_fork_child(&self) {}
+}
+
+/// What the run loop does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Go on from `state.pc`.
+    Continue,
+    /// This thread is over, with this status.
+    ExitThread(i32),
+    /// The process is over, with this status.
+    ExitProcess(i32),
+    /// The process dies of this signal.
+    KilledBy(i32),
+}

@@ -1,0 +1,556 @@
+//! The guest's address space: mmap, munmap, mprotect, mremap, brk and their like on the reservation.
+//! Not the system calls' argument decoding, and not the accessors.
+//! Source: mmap(2), mremap(2), mprotect(2), madvise(2), brk(2); LoongArch kernel with 16 KiB pages.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+use super::guest_memory::GuestMemory;
+use super::mappings::{Mapping, Mappings, Origin, Protection};
+use super::spin::Held;
+use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down, page_up};
+use crate::Errno;
+
+/// Below this nothing is mapped (the default of vm.mmap_min_addr).
+const LOWEST: u64 = 1 << 16;
+
+/// The guest's address space.
+#[derive(Debug)]
+pub struct AddressSpace {
+    memory: GuestMemory,
+    /// Mappings without a place of their own go below this.
+    top: u64,
+    heap: Mutex<Heap>,
+}
+
+/// The program break.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heap {
+    start: u64,
+    end: u64,
+}
+
+/// Where a mapping goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// There if it is free, otherwise anywhere; 0 says nothing.
+    Hint(u64),
+    /// There, in place of what is there.
+    Fixed(u64),
+    /// There, and only if it is free.
+    FixedNoReplace(u64),
+}
+
+/// What a mapping shows.
+#[derive(Clone, Debug)]
+pub(crate) enum Backing {
+    /// Fresh zeros.
+    Anonymous(Arc<Origin>),
+    /// A host file descriptor's file.
+    File { descriptor: i32, offset: u64, size: u64, origin: Arc<Origin> },
+}
+
+/// A mapping to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct MapRequest {
+    pub placement: Placement,
+    pub length: u64,
+    pub protection: Protection,
+    pub shared: bool,
+    pub backing: Backing,
+    /// Further host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
+    pub flags: i32,
+}
+
+impl MapRequest {
+    /// Private anonymous memory.
+    pub fn anonymous(placement: Placement, length: u64, protection: Protection) -> Self {
+        let backing = Backing::Anonymous(Arc::default());
+        Self { placement, length, protection, shared: false, backing, flags: 0 }
+    }
+}
+
+/// Everything that must not be half changed when the process forks; hold it across the fork.
+pub(crate) struct Frozen<'a> {
+    _map: RwLockWriteGuard<'a, Mappings>,
+    _heap: MutexGuard<'a, Heap>,
+    _code: Held<'a>,
+}
+
+const POISON: &str = "the map's lock is never poisoned: nothing panics under it";
+
+fn errno() -> Errno {
+    std::io::Error::last_os_error().into()
+}
+
+impl AddressSpace {
+    /// An empty address space over `memory`.
+    pub fn new(memory: GuestMemory) -> Self {
+        let top = memory.limit() - PAGE_BYTES;
+        Self { memory, top, heap: Mutex::default() }
+    }
+
+    /// The memory this space maps.
+    pub fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    /// Sets the address below which mappings go that do not say where.
+    pub(crate) fn set_top(&mut self, top: u64) {
+        self.top = page_down(top);
+    }
+
+    /// Sets where the heap starts.
+    pub(crate) fn set_heap_start(&mut self, address: u64) {
+        let start = page_up(address).unwrap_or(address);
+        *self.heap.get_mut().expect(POISON) = Heap { start, end: start };
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Mappings> {
+        self.memory.0.map.read().expect(POISON)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Mappings> {
+        self.memory.0.map.write().expect(POISON)
+    }
+
+    /// Keeps every other thread from changing the map until the result is dropped.
+    pub(crate) fn freeze(&self) -> Frozen<'_> {
+        let heap = self.heap.lock().expect(POISON);
+        let map = self.write();
+        Frozen { _map: map, _heap: heap, _code: self.memory.0.code_lock.hold() }
+    }
+
+    /// The mapping that holds `address`, and its range.
+    pub fn mapping(&self, address: u64) -> Option<(Range<u64>, Mapping)> {
+        self.read().at(address).map(|(range, mapping)| (range, mapping.clone()))
+    }
+
+    /// All mappings in order.
+    pub fn mappings(&self) -> Vec<(Range<u64>, Mapping)> {
+        self.read().iter().map(|(range, mapping)| (range, mapping.clone())).collect()
+    }
+
+    /// `start..start + length` as whole pages inside the address space.
+    fn range(&self, start: u64, length: u64, outside: i32) -> Result<Range<u64>, Errno> {
+        if !start.is_multiple_of(PAGE_BYTES) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let length = page_up(length).ok_or(Errno(outside))?;
+        let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
+        Ok(start..end.ok_or(Errno(outside))?)
+    }
+
+    fn host(&self, address: u64) -> *mut libc::c_void {
+        self.memory.base().wrapping_add(address as usize).cast()
+    }
+
+    fn place(&self, map: &Mappings, placement: Placement, length: u64) -> Result<Range<u64>, Errno> {
+        let length = page_up(length).filter(|&length| length > 0).ok_or(Errno(libc::ENOMEM))?;
+        match placement {
+            Placement::Hint(hint) => {
+                let start = page_down(hint);
+                let wanted = start..start.saturating_add(length);
+                if start >= LOWEST && wanted.end <= self.top && map.is_free(wanted.clone()) {
+                    return Ok(wanted);
+                }
+                let start = map.find_free_below(length, LOWEST..self.top).ok_or(Errno(libc::ENOMEM))?;
+                Ok(start..start + length)
+            }
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => {
+                let wanted = self.range(start, length, libc::ENOMEM)?;
+                if start < LOWEST {
+                    return Err(Errno(libc::EPERM));
+                }
+                if matches!(placement, Placement::FixedNoReplace(_)) && !map.is_free(wanted.clone()) {
+                    return Err(Errno(libc::EEXIST));
+                }
+                Ok(wanted)
+            }
+        }
+    }
+
+    /// Makes a mapping and gives its address.
+    pub(crate) fn map(&self, request: &MapRequest) -> Result<u64, Errno> {
+        if request.length == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        let range = self.place(&map, request.placement, request.length)?;
+        let length = (range.end - range.start) as usize;
+        let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let (kind, descriptor, offset) = match &request.backing {
+            Backing::Anonymous(_) => (libc::MAP_ANONYMOUS, -1, 0),
+            Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
+        };
+        // SAFETY: the range is inside the reservation, which holds nothing but guest memory.
+        let mapped = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                length,
+                request.protection.host_bits(),
+                sharing | kind | libc::MAP_FIXED | request.flags,
+                descriptor,
+                offset as i64,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            let error = errno();
+            self.refill_hole(&mut map, range);
+            return Err(error);
+        }
+        let (origin, offset) = match &request.backing {
+            Backing::Anonymous(origin) => (origin.clone(), 0),
+            Backing::File { offset, size, origin, .. } => {
+                if !request.shared {
+                    self.map_file_tail(&range, *offset, *size, request.protection);
+                }
+                (origin.clone(), *offset)
+            }
+        };
+        let mapping = Mapping { protection: request.protection, shared: request.shared, origin, offset };
+        let executable = map.insert(range.clone(), mapping);
+        self.forget_code(&range);
+        self.set_executable(&range, request.protection);
+        drop(map);
+        self.notify(executable, &range);
+        Ok(range.start)
+    }
+
+    /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.
+    fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, protection: Protection) {
+        let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
+        let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(PAGE_BYTES)) else { return };
+        let (from, to) =
+            (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
+        if size <= offset || from >= to {
+            return;
+        }
+        // SAFETY: inside the mapping just made. On failure the tail faults, as on any host.
+        unsafe {
+            libc::mmap(
+                self.host(from),
+                (to - from) as usize,
+                protection.host_bits(),
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+        }
+    }
+
+    /// A failed MAP_FIXED may have unmapped what was there: nothing of the host may ever come to lie in the hole.
+    fn refill_hole(&self, map: &mut Mappings, range: Range<u64>) {
+        // SAFETY: MAP_FIXED_NOREPLACE changes nothing where something is mapped.
+        let filled = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                (range.end - range.start) as usize,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        if filled != libc::MAP_FAILED {
+            map.remove(range.clone());
+            self.forget_code(&range);
+            self.set_executable(&range, Protection::default());
+        }
+    }
+
+    /// Makes a range reserved but unmapped again.
+    fn release(&self, range: &Range<u64>) -> Result<(), Errno> {
+        // SAFETY: inside the reservation.
+        let mapped = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                (range.end - range.start) as usize,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
+    }
+
+    fn forget_code(&self, range: &Range<u64>) {
+        let _held = self.memory.0.code_lock.hold();
+        self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
+    }
+
+    fn set_executable(&self, range: &Range<u64>, protection: Protection) {
+        let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
+        if protection.execute {
+            self.memory.0.executable.insert_range(pages);
+        } else {
+            self.memory.0.executable.remove_range(pages);
+        }
+    }
+
+    fn notify(&self, executable: bool, range: &Range<u64>) {
+        if executable {
+            self.memory.notify_code_changed(range.clone());
+        }
+    }
+
+    /// Unmaps a range; what is not mapped in it does not matter.
+    pub(crate) fn unmap(&self, start: u64, length: u64) -> Result<(), Errno> {
+        let range = self.range(start, length, libc::EINVAL)?;
+        if range.is_empty() {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        if map.is_free(range.clone()) {
+            return Ok(());
+        }
+        self.release(&range)?;
+        let executable = map.remove(range.clone());
+        self.forget_code(&range);
+        self.set_executable(&range, Protection::default());
+        drop(map);
+        self.notify(executable, &range);
+        Ok(())
+    }
+
+    /// Changes what a range permits.
+    pub(crate) fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), Errno> {
+        let range = self.range(start, length, libc::ENOMEM)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut map = self.write();
+        let mut at = range.start;
+        let (mut executable, mut result) = (false, Ok(()));
+        for (piece, mapping) in map.within(range.clone()) {
+            // As Linux does: everything before the first gap is changed.
+            if piece.start != at {
+                break;
+            }
+            self.forget_code(&piece);
+            // SAFETY: inside a guest mapping.
+            let changed = unsafe {
+                libc::mprotect(
+                    self.host(piece.start),
+                    (piece.end - piece.start) as usize,
+                    protection.host_bits(),
+                )
+            };
+            executable |= mapping.protection.execute;
+            if changed != 0 {
+                result = Err(errno());
+                break;
+            }
+            map.insert(piece.clone(), Mapping { protection, ..mapping });
+            self.set_executable(&piece, protection);
+            at = piece.end;
+        }
+        drop(map);
+        self.notify(executable, &range);
+        result?;
+        if at == range.end { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+    }
+
+    /// Moves, grows or shrinks a mapping (mremap).
+    pub(crate) fn remap(&self, start: u64, old: u64, new: u64, flags: i32, target: u64) -> Result<u64, Errno> {
+        const MAY_MOVE: i32 = libc::MREMAP_MAYMOVE;
+        const FIXED: i32 = libc::MREMAP_FIXED;
+        const KEEP: i32 = libc::MREMAP_DONTUNMAP;
+        let (may_move, fixed, keep) = (flags & MAY_MOVE != 0, flags & FIXED != 0, flags & KEEP != 0);
+        let old_range = self.range(start, old, libc::EINVAL)?;
+        let new_length = page_up(new).filter(|&new| new > 0).ok_or(Errno(libc::EINVAL))?;
+        let old_length = old_range.end - old_range.start;
+        let contradictory = (fixed || keep) && !may_move || keep && old_length != new_length;
+        if flags & !(MAY_MOVE | FIXED | KEEP) != 0 || contradictory {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        let (found, mapping) = map.at(start).map(|(range, found)| (range, found.clone())).ok_or(Errno(libc::EFAULT))?;
+        if found.end < old_range.end {
+            return Err(Errno(libc::EFAULT));
+        }
+        if old_length == 0 && !(mapping.shared && may_move) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mapping = Mapping { offset: mapping.offset, ..mapping };
+        let piece = map.within(start..start + PAGE_BYTES).pop().map_or(mapping, |(_, piece)| piece);
+        if !fixed && !keep && old_length > 0 {
+            if new_length <= old_length {
+                drop(map);
+                if new_length < old_length {
+                    self.unmap(start + new_length, old_length - new_length)?;
+                }
+                return Ok(start);
+            }
+            let extra = old_range.end..old_range.end.saturating_add(new_length - old_length);
+            let anonymous = !piece.origin.is_file && !piece.shared;
+            if anonymous && extra.end <= self.top && map.is_free(extra.clone()) {
+                drop(map);
+                // The piece after private anonymous memory is just more of it.
+                let request = MapRequest {
+                    placement: Placement::FixedNoReplace(extra.start),
+                    length: extra.end - extra.start,
+                    protection: piece.protection,
+                    shared: false,
+                    backing: Backing::Anonymous(piece.origin.clone()),
+                    flags: 0,
+                };
+                if self.map(&request).is_ok() {
+                    return Ok(start);
+                }
+                map = self.write();
+            }
+        }
+        if !may_move {
+            return Err(Errno(libc::ENOMEM));
+        }
+        let placement = if fixed { Placement::Fixed(target) } else { Placement::Hint(0) };
+        let place = self.place(&map, placement, new_length)?;
+        if place.start < old_range.end && old_range.start < place.end {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.move_pages(&mut map, old_range, place, piece, keep)
+    }
+
+    fn move_pages(
+        &self,
+        map: &mut RwLockWriteGuard<'_, Mappings>,
+        old: Range<u64>,
+        new: Range<u64>,
+        mapping: Mapping,
+        keep: bool,
+    ) -> Result<u64, Errno> {
+        let (old_length, new_length) = (old.end - old.start, new.end - new.start);
+        // A file's zero-filled tail or a page with translated code splits the host mapping; the host moves one at a time.
+        {
+            let _held = self.memory.0.code_lock.hold();
+            self.memory.0.code.remove_range(old.start / HOST_PAGE_BYTES..old.end / HOST_PAGE_BYTES);
+            // SAFETY: inside a guest mapping; gives back what code protection took.
+            unsafe { libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits()) };
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
+        let moved_length = old_length.min(new_length);
+        // SAFETY: both ranges are inside the reservation.
+        let moved = unsafe {
+            libc::mremap(
+                self.host(old.start),
+                moved_length.min(old_length) as usize,
+                new_length as usize,
+                flags,
+                self.host(new.start),
+            )
+        };
+        if moved == libc::MAP_FAILED {
+            let error = errno();
+            self.refill_hole(map, new);
+            return Err(error);
+        }
+        let executable = mapping.protection.execute;
+        if !keep && old_length > 0 {
+            self.release(&old)?;
+            map.remove(old.clone());
+            self.set_executable(&old, Protection::default());
+        }
+        let protection = mapping.protection;
+        let replaced = map.insert(new.clone(), mapping);
+        self.forget_code(&new);
+        self.set_executable(&new, protection);
+        // The engine is told under the lock here: it only drops translations and takes no map lock.
+        self.notify(executable, &old);
+        self.notify(replaced, &new);
+        Ok(new.start)
+    }
+
+    /// Moves the program break and gives the new one; on failure the old one.
+    pub(crate) fn set_break(&self, wanted: u64) -> u64 {
+        let mut heap = self.heap.lock().expect(POISON);
+        if wanted < heap.start || wanted > self.top {
+            return heap.end;
+        }
+        let pages = |address| page_up(address).unwrap_or(u64::MAX & !(PAGE_BYTES - 1));
+        let (now, then) = (pages(heap.end), pages(wanted));
+        let done = if then > now {
+            let origin = Origin { name: "[heap]".into(), ..Origin::default() };
+            self.map(&MapRequest {
+                placement: Placement::FixedNoReplace(now),
+                length: then - now,
+                protection: Protection { read: true, write: true, execute: false },
+                shared: false,
+                backing: Backing::Anonymous(Arc::new(origin)),
+                flags: 0,
+            })
+            .is_ok()
+        } else {
+            then == now || self.unmap(then, now - then).is_ok()
+        };
+        if done {
+            heap.end = wanted;
+        }
+        heap.end
+    }
+
+    /// Checks that a range is page-aligned and mapped, and gives its host address and length, for calls that the host can do on
+    /// it as it is (madvise, msync, mlock).
+    pub(crate) fn host_range(&self, start: u64, length: u64) -> Result<(*mut libc::c_void, usize), Errno> {
+        let range = self.range(start, length, libc::ENOMEM)?;
+        if !self.read().covers(range.clone()) {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok((self.host(range.start), (range.end - range.start) as usize))
+    }
+
+    /// The contents of a range have been replaced otherwise than by stores (madvise).
+    pub(crate) fn contents_replaced(&self, start: u64, length: u64) {
+        let range = start..start.saturating_add(length);
+        let executable = self.read().within(range.clone()).iter().any(|(_, found)| found.protection.execute);
+        self.notify(executable, &range);
+    }
+
+    /// Write-protects the host page of `address` if the guest may both write and execute it, so that the first write to it is
+    /// noticed. True if it is protected after the call; false if the guest cannot write there anyway.
+    ///
+    /// Call it before the page is read for translation.
+    pub fn protect_code(&self, address: u64) -> bool {
+        let map = self.read();
+        let Some((_, mapping)) = map.at(address) else { return false };
+        if !mapping.protection.write || !mapping.protection.execute {
+            return false;
+        }
+        let page = address / HOST_PAGE_BYTES;
+        let _held = self.memory.0.code_lock.hold();
+        // The bit first: a write that faults must find it.
+        if self.memory.0.code.insert(page) {
+            // SAFETY: one host page inside a guest mapping.
+            let protected = unsafe {
+                libc::mprotect(
+                    self.host(page * HOST_PAGE_BYTES),
+                    HOST_PAGE_BYTES as usize,
+                    libc::PROT_READ,
+                )
+            };
+            if protected != 0 {
+                self.memory.0.code.remove(page);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the host page of `address` is write-protected because of translated code. Async-signal-safe.
+    pub fn is_code_protected(&self, address: u64) -> bool {
+        self.memory.is_code_protected(address)
+    }
+
+    /// Undoes [`AddressSpace::protect_code`] for the host page of `address`; true if it was protected. The caller drops the code
+    /// translated from it. Async-signal-safe.
+    pub fn unprotect_code(&self, address: u64) -> bool {
+        self.memory.unprotect_code(address)
+    }
+
+    /// Sets who is told of ranges whose code may have changed; only the first call counts.
+    pub(crate) fn on_code_change(&self, tell: Box<dyn Fn(Range<u64>) + Send + Sync>) {
+        // A second engine for the same process would be a mistake of the caller's, and the first one must keep being told.
+        let _ = self.memory.0.code_changed.set(tell);
+    }
+}
