@@ -71,17 +71,3 @@ pub unsafe fn interruptible(number: i64, arguments: [u64; 6]) -> Result<u64, Err
     let returned = with_attention(|attention| unsafe { longma_interruptible_call(attention, &call) });
     Errno::check(returned)
 }
-
-/// Makes host call `number`, which does not block.
-///
-/// # Errors
-/// What the call returns.
-///
-/// # Safety
-/// As for [`interruptible`].
-pub unsafe fn immediate(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller answers for it.
-    let returned = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if returned == -1 { Err(std::io::Error::last_os_error().into()) } else { Ok(returned as u64) }
-}

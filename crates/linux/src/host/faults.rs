@@ -59,11 +59,13 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
 }
 
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
-    RECOVERY.iter().map(|slot| slot.load(Ordering::Acquire)).take_while(|&address| address != 0).any(|address| {
-        // SAFETY: only `add_recovery` stores here, and it stores such functions.
-        let recovery = unsafe { std::mem::transmute::<usize, Recovery>(address) };
-        recovery(signal, info, context)
-    })
+    RECOVERY.iter().map(|slot| slot.load(Ordering::Acquire)).take_while(|&address| address != 0).any(
+        |address| {
+            // SAFETY: only `add_recovery` stores here, and it stores such functions.
+            let recovery = unsafe { std::mem::transmute::<usize, Recovery>(address) };
+            recovery(signal, info, context)
+        },
+    )
 }
 
 /// Gives this host thread an alternate stack for signal handlers; does nothing the second time. It goes with the thread.

@@ -4,7 +4,7 @@
 
 use std::arch::global_asm;
 
-use super::calls::immediate;
+use crate::syscalls::host_call;
 
 /// A set of signals; signal `n` is bit `n - 1`.
 pub(crate) type SignalSet = u64;
@@ -32,7 +32,7 @@ pub(crate) fn replace(mask: SignalSet) -> SignalSet {
     let (new, mut old) = (mask & !FAULTS, 0u64);
     // SAFETY: both pointers are valid for 8 bytes. It cannot fail.
     let _ = unsafe {
-        immediate(
+        host_call(
             libc::SYS_rt_sigprocmask,
             [libc::SIG_SETMASK as u64, &raw const new as u64, &raw mut old as u64, SET_BYTES, 0, 0],
         )
@@ -45,7 +45,7 @@ pub(crate) fn current() -> SignalSet {
     let mut old = 0u64;
     // SAFETY: the pointer is valid for 8 bytes. It cannot fail.
     let _ = unsafe {
-        immediate(
+        host_call(
             libc::SYS_rt_sigprocmask,
             [libc::SIG_SETMASK as u64, 0, &raw mut old as u64, SET_BYTES, 0, 0],
         )
@@ -82,7 +82,7 @@ unsafe extern "C" {
 }
 
 /// What the host does with a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum HostDisposition {
     /// SIG_DFL.
     Default,
@@ -94,7 +94,12 @@ pub(crate) enum HostDisposition {
 
 /// Sets what the host does with `signal`; `flags` are added to those every handler has (of use: SA_NOCLDSTOP, SA_NOCLDWAIT).
 pub(crate) fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
-    let mut action = HostAction { flags, restorer: longma_signal_return as *const () as u64, mask: HELD, ..HostAction::default() };
+    let mut action = HostAction {
+        flags,
+        restorer: longma_signal_return as *const () as u64,
+        mask: HELD,
+        ..HostAction::default()
+    };
     action.flags |= SA_RESTORER;
     match disposition {
         HostDisposition::Default => action.function = libc::SIG_DFL as u64,
@@ -108,7 +113,7 @@ pub(crate) fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
     // SAFETY: the action is valid, and its function, if any, is async-signal-safe. It fails for SIGKILL and SIGSTOP only, whose
     // disposition is then what it always is.
     let _ = unsafe {
-        immediate(libc::SYS_rt_sigaction, [signal as u64, &raw const action as u64, 0, SET_BYTES, 0, 0])
+        host_call(libc::SYS_rt_sigaction, [signal as u64, &raw const action as u64, 0, SET_BYTES, 0, 0])
     };
 }
 
@@ -117,7 +122,7 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = HostAction::default();
     // SAFETY: the pointer is valid for the whole structure.
     let read = unsafe {
-        immediate(libc::SYS_rt_sigaction, [signal as u64, 0, &raw mut action as u64, SET_BYTES, 0, 0])
+        host_call(libc::SYS_rt_sigaction, [signal as u64, 0, &raw mut action as u64, SET_BYTES, 0, 0])
     };
     read.is_ok() && action.function == libc::SIG_IGN as u64
 }

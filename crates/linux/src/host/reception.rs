@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::attention::{Attention, with_attention};
 use super::calls;
 use super::masks::{HELD, SignalSet, set_of};
+use crate::syscalls::host_call;
 
 /// The bytes of a `siginfo_t`, the same on LoongArch and on the host.
 pub(crate) type SignalInfo = [u8; 128];
@@ -85,7 +86,11 @@ pub(crate) fn registered() -> *const Reception {
 }
 
 /// The handler of signals that the guest handles.
-pub(crate) unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+pub(crate) unsafe extern "C" fn on_signal(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: errno is this thread's own.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler; nobody else has them.
@@ -120,7 +125,7 @@ fn hand_on(signal: i32, info: &libc::siginfo_t) {
     }
     // SAFETY: queueing a signal to this very process is permitted whatever its code; the pointer is valid.
     let _ = unsafe {
-        calls::immediate(
+        host_call(
             libc::SYS_rt_sigqueueinfo,
             [std::process::id().into(), signal as u64, std::ptr::from_ref(info) as u64, 0, 0, 0],
         )

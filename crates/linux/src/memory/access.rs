@@ -5,7 +5,9 @@
 use std::arch::global_asm;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("longma-linux runs on x86-64 Linux hosts only: its memory accessors and signal entry are written for them");
+compile_error!(
+    "longma-linux runs on x86-64 Linux hosts only: its memory accessors and signal entry are written for them"
+);
 
 // Every routine returns its value in rax and 0 in rdx; after a fault, execution resumes at one of the two recovery points,
 // which return 1 in rdx (and in rax the bytes not done, which string instructions keep in rcx).
@@ -231,11 +233,7 @@ pub(super) unsafe fn fill(to: *mut u8, value: u8, count: usize) -> Result<(), Re
 }
 
 /// The fault handler's question: was the host inside an access routine? Then lets it return its error. Async-signal-safe.
-pub(crate) fn recover(
-    signal: libc::c_int,
-    _info: &libc::siginfo_t,
-    context: &mut libc::ucontext_t,
-) -> bool {
+pub(crate) fn recover(signal: libc::c_int, _info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     if signal != libc::SIGSEGV && signal != libc::SIGBUS {
         return false;
     }

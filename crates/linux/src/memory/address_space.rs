@@ -221,8 +221,7 @@ impl AddressSpace {
     fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, protection: Protection) {
         let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
         let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(PAGE_BYTES)) else { return };
-        let (from, to) =
-            (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
+        let (from, to) = (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
         if size <= offset || from >= to {
             return;
         }
@@ -353,7 +352,14 @@ impl AddressSpace {
     }
 
     /// Moves, grows or shrinks a mapping (mremap).
-    pub(crate) fn remap(&self, start: u64, old: u64, new: u64, flags: i32, target: u64) -> Result<u64, Errno> {
+    pub(crate) fn remap(
+        &self,
+        start: u64,
+        old: u64,
+        new: u64,
+        flags: i32,
+        target: u64,
+    ) -> Result<u64, Errno> {
         const MAY_MOVE: i32 = libc::MREMAP_MAYMOVE;
         const FIXED: i32 = libc::MREMAP_FIXED;
         const KEEP: i32 = libc::MREMAP_DONTUNMAP;
@@ -366,7 +372,8 @@ impl AddressSpace {
             return Err(Errno(libc::EINVAL));
         }
         let mut map = self.write();
-        let (found, mapping) = map.at(start).map(|(range, found)| (range, found.clone())).ok_or(Errno(libc::EFAULT))?;
+        let (found, mapping) =
+            map.at(start).map(|(range, found)| (range, found.clone())).ok_or(Errno(libc::EFAULT))?;
         if found.end < old_range.end {
             return Err(Errno(libc::EFAULT));
         }
@@ -427,7 +434,9 @@ impl AddressSpace {
             let _held = self.memory.0.code_lock.hold();
             self.memory.0.code.remove_range(old.start / HOST_PAGE_BYTES..old.end / HOST_PAGE_BYTES);
             // SAFETY: inside a guest mapping; gives back what code protection took.
-            unsafe { libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits()) };
+            unsafe {
+                libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits())
+            };
         }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
@@ -523,11 +532,7 @@ impl AddressSpace {
         if self.memory.0.code.insert(page) {
             // SAFETY: one host page inside a guest mapping.
             let protected = unsafe {
-                libc::mprotect(
-                    self.host(page * HOST_PAGE_BYTES),
-                    HOST_PAGE_BYTES as usize,
-                    libc::PROT_READ,
-                )
+                libc::mprotect(self.host(page * HOST_PAGE_BYTES), HOST_PAGE_BYTES as usize, libc::PROT_READ)
             };
             if protected != 0 {
                 self.memory.0.code.remove(page);

@@ -70,8 +70,8 @@ impl PageBitmap {
     pub fn remove(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let word = self.word((page / 64) as usize);
-        let old = word.load(Ordering::Acquire) & bit != 0
-            && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        let old =
+            word.load(Ordering::Acquire) & bit != 0 && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         self.count.fetch_sub(usize::from(old), Ordering::AcqRel);
         old
     }

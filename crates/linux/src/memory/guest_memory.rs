@@ -441,6 +441,8 @@ fn narrow<T: Scalar>(value: u128) -> T {
 fn widen<T: Scalar>(value: T) -> u128 {
     let mut wide = 0u128;
     // SAFETY: T is one of the unsigned numbers of at most 16 bytes, and the host is little-endian.
-    unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), (&raw mut wide).cast::<u8>(), T::BYTES) };
+    unsafe {
+        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), (&raw mut wide).cast::<u8>(), T::BYTES)
+    };
     wide
 }

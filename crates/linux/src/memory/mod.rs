@@ -11,8 +11,8 @@ mod recovery;
 mod spin;
 
 pub use address_space::AddressSpace;
-pub(crate) use address_space::{Backing, MapRequest, Placement};
 pub(crate) use address_space::Frozen;
+pub(crate) use address_space::{Backing, MapRequest, Placement};
 pub use guest_memory::GuestMemory;
 pub use mappings::{Mapping, Origin, Protection};
 

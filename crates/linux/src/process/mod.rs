@@ -2,9 +2,10 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
-use std::sync::{Arc, OnceLock};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use longma_loongarch::State;
 
@@ -58,9 +59,10 @@ pub enum LoadError {
 pub struct Process {
     pub(crate) space: AddressSpace,
     pub(crate) engine: OnceLock<Arc<dyn Engine>>,
-    #[allow(dead_code, reason = "filled in with signal delivery")]
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
+    /// The guest address of the code that a handler returns to, in the vDSO.
+    pub(crate) signal_return: AtomicU64,
 }
 
 impl std::fmt::Debug for Process {
@@ -79,7 +81,13 @@ impl Process {
         let host = |action| move |source| LoadError::Host { action, path, source };
         let memory = GuestMemory::reserve().map_err(host("reserve memory for"))?;
         let space = AddressSpace::new(memory);
-        let process = Arc::new(Self { space, engine: OnceLock::new(), dispositions: Dispositions::default(), config });
+        let process = Arc::new(Self {
+            space,
+            engine: OnceLock::new(),
+            dispositions: Dispositions::inherited(),
+            config,
+            signal_return: AtomicU64::new(0),
+        });
         let thread = Thread::first(process.clone());
         Ok((process, thread, State::default()))
     }
@@ -94,6 +102,10 @@ impl Process {
         }));
         // Only the first counts: threads may already run on it.
         let _ = self.engine.set(engine);
+    }
+
+    pub(crate) fn signal_return_address(&self) -> u64 {
+        self.signal_return.load(Ordering::Relaxed)
     }
 
     /// The process's address space.

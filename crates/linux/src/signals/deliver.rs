@@ -7,7 +7,9 @@ use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap
 use crate::host::attention::{Attention, with_attention};
 use crate::host::masks::{self, HostDisposition, set_of};
 use crate::host::reception::SignalInfo;
-use crate::signals::actions::{Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of};
+use crate::signals::actions::{
+    Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
+};
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
 use crate::{Outcome, Thread};
 
@@ -88,14 +90,9 @@ impl Cause {
     fn of_bound(state: &State, word: u32) -> Self {
         let value = state.r((word >> 5 & 31) as u8);
         let bound = state.r((word >> 10 & 31) as u8);
-        // asrtle.d and {,f}{ld,st}le.* check an upper bound, asrtgt.d and *gt.* a lower one; the manual's numbering alternates by
-        // one bit.
-        let is_upper = match word >> 15 {
-            2 => true,
-            3 => false,
-            _ => longma_loongarch::decode(word)
-                .is_some_and(|instruction| instruction.op.row().mnemonic.contains("le.")),
-        };
+        // asrtle.d and the loads and stores named *le check an upper bound, asrtgt.d and *gt a lower one.
+        let is_upper = longma_loongarch::decode(word)
+            .is_some_and(|instruction| instruction.op.row().mnemonic.contains("le."));
         let bounds = if is_upper { (0, bound) } else { (bound, u64::MAX) };
         Self { bounds, ..Self::at(libc::SIGSEGV, SEGV_BNDERR, value) }
     }
@@ -113,11 +110,12 @@ impl Cause {
 
 impl Thread {
     /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
-    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
+    /// [`Trap::Syscall`] is not a signal, the run loop makes the call; here it does nothing.
     pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
         let pc = state.pc;
         let cause = match trap {
-            Trap::Syscall(_) => return self.syscall(state),
+            // Not a signal: the run loop makes the call.
+            Trap::Syscall(_) => return Outcome::Continue,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
@@ -199,7 +197,14 @@ impl Thread {
 
     /// Writes the frame and puts the thread at the handler's first instruction. Gives false if the stack cannot take it; nothing
     /// has changed then.
-    fn enter(&mut self, state: &mut State, signal: i32, info: SignalInfo, action: &Action, flags: u32) -> bool {
+    fn enter(
+        &mut self,
+        state: &mut State,
+        signal: i32,
+        info: SignalInfo,
+        action: &Action,
+        flags: u32,
+    ) -> bool {
         let signals = &mut self.signals;
         let saved = Saved { info, mask: signals.mask, stack: signals.stack, flags };
         let on_stack = action.flags & SA_ONSTACK != 0;
@@ -214,7 +219,8 @@ impl Thread {
             return false;
         }
         let itself = if action.flags & SA_NODEFER == 0 { set_of(signal) } else { 0 };
-        signals.mask = (signals.suspended.take().unwrap_or(signals.mask) | action.mask | itself) & !UNBLOCKABLE;
+        signals.mask =
+            (signals.suspended.take().unwrap_or(signals.mask) | action.mask | itself) & !UNBLOCKABLE;
         signals.stack = signals.stack.entered();
         state.pc = action.handler;
         state.set_r(1, self.process.signal_return_address());

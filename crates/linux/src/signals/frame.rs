@@ -222,7 +222,8 @@ pub(crate) fn restore<E>(
         if magic == 0 {
             return Ok(restored(state));
         }
-        let Some(record) = Record::from_magic(magic).filter(|r| u64::from(size) >= r.bytes() + RECORD_HEAD_BYTES)
+        let Some(record) =
+            Record::from_magic(magic).filter(|r| u64::from(size) >= r.bytes() + RECORD_HEAD_BYTES)
         else {
             return Err(invalid);
         };
@@ -244,7 +245,8 @@ fn read_record(data: &[u8], state: &mut State, record: Record) {
     }
     let words = record.words();
     for (i, vector) in state.v.iter_mut().enumerate() {
-        vector.0 = std::array::from_fn(|lane| if lane < words { get(data, 8 * (words * i + lane)) } else { 0 });
+        vector.0 =
+            std::array::from_fn(|lane| if lane < words { get(data, 8 * (words * i + lane)) } else { 0 });
     }
     state.fcc = get(data, 256 * words).to_le_bytes().map(|flag| flag & 1);
     let fcsr = get_half(data, 256 * words + 8);

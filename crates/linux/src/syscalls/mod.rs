@@ -3,3 +3,5 @@
 //! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2.
 
 mod host;
+
+pub(crate) use host::host_call;
