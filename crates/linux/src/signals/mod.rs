@@ -3,6 +3,7 @@
 //! Source: Linux arch/loongarch/kernel/signal.c, kernel/signal.c; signal(7).
 
 mod actions;
+pub(crate) mod calls;
 mod deliver;
 mod frame;
 mod state;
