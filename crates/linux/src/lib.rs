@@ -4,6 +4,7 @@
 
 mod engine;
 mod errno;
+pub mod host;
 mod memory;
 mod process;
 mod signals;
@@ -14,4 +15,5 @@ pub use engine::{Engine, Outcome};
 pub use errno::Errno;
 pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection};
 pub use process::{LoadError, Process, ProcessConfig};
+pub use signals::die_by;
 pub use threads::Thread;

@@ -4,6 +4,7 @@
 
 mod access;
 mod address_space;
+mod arrays;
 mod bitmap;
 mod guest_memory;
 mod mappings;
@@ -11,8 +12,8 @@ mod recovery;
 mod spin;
 
 pub use address_space::AddressSpace;
-pub(crate) use address_space::Frozen;
-pub(crate) use address_space::{Backing, MapRequest, Placement};
+pub(crate) use address_space::{Backing, Frozen, MapRequest, Placement};
+pub(crate) use arrays::host_address;
 pub use guest_memory::GuestMemory;
 pub use mappings::{Mapping, Origin, Protection};
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use longma_loongarch::State;
@@ -59,11 +60,12 @@ pub enum LoadError {
 pub struct Process {
     pub(crate) space: AddressSpace,
     pub(crate) engine: OnceLock<Arc<dyn Engine>>,
-    #[allow(dead_code, reason = "filled in with signal delivery")]
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
     /// Numbers of missing calls that have been named.
     pub(crate) told: Mutex<BTreeSet<u64>>,
+    /// The guest address of the code that a handler returns to, in the vDSO.
+    pub(crate) signal_return: AtomicU64,
 }
 
 impl std::fmt::Debug for Process {
@@ -85,9 +87,10 @@ impl Process {
         let process = Arc::new(Self {
             space,
             engine: OnceLock::new(),
-            dispositions: Dispositions::default(),
+            dispositions: Dispositions::inherited(),
             config,
             told: Mutex::default(),
+            signal_return: AtomicU64::new(0),
         });
         let thread = Thread::first(process.clone());
         Ok((process, thread, State::default()))
@@ -103,6 +106,10 @@ impl Process {
         }));
         // Only the first counts: threads may already run on it.
         let _ = self.engine.set(engine);
+    }
+
+    pub(crate) fn signal_return_address(&self) -> u64 {
+        self.signal_return.load(Ordering::Relaxed)
     }
 
     /// The process's address space.

@@ -5,7 +5,8 @@
 use crate::memory::GuestMemory;
 use crate::{Errno, Process};
 
-use super::host::{host_call, waiting_call};
+use super::host::host_call;
+use crate::host::calls::interruptible;
 
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];
@@ -144,5 +145,5 @@ pub(crate) fn pass(
     }
     // SAFETY: every pointer is null, into the reservation, or to `vectors`, and rows of the table name only calls that touch
     // nothing else of this process.
-    unsafe { if waits { waiting_call(number, host) } else { host_call(number, host) } }
+    unsafe { if waits { interruptible(number, host) } else { host_call(number, host) } }
 }

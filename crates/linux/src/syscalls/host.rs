@@ -31,12 +31,3 @@ pub(crate) unsafe fn host_call(number: i64, arguments: [u64; 6]) -> Result<u64, 
     }
     Errno::check(returned)
 }
-
-/// Makes a host system call that may wait: a signal ends it, and one that arrives just before it keeps it from being made.
-///
-/// # Safety
-/// As for [`host_call`].
-pub(crate) unsafe fn waiting_call(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
-    // SAFETY: the caller's promise.
-    unsafe { host_call(number, arguments) }
-}

@@ -9,7 +9,7 @@ mod table;
 mod trace;
 
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
-pub(crate) use host::{host_call, waiting_call};
+pub(crate) use host::host_call;
 
 use longma_loongarch::State;
 
@@ -37,10 +37,10 @@ pub(crate) enum Action {
     Host(i64),
     /// The host's call of this number does it, and may wait.
     Waits(i64),
-    /// A function of the thread and the arguments.
-    Call(fn(&mut Thread, &[u64; 6]) -> Result<u64, Errno>),
-    /// A function that also sees the registers (`pc` already past the instruction).
-    Control(fn(&mut Thread, &mut State, &[u64; 6]) -> Result<Completion, Errno>),
+    /// A function that gives a0. `pc` is already past the instruction.
+    Call(fn(&mut Thread, &mut State, [u64; 6]) -> Result<u64, Errno>),
+    /// A function that may leave the registers otherwise.
+    Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
     /// ENOSYS, and programs know how to do without: not worth a word.
     Absent,
     /// ENOSYS, and the program may suffer: said once.
@@ -96,8 +96,8 @@ impl Thread {
         match row.action {
             Action::Host(host) => pass(self, host, false),
             Action::Waits(host) => pass(self, host, true),
-            Action::Call(function) => function(self, arguments).map(Completion::Value),
-            Action::Control(function) => function(self, state, arguments),
+            Action::Call(function) => function(self, state, *arguments).map(Completion::Value),
+            Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
             Action::Missing => {

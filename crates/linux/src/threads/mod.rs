@@ -7,6 +7,7 @@ use std::sync::Arc;
 use longma_loongarch::State;
 
 use crate::Process;
+use crate::host::{faults, masks};
 use crate::signals::ThreadSignals;
 
 /// One guest thread.
@@ -15,7 +16,6 @@ pub struct Thread {
     pub(crate) process: Arc<Process>,
     /// The thread's id; guest threads have the id of the host thread that runs them.
     pub(crate) tid: i32,
-    #[allow(dead_code, reason = "filled in with signal delivery")]
     pub(crate) signals: ThreadSignals,
     /// The guest address to clear and wake at exit; 0 if none.
     pub(crate) clear_child_tid: u64,
@@ -40,7 +40,7 @@ impl Thread {
         Self {
             process,
             tid,
-            signals: ThreadSignals::default(),
+            signals: ThreadSignals::new(masks::current()),
             clear_child_tid: 0,
             robust_list: (0, 0),
             interrupted: None,
@@ -62,5 +62,8 @@ impl Thread {
         let _ = state;
         // SAFETY: as above.
         self.tid = unsafe { libc::gettid() };
+        faults::prepare_thread();
+        self.signals.attach();
+        self.signals.release();
     }
 }

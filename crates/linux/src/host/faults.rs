@@ -1,0 +1,135 @@
+//! Handlers of the host's synchronous signals: those that accesses to guest memory and translated code cause.
+//! Not the guest's handlers; a signal that another process sent goes to `reception`.
+//! Source: sigaction(2), sigaltstack(2).
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{masks, reception};
+
+/// Looks at a fault of this program. Gives true if it has changed `context` so that the program can resume. Runs in a signal
+/// handler on an alternate stack: it must not allocate, lock or panic.
+pub type Recovery = fn(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool;
+
+const RECOVERIES: usize = 8;
+static RECOVERY: [AtomicUsize; RECOVERIES] = [const { AtomicUsize::new(0) }; RECOVERIES];
+
+/// Installs the process-wide handlers of SIGSEGV, SIGBUS, SIGFPE, SIGTRAP and SIGILL; does nothing the second time.
+pub fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP, libc::SIGILL] {
+            masks::dispose(signal, masks::HostDisposition::Call(on_fault), 0);
+        }
+    });
+}
+
+/// Has `recovery` asked about every fault, after those that were added earlier. The same function is added once.
+///
+/// # Panics
+/// When more than eight are added, which is a mistake of the program.
+pub fn add_recovery(recovery: Recovery) {
+    let address = recovery as usize;
+    for slot in &RECOVERY {
+        match slot.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(present) if present == address => return,
+            Err(_) => {}
+        }
+    }
+    panic!("more than {RECOVERIES} fault recoveries");
+}
+
+unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: errno is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler; nobody else has them.
+    let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+    if info.si_code <= 0 {
+        // Sent by somebody, not caused by an instruction.
+        reception::receive(signal, info, context);
+    } else if !recover(signal, info, context) {
+        // A mistake of this program: the instruction runs again and the program dies as it would have without us.
+        masks::dispose(signal, masks::HostDisposition::Default, 0);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
+    RECOVERY.iter().map(|slot| slot.load(Ordering::Acquire)).take_while(|&address| address != 0).any(
+        |address| {
+            // SAFETY: only `add_recovery` stores here, and it stores such functions.
+            let recovery = unsafe { std::mem::transmute::<usize, Recovery>(address) };
+            recovery(signal, info, context)
+        },
+    )
+}
+
+/// Gives this host thread an alternate stack for signal handlers; does nothing the second time. It goes with the thread.
+pub fn prepare_thread() {
+    STACK.with(|stack| {
+        let mut stack = stack.borrow_mut();
+        if stack.is_none() {
+            *stack = AlternateStack::new().ok();
+        }
+    });
+}
+
+thread_local! {
+    static STACK: RefCell<Option<AlternateStack>> = const { RefCell::new(None) };
+}
+
+/// A signal stack with an inaccessible page below.
+struct AlternateStack {
+    mapping: *mut libc::c_void,
+}
+
+impl AlternateStack {
+    const GUARD_BYTES: usize = 4096;
+    /// The kernel's frame with AVX-512 state is under 4 KiB; recoveries are small.
+    const STACK_BYTES: usize = 64 << 10;
+
+    fn new() -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping disturbs nobody.
+        let mapping = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::GUARD_BYTES + Self::STACK_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if mapping == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = libc::stack_t {
+            ss_sp: mapping.wrapping_byte_add(Self::GUARD_BYTES),
+            ss_flags: 0,
+            ss_size: Self::STACK_BYTES,
+        };
+        // SAFETY: the pages are this mapping's own, and the stack lies in it until `drop` disables it.
+        unsafe {
+            libc::mprotect(mapping, Self::GUARD_BYTES, libc::PROT_NONE);
+            libc::sigaltstack(&stack, std::ptr::null_mut());
+        }
+        Ok(Self { mapping })
+    }
+}
+
+impl Drop for AlternateStack {
+    fn drop(&mut self) {
+        // A signal that arrived from here on would have no stack.
+        masks::replace(masks::HELD);
+        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: the thread is ending; the mapping is ours and no longer anybody's stack.
+        unsafe {
+            libc::sigaltstack(&none, std::ptr::null_mut());
+            libc::munmap(self.mapping, Self::GUARD_BYTES + Self::STACK_BYTES);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What a process does on each signal, and what it does if nobody said.
+//! Not a thread's mask or alternate stack: those are in `state`.
+//! Source: signal(7); Linux include/uapi/asm-generic/signal.h (LoongArch's `struct sigaction` has no restorer).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
+use crate::host::reception;
+
+/// The highest signal number.
+pub(crate) const SIGNALS: i32 = 64;
+pub(crate) const SIG_DFL: u64 = 0;
+pub(crate) const SIG_IGN: u64 = 1;
+pub(crate) const SA_NOCLDSTOP: u64 = 1;
+pub(crate) const SA_NOCLDWAIT: u64 = 2;
+pub(crate) const SA_ONSTACK: u64 = 0x0800_0000;
+pub(crate) const SA_RESTART: u64 = 0x1000_0000;
+pub(crate) const SA_NODEFER: u64 = 0x4000_0000;
+pub(crate) const SA_RESETHAND: u64 = 0x8000_0000;
+const SA_SIGINFO: u64 = 4;
+const SA_EXPOSE_TAGBITS: u64 = 0x800;
+/// The flags the kernel knows; it clears the others, so that a program can ask what it supports.
+const SA_KNOWN: u64 = SA_NOCLDSTOP
+    | SA_NOCLDWAIT
+    | SA_SIGINFO
+    | SA_EXPOSE_TAGBITS
+    | SA_ONSTACK
+    | SA_RESTART
+    | SA_NODEFER
+    | SA_RESETHAND;
+/// Signals that can be neither caught nor blocked nor ignored.
+pub(crate) const UNBLOCKABLE: SignalSet = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP);
+
+/// LoongArch's `struct sigaction` as the kernel sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Action {
+    /// A guest address, [`SIG_DFL`] or [`SIG_IGN`].
+    pub handler: u64,
+    pub flags: u64,
+    pub mask: SignalSet,
+}
+
+impl Action {
+    pub(crate) const BYTES: usize = 24;
+
+    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
+        Self { handler: word(0), flags: word(1) & SA_KNOWN, mask: word(2) & !UNBLOCKABLE }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let words = [self.handler, self.flags, self.mask];
+        std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+    }
+
+    pub(crate) fn is_handler(&self) -> bool {
+        !matches!(self.handler, SIG_DFL | SIG_IGN)
+    }
+}
+
+/// What happens on a signal whose action is [`SIG_DFL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Default {
+    Terminate,
+    Ignore,
+    Stop,
+}
+
+/// The default action of `signal`.
+pub(crate) fn default_of(signal: i32) -> Default {
+    match signal {
+        libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH => Default::Ignore,
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Default::Stop,
+        _ => Default::Terminate,
+    }
+}
+
+/// The actions that all threads of a process share, mirrored to the host: what needs no handler, the host does itself, so that
+/// others (a shell, a debugger, a parent) see what they would see of a native process.
+#[derive(Debug)]
+pub(crate) struct Dispositions(Mutex<[Action; SIGNALS as usize]>);
+
+impl Dispositions {
+    /// As the host has them: a signal is ignored or has its default action.
+    pub(crate) fn inherited() -> Self {
+        let mut actions = [Action::default(); SIGNALS as usize];
+        for signal in 1..=SIGNALS {
+            let ignored = match signal {
+                libc::SIGPIPE => masks::pipe_was_ignored(),
+                _ => set_of(signal) & FAULTS == 0 && masks::is_ignored(signal),
+            };
+            if ignored {
+                actions[signal as usize - 1].handler = SIG_IGN;
+            }
+        }
+        if !masks::pipe_was_ignored() {
+            masks::dispose(libc::SIGPIPE, HostDisposition::Default, 0);
+        }
+        Self(Mutex::new(actions))
+    }
+
+    /// Keeps other threads out, across a fork for example.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, [Action; SIGNALS as usize]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The action on `signal`.
+    pub(crate) fn get(&self, signal: i32) -> Action {
+        self.lock()[signal as usize - 1]
+    }
+
+    /// Sets the action on `signal` and gives the former one.
+    pub(crate) fn set(&self, signal: i32, action: Action) -> Action {
+        let mut actions = self.lock();
+        let former = std::mem::replace(&mut actions[signal as usize - 1], action);
+        mirror(signal, &action);
+        former
+    }
+
+    /// The action for a signal that is being delivered; SA_RESETHAND takes effect.
+    pub(crate) fn get_for_delivery(&self, signal: i32) -> Action {
+        let mut actions = self.lock();
+        let action = actions[signal as usize - 1];
+        if action.is_handler() && action.flags & SA_RESETHAND != 0 {
+            actions[signal as usize - 1].handler = SIG_DFL;
+            mirror(signal, &actions[signal as usize - 1]);
+        }
+        action
+    }
+}
+
+fn mirror(signal: i32, action: &Action) {
+    if set_of(signal) & FAULTS != 0 {
+        // The host's handlers of these stay: guest memory needs them.
+        return;
+    }
+    let disposition = match action.handler {
+        SIG_DFL => HostDisposition::Default,
+        SIG_IGN => HostDisposition::Ignore,
+        _ => HostDisposition::Call(reception::on_signal),
+    };
+    masks::dispose(signal, disposition, action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_survives_the_way_through_guest_memory() {
+        let action = Action { handler: 0x1234_5678_9abc, flags: SA_RESTART | SA_ONSTACK, mask: 0x55 };
+        assert_eq!(Action::from_bytes(action.to_bytes()), action);
+    }
+
+    #[test]
+    fn an_action_cannot_block_kill_and_stop_nor_have_unknown_flags() {
+        let action = Action { handler: 1 << 20, flags: u64::MAX, mask: u64::MAX };
+        let parsed = Action::from_bytes(action.to_bytes());
+        assert_eq!(parsed.mask & UNBLOCKABLE, 0);
+        assert_eq!(parsed.flags, SA_KNOWN);
+    }
+}

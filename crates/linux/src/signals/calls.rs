@@ -1,0 +1,236 @@
+//! The system calls about signals.
+//! Not signalfd, which is a file: that is in `events`.
+//! Source: sigaction(2), sigprocmask(2), sigsuspend(2), sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
+
+use longma_loongarch::State;
+
+use crate::host::attention::{Attention, with_attention};
+use crate::host::calls::interruptible;
+use crate::host::masks::{FAULTS, SignalSet, set_of};
+use crate::memory::host_address;
+use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
+use crate::signals::frame;
+use crate::signals::state::AlternateStack;
+use crate::syscalls::host_call;
+use crate::{Errno, Outcome, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const SET_BYTES: u64 = 8;
+const INVALID: Errno = Errno(libc::EINVAL);
+
+fn check_set_size(size: u64) -> Result<(), Errno> {
+    if size == SET_BYTES { Ok(()) } else { Err(INVALID) }
+}
+
+impl Thread {
+    /// Keeps signals out while their state changes. Those that are here already go first: the call is made again after them.
+    fn hold_signals(&self) -> Result<(), Errno> {
+        if self.signals.hold() {
+            return Ok(());
+        }
+        with_attention(Attention::request);
+        Err(Errno::RESTART)
+    }
+
+    /// Lets signals in again.
+    fn release_signals(&self) {
+        self.signals.release();
+        if self.signals.deliverable() != 0 {
+            with_attention(Attention::request);
+        }
+    }
+
+    /// Makes a call that waits with another signal mask, `None` for the thread's own. `call` gets that mask as the host shall
+    /// have it.
+    pub(crate) fn with_mask(
+        &mut self,
+        mask: Option<SignalSet>,
+        call: impl FnOnce(&mut Self, Option<SignalSet>) -> Returned,
+    ) -> Returned {
+        let Some(mask) = mask.map(|mask| mask & !UNBLOCKABLE) else { return call(self, None) };
+        self.signals.suspended = Some(mask);
+        if self.signals.deliverable() != 0 {
+            with_attention(Attention::request);
+            return Err(Errno(libc::EINTR));
+        }
+        let returned = call(self, Some(mask & !FAULTS));
+        if returned != Err(Errno(libc::EINTR)) {
+            self.signals.suspended = None;
+        }
+        returned
+    }
+
+    /// The signal set at `address`, `None` for a null pointer.
+    pub(crate) fn read_mask(&self, address: u64, size: u64) -> Result<Option<SignalSet>, Errno> {
+        if address == 0 {
+            return Ok(None);
+        }
+        check_set_size(size)?;
+        Ok(Some(SignalSet::from_le_bytes(self.process.memory().read_array(address)?)))
+    }
+}
+
+pub(crate) fn rt_sigaction(
+    thread: &mut Thread,
+    _: &mut State,
+    [signal, new, old, size, ..]: Arguments,
+) -> Returned {
+    check_set_size(size)?;
+    let signal =
+        i32::try_from(signal as u32).ok().filter(|signal| (1..=SIGNALS).contains(signal)).ok_or(INVALID)?;
+    let memory = thread.process.memory();
+    let Some(action) = memory.read_optional(new)?.map(Action::from_bytes) else {
+        memory.write_optional(old, &thread.process.dispositions.get(signal).to_bytes())?;
+        return Ok(0);
+    };
+    if set_of(signal) & UNBLOCKABLE != 0 {
+        return Err(INVALID);
+    }
+    thread.hold_signals()?;
+    let former = thread.process.dispositions.set(signal, action);
+    thread.release_signals();
+    thread.process.memory().write_optional(old, &former.to_bytes())?;
+    Ok(0)
+}
+
+pub(crate) fn rt_sigprocmask(
+    thread: &mut Thread,
+    _: &mut State,
+    [how, new, old, size, ..]: Arguments,
+) -> Returned {
+    check_set_size(size)?;
+    let former = thread.signals.mask;
+    if let Some(set) = thread.read_mask(new, size)? {
+        let mask = match how as i32 {
+            libc::SIG_BLOCK => former | set,
+            libc::SIG_UNBLOCK => former & !set,
+            libc::SIG_SETMASK => set,
+            _ => return Err(INVALID),
+        } & !UNBLOCKABLE;
+        if mask != former {
+            thread.hold_signals()?;
+            thread.signals.mask = mask;
+            thread.release_signals();
+        }
+    }
+    thread.process.memory().write_optional(old, &former.to_le_bytes())?;
+    Ok(0)
+}
+
+pub(crate) fn rt_sigpending(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
+    if size > SET_BYTES {
+        return Err(INVALID);
+    }
+    let mut pending: SignalSet = 0;
+    // SAFETY: the pointer is valid for 8 bytes.
+    unsafe { host_call(libc::SYS_rt_sigpending, [&raw mut pending as u64, SET_BYTES, 0, 0, 0, 0]) }?;
+    pending |= thread.signals.arrived();
+    pending &= thread.signals.mask;
+    thread.process.memory().write(set, &pending.to_le_bytes()[..size as usize])?;
+    Ok(0)
+}
+
+pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
+    check_set_size(size)?;
+    let mask = thread.read_mask(set, size)?.ok_or(Errno(libc::EFAULT))?;
+    thread.with_mask(Some(mask), |_, mask| {
+        let mask = mask.unwrap_or(0);
+        // SAFETY: the pointer is valid for 8 bytes.
+        unsafe { interruptible(libc::SYS_rt_sigsuspend, [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0]) }
+    })
+}
+
+pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [set, info, timeout, size, ..] = arguments;
+    check_set_size(size)?;
+    let memory = thread.process.memory();
+    let set = SignalSet::from_le_bytes(memory.read_array(set)?) & !UNBLOCKABLE;
+    let timeout = memory.read_optional::<16>(timeout)?;
+    if let Some((signal, arrived)) = thread.signals.take_among(set) {
+        memory.write_optional(info, &arrived)?;
+        return Ok(signal as u64);
+    }
+    let mut found = [0u8; 128];
+    // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
+    let signal = unsafe {
+        interruptible(
+            libc::SYS_rt_sigtimedwait,
+            [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0],
+        )
+    }?;
+    memory.write_optional(info, &found)?;
+    Ok(signal)
+}
+
+pub(crate) fn sigaltstack(thread: &mut Thread, state: &mut State, [new, old, ..]: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    let former = thread.signals.stack.seen_from(state.r(3));
+    if let Some(stack) = memory.read_optional(new)?.map(AlternateStack::from_bytes) {
+        thread.signals.stack.replace(stack, state.r(3))?;
+    }
+    memory.write_optional(old, &former.to_bytes())?;
+    Ok(0)
+}
+
+/// Ends a handler: the thread is again what the frame at its stack pointer says.
+pub(crate) fn rt_sigreturn(thread: &mut Thread, state: &mut State) -> Outcome {
+    let memory = thread.process.memory();
+    let read = |address, bytes: &mut [u8]| memory.read(address, bytes).map_err(Errno::from);
+    let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
+        return thread.frame_failed(state, 0);
+    };
+    // What arrived under the handler's mask and is blocked from now on stays here until it is unblocked.
+    let signals = &mut thread.signals;
+    signals.mask = restored.mask & !UNBLOCKABLE;
+    *state = restored.state;
+    // As the kernel: a stack that cannot be had is not an error here.
+    let _ = signals.stack.replace(restored.stack, state.r(3));
+    thread.release_signals();
+    Outcome::Continue
+}
+
+pub(crate) fn kill(_: &mut Thread, _: &mut State, [process, signal, ..]: Arguments) -> Returned {
+    // SAFETY: it has no pointers.
+    unsafe { host_call(libc::SYS_kill, [process, signal, 0, 0, 0, 0]) }
+}
+
+pub(crate) fn tkill(_: &mut Thread, _: &mut State, [thread, signal, ..]: Arguments) -> Returned {
+    // SAFETY: it has no pointers.
+    unsafe { host_call(libc::SYS_tkill, [thread, signal, 0, 0, 0, 0]) }
+}
+
+pub(crate) fn tgkill(_: &mut Thread, _: &mut State, [process, thread, signal, ..]: Arguments) -> Returned {
+    // SAFETY: it has no pointers.
+    unsafe { host_call(libc::SYS_tgkill, [process, thread, signal, 0, 0, 0]) }
+}
+
+pub(crate) fn rt_sigqueueinfo(
+    thread: &mut Thread,
+    _: &mut State,
+    [process, signal, info, ..]: Arguments,
+) -> Returned {
+    let info: [u8; 128] = thread.process.memory().read_array(info)?;
+    // SAFETY: the pointer is valid for a siginfo_t.
+    unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info.as_ptr() as u64, 0, 0, 0]) }
+}
+
+pub(crate) fn rt_tgsigqueueinfo(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [process, target, signal, info, ..] = arguments;
+    let info: [u8; 128] = thread.process.memory().read_array(info)?;
+    // SAFETY: the pointer is valid for a siginfo_t.
+    unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info.as_ptr() as u64, 0, 0]) }
+}
+
+pub(crate) fn pidfd_send_signal(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [file, signal, info, flags, ..] = arguments;
+    let info = thread.process.memory().read_optional::<128>(info)?;
+    // SAFETY: the pointer is null or valid for a siginfo_t.
+    unsafe { host_call(libc::SYS_pidfd_send_signal, [file, signal, host_address(&info), flags, 0, 0]) }
+}
+
+/// A guest never sees the kernel's own restarts, so there is none of its own to go on with.
+pub(crate) fn restart_syscall(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+    Err(Errno(libc::EINTR))
+}

@@ -1,0 +1,296 @@
+//! Delivery: from an arrived signal or a trap to a handler's first instruction, or to the end of the process.
+//! Not how signals arrive: that is `host::reception`.
+//! Source: Linux arch/loongarch/kernel/{signal,traps}.c, kernel/signal.c (force_sig, get_signal).
+
+use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
+
+use crate::host::attention::{Attention, with_attention};
+use crate::host::masks::{self, HostDisposition, set_of};
+use crate::host::reception::SignalInfo;
+use crate::signals::actions::{
+    Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
+};
+use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
+use crate::{Outcome, Thread};
+
+// include/uapi/asm-generic/siginfo.h
+const SI_KERNEL: i32 = 0x80;
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
+const SEGV_BNDERR: i32 = 3;
+const BUS_ADRALN: i32 = 1;
+const BUS_ADRERR: i32 = 2;
+const FPE_INTDIV: i32 = 1;
+const FPE_INTOVF: i32 = 2;
+const FPE_FLTDIV: i32 = 3;
+const FPE_FLTOVF: i32 = 4;
+const FPE_FLTUND: i32 = 5;
+const FPE_FLTRES: i32 = 6;
+const FPE_FLTINV: i32 = 7;
+const FPE_FLTUNK: i32 = 14;
+const TRAP_BRKPT: i32 = 1;
+/// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
+const BRK_OVERFLOW: u32 = 6;
+const BRK_DIVZERO: u32 = 7;
+/// Addresses have this many bits and are sign-extended from the highest.
+const ADDRESS_BITS: u32 = 48;
+
+/// A signal that an instruction causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cause {
+    signal: i32,
+    code: i32,
+    address: u64,
+    /// SEGV_BNDERR's bounds.
+    bounds: (u64, u64),
+    /// SC_ADDRERR_*.
+    flags: u32,
+}
+
+impl Cause {
+    const fn at(signal: i32, code: i32, address: u64) -> Self {
+        Self { signal, code, address, bounds: (0, 0), flags: 0 }
+    }
+
+    /// The siginfo_t.
+    fn info(&self) -> SignalInfo {
+        let mut info = [0; 128];
+        info[0..4].copy_from_slice(&self.signal.to_le_bytes());
+        info[8..12].copy_from_slice(&self.code.to_le_bytes());
+        info[16..24].copy_from_slice(&self.address.to_le_bytes());
+        if self.signal == libc::SIGSEGV && self.code == SEGV_BNDERR {
+            info[32..40].copy_from_slice(&self.bounds.0.to_le_bytes());
+            info[40..48].copy_from_slice(&self.bounds.1.to_le_bytes());
+        }
+        info
+    }
+
+    fn of_memory(fault: Fault) -> Self {
+        let Fault { address, access, cause } = fault;
+        let unused = 64 - ADDRESS_BITS;
+        let canonical = ((address << unused) as i64 >> unused) as u64 == address;
+        let (signal, code) = match cause {
+            FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
+            FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
+            FaultCause::BeyondFile => (libc::SIGBUS, BUS_ADRERR),
+            // An address error (ADEF, ADEM): the hardware does not even look for the page.
+            FaultCause::Unmapped if !canonical => (libc::SIGBUS, BUS_ADRERR),
+            FaultCause::Unmapped => (libc::SIGSEGV, SEGV_MAPERR),
+            FaultCause::Forbidden => (libc::SIGSEGV, SEGV_ACCERR),
+        };
+        let flags = match access {
+            Access::Read => SC_ADDRERR_RD,
+            Access::Write => SC_ADDRERR_WR,
+            Access::Execute => 0,
+        };
+        Self { flags, ..Self::at(signal, code, address) }
+    }
+
+    /// A bound check that failed; `word` is the instruction.
+    fn of_bound(state: &State, word: u32) -> Self {
+        let value = state.r((word >> 5 & 31) as u8);
+        let bound = state.r((word >> 10 & 31) as u8);
+        // asrtle.d and the loads and stores named *le check an upper bound, asrtgt.d and *gt a lower one.
+        let is_upper = longma_loongarch::decode(word)
+            .is_some_and(|instruction| instruction.op.row().mnemonic.contains("le."));
+        let bounds = if is_upper { (0, bound) } else { (bound, u64::MAX) };
+        Self { bounds, ..Self::at(libc::SIGSEGV, SEGV_BNDERR, value) }
+    }
+
+    fn of_floating_point(fcsr: Fcsr, pc: u64) -> Self {
+        // Causes: V 28, Z 27, O 26, U 25, I 24.
+        let code = match fcsr.0 >> 24 & 31 {
+            0 => FPE_FLTUNK,
+            causes => [FPE_FLTINV, FPE_FLTDIV, FPE_FLTOVF, FPE_FLTUND, FPE_FLTRES]
+                [causes.leading_zeros() as usize - 27],
+        };
+        Self::at(libc::SIGFPE, code, pc)
+    }
+}
+
+impl Thread {
+    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
+    /// [`Trap::Syscall`] is not a signal, the run loop makes the call; here it does nothing.
+    pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
+        let pc = state.pc;
+        let cause = match trap {
+            // Not a signal: the run loop makes the call.
+            Trap::Syscall(_) => return Outcome::Continue,
+            Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
+            Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
+            Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
+            Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
+            Trap::Memory(fault) => Cause::of_memory(fault),
+            Trap::BoundCheck => Cause::of_bound(state, self.process.memory().load(pc).unwrap_or(0)),
+            Trap::FloatingPoint => {
+                let cause = Cause::of_floating_point(state.fcsr, pc);
+                state.fcsr.0 &= !(31 << 24);
+                cause
+            }
+        };
+        let outcome = self.force(state, cause.signal, cause.info(), cause.flags);
+        if outcome == Outcome::Continue {
+            self.signals.release();
+        }
+        outcome
+    }
+
+    /// Delivers the signals that have arrived since the last safe point. To be called when this thread's
+    /// [`Attention`] is requested, before the next instruction.
+    pub fn deliver_pending(&mut self, state: &mut State) -> Outcome {
+        // First: what arrives from here on asks again.
+        with_attention(Attention::clear);
+        while let Some((signal, info)) = self.signals.take_next() {
+            let action = self.process.dispositions.get_for_delivery(signal);
+            match (action.handler, default_of(signal)) {
+                (SIG_IGN, _) | (SIG_DFL, Default::Ignore) => {}
+                (SIG_DFL, Default::Terminate) => return Outcome::KilledBy(signal),
+                (SIG_DFL, Default::Stop) => stop(),
+                _ => {
+                    self.settle_interrupted(state, action.flags & SA_RESTART != 0);
+                    if !self.enter(state, signal, info, &action, 0) {
+                        let outcome = self.frame_failed(state, signal);
+                        if outcome != Outcome::Continue {
+                            return outcome;
+                        }
+                    }
+                }
+            }
+        }
+        self.settle_interrupted(state, true);
+        self.signals.suspended = None;
+        self.signals.release();
+        Outcome::Continue
+    }
+
+    /// Ends a call that a signal interrupted before it had any effect: it is made again, or returns EINTR.
+    fn settle_interrupted(&mut self, state: &mut State, again: bool) {
+        if let Some(interrupted) = self.interrupted.take()
+            && again
+        {
+            state.pc = state.pc.wrapping_sub(4);
+            state.set_r(4, interrupted.a0);
+        }
+    }
+
+    /// Delivers a signal that cannot wait: a handler is entered, or the process dies.
+    fn force(&mut self, state: &mut State, signal: i32, info: SignalInfo, flags: u32) -> Outcome {
+        let action = self.process.dispositions.get_for_delivery(signal);
+        if !action.is_handler() || self.signals.mask & set_of(signal) != 0 {
+            return Outcome::KilledBy(signal);
+        }
+        if self.enter(state, signal, info, &action, flags) {
+            Outcome::Continue
+        } else {
+            self.frame_failed(state, signal)
+        }
+    }
+
+    /// The frame for `signal` could not be written, nor read back: that is a SIGSEGV.
+    pub(crate) fn frame_failed(&mut self, state: &mut State, signal: i32) -> Outcome {
+        if signal == libc::SIGSEGV {
+            return Outcome::KilledBy(signal);
+        }
+        let cause = Cause::at(libc::SIGSEGV, SI_KERNEL, 0);
+        self.force(state, libc::SIGSEGV, cause.info(), 0)
+    }
+
+    /// Writes the frame and puts the thread at the handler's first instruction. Gives false if the stack cannot take it; nothing
+    /// has changed then.
+    fn enter(
+        &mut self,
+        state: &mut State,
+        signal: i32,
+        info: SignalInfo,
+        action: &Action,
+        flags: u32,
+    ) -> bool {
+        let signals = &mut self.signals;
+        let saved = Saved { info, mask: signals.mask, stack: signals.stack, flags };
+        let on_stack = action.flags & SA_ONSTACK != 0;
+        let Some(frame) = signals
+            .stack
+            .top_for(state.r(3), on_stack, FRAME_BYTES as u64)
+            .and_then(|top| frame::build(state, &saved, top))
+        else {
+            return false;
+        };
+        if self.process.memory().write(frame.address, &frame.bytes).is_err() {
+            return false;
+        }
+        let itself = if action.flags & SA_NODEFER == 0 { set_of(signal) } else { 0 };
+        signals.mask =
+            (signals.suspended.take().unwrap_or(signals.mask) | action.mask | itself) & !UNBLOCKABLE;
+        signals.stack = signals.stack.entered();
+        state.pc = action.handler;
+        state.set_r(1, self.process.signal_return_address());
+        state.set_r(3, frame.address);
+        state.set_r(4, signal as u64);
+        state.set_r(5, frame.info_address());
+        state.set_r(6, frame.context_address());
+        state.reservation = Reservation::default();
+        true
+    }
+}
+
+/// Stops the process as the default action of a stop signal does, until somebody continues it.
+fn stop() {
+    // SAFETY: it has no pointers.
+    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+}
+
+/// Ends this process by `signal`, so that its parent sees what it would see of a native one.
+pub fn die_by(signal: i32) -> ! {
+    masks::dispose(signal, HostDisposition::Default, 0);
+    masks::replace(masks::HELD & !set_of(signal));
+    // SAFETY: it has no pointers.
+    unsafe { libc::kill(libc::getpid(), signal) };
+    // A signal to oneself is delivered before `kill` returns, but another thread may be the one that gets it.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::process::exit(128 + signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(address: u64, access: Access, cause: FaultCause) -> (i32, i32) {
+        let cause = Cause::of_memory(Fault { address, access, cause });
+        (cause.signal, cause.code)
+    }
+
+    #[test]
+    fn memory_faults_become_the_signals_of_a_loongarch_kernel() {
+        use FaultCause::*;
+        assert_eq!(memory(0, Access::Read, Unmapped), (libc::SIGSEGV, SEGV_MAPERR));
+        assert_eq!(memory(0x4000, Access::Write, Forbidden), (libc::SIGSEGV, SEGV_ACCERR));
+        assert_eq!(memory(0x4002, Access::Write, Misaligned), (libc::SIGBUS, BUS_ADRALN));
+        assert_eq!(memory(0x4002, Access::Execute, Misaligned), (libc::SIGBUS, BUS_ADRERR));
+        assert_eq!(memory(0x4000, Access::Read, BeyondFile), (libc::SIGBUS, BUS_ADRERR));
+        assert_eq!(memory(0x1234_0000_0000_0000, Access::Read, Unmapped), (libc::SIGBUS, BUS_ADRERR));
+        assert_eq!(memory(0xffff_ffff_ffff_f000, Access::Read, Unmapped), (libc::SIGSEGV, SEGV_MAPERR));
+    }
+
+    #[test]
+    fn the_most_important_floating_point_cause_names_the_signal() {
+        let code = |causes: u32| Cause::of_floating_point(Fcsr(causes << 24), 0x100).code;
+        assert_eq!(code(0b10000), FPE_FLTINV);
+        assert_eq!(code(0b01000), FPE_FLTDIV);
+        assert_eq!(code(0b00101), FPE_FLTOVF);
+        assert_eq!(code(0b00011), FPE_FLTUND);
+        assert_eq!(code(0b00001), FPE_FLTRES);
+        assert_eq!(code(0), FPE_FLTUNK);
+    }
+
+    #[test]
+    fn a_bound_check_says_which_bound_was_passed() {
+        let mut state = State::default();
+        state.set_r(4, 100);
+        state.set_r(5, 50);
+        let word = |matched: u32| matched | 4 << 5 | 5 << 10;
+        let above = Cause::of_bound(&state, word(0x0001_0000));
+        assert_eq!((above.address, above.bounds), (100, (0, 50)));
+        let below = Cause::of_bound(&state, word(0x0001_8000));
+        assert_eq!((below.address, below.bounds), (100, (50, u64::MAX)));
+    }
+}

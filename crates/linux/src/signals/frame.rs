@@ -1,0 +1,373 @@
+//! The signal frame: how a thread's registers lie on its stack while a handler runs.
+//! Not the decision to deliver: that is `deliver`.
+//! Source: Linux arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
+
+use longma_loongarch::{Fcsr, State};
+
+use crate::host::masks::SignalSet;
+use crate::host::reception::SignalInfo;
+use crate::signals::state::AlternateStack;
+
+// struct rt_sigframe { struct siginfo rs_info; struct ucontext rs_uctx; }, records after it.
+const CONTEXT: usize = 128;
+const CONTEXT_STACK: usize = CONTEXT + 16;
+const CONTEXT_MASK: usize = CONTEXT + 40;
+const MACHINE: usize = CONTEXT + 176;
+const MACHINE_PC: usize = MACHINE;
+const MACHINE_REGISTERS: usize = MACHINE + 8;
+const MACHINE_FLAGS: usize = MACHINE + 264;
+const RECORDS: usize = MACHINE + 272;
+/// The bytes of a frame without its records.
+pub(crate) const FRAME_BYTES: usize = RECORDS;
+
+const RECORD_HEAD_BYTES: u64 = 16;
+/// The kernel writes at most three records and the end; more are somebody's attempt to keep us busy.
+const MAX_RECORDS: usize = 16;
+
+/// sc_flags: the floating-point registers are in the frame.
+const SC_USED_FP: u32 = 1;
+/// sc_flags: the signal is from a load that failed.
+pub(crate) const SC_ADDRERR_RD: u32 = 1 << 30;
+/// sc_flags: the signal is from a store that failed.
+pub(crate) const SC_ADDRERR_WR: u32 = 1 << 31;
+
+/// fcsr: the x87 stack mode is on.
+const FCSR_STACK_MODE: u32 = 1 << 6;
+/// fcsr: the bits that are writable. Enables, rounding mode, flags, causes.
+const FCSR_MASK: u32 = 0x1f1f_031f;
+
+/// The kinds of records and the registers they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Float,
+    Vector128,
+    Vector256,
+    Translation,
+}
+
+impl Record {
+    const fn magic(self) -> u32 {
+        match self {
+            Self::Float => 0x4650_5501,
+            Self::Vector128 => 0x5358_0001,
+            Self::Vector256 => 0x4153_5801,
+            Self::Translation => 0x4254_0001,
+        }
+    }
+
+    fn from_magic(magic: u32) -> Option<Self> {
+        [Self::Float, Self::Vector128, Self::Vector256, Self::Translation]
+            .into_iter()
+            .find(|record| record.magic() == magic)
+    }
+
+    /// 64-bit words a register has in the record.
+    const fn words(self) -> usize {
+        match self {
+            Self::Float => 1,
+            Self::Vector128 => 2,
+            Self::Vector256 => 4,
+            Self::Translation => 0,
+        }
+    }
+
+    /// The bytes after the head.
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Float => 272,
+            Self::Vector128 => 528,
+            Self::Vector256 => 1040,
+            Self::Translation => 40,
+        }
+    }
+
+    const fn align(self) -> u64 {
+        match self {
+            Self::Vector256 => 32,
+            _ => 16,
+        }
+    }
+
+    /// The narrowest record that holds every bit of the floating-point and vector registers.
+    fn for_state(state: &State) -> Self {
+        let upper = state.v.iter().fold([0; 3], |[a, b, c], v| [a | v.0[1], b | v.0[2], c | v.0[3]]);
+        match upper {
+            [0, 0, 0] => Self::Float,
+            [_, 0, 0] => Self::Vector128,
+            _ => Self::Vector256,
+        }
+    }
+}
+
+/// A frame that is ready to be written.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The guest address of the frame, the handler's stack pointer.
+    pub address: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl Frame {
+    /// The guest address of the `siginfo_t`.
+    pub(crate) fn info_address(&self) -> u64 {
+        self.address
+    }
+
+    /// The guest address of the `ucontext_t`.
+    pub(crate) fn context_address(&self) -> u64 {
+        self.address + CONTEXT as u64
+    }
+}
+
+/// What of a thread goes into a frame besides its registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    pub info: SignalInfo,
+    pub mask: SignalSet,
+    pub stack: AlternateStack,
+    /// SC_ADDRERR_*.
+    pub flags: u32,
+}
+
+/// Lays out the frame below `stack_top`; `None` if there is no room below it in the address space.
+pub(crate) fn build(state: &State, saved: &Saved, stack_top: u64) -> Option<Frame> {
+    let top = stack_top & !15;
+    let end = top.checked_sub(RECORD_HEAD_BYTES)?;
+    let (float, float_bytes) = place(Record::for_state(state), end)?;
+    let translation = (state.lbt != Default::default()).then_some(Record::Translation);
+    let (first, translation_bytes) = match translation {
+        Some(record) => place(record, float)?,
+        None => (float, 0),
+    };
+    let address = first.checked_sub(FRAME_BYTES as u64)?;
+    let mut bytes = vec![0; (top - address) as usize];
+    bytes[..saved.info.len()].copy_from_slice(&saved.info);
+    bytes[CONTEXT_STACK..][..AlternateStack::BYTES].copy_from_slice(&saved.stack.to_bytes());
+    put(&mut bytes, CONTEXT_MASK, saved.mask);
+    put(&mut bytes, MACHINE_PC, state.pc);
+    for (i, &register) in state.x.iter().enumerate() {
+        put(&mut bytes, MACHINE_REGISTERS + 8 * i, register);
+    }
+    put_half(&mut bytes, MACHINE_FLAGS, SC_USED_FP | saved.flags);
+    if translation.is_some() {
+        write_record(&mut bytes[(first - address) as usize..], state, Record::Translation, translation_bytes);
+    }
+    write_record(&mut bytes[(float - address) as usize..], state, Record::for_state(state), float_bytes);
+    Some(Frame { address, bytes })
+}
+
+/// Where a record below `top` begins, and its bytes including head and padding.
+fn place(record: Record, top: u64) -> Option<(u64, u32)> {
+    let data = top.checked_sub(record.bytes())? & !(record.align() - 1);
+    let head = data.checked_sub(RECORD_HEAD_BYTES)?;
+    Some((head, (top - head) as u32))
+}
+
+fn write_record(bytes: &mut [u8], state: &State, record: Record, size: u32) {
+    put_half(bytes, 0, record.magic());
+    put_half(bytes, 4, size);
+    let data = &mut bytes[RECORD_HEAD_BYTES as usize..];
+    if record == Record::Translation {
+        for (i, &scratch) in state.lbt.scratch.iter().enumerate() {
+            put(data, 8 * i, scratch);
+        }
+        put_half(data, 32, state.lbt.eflags);
+        put_half(data, 36, state.lbt.top.into());
+        return;
+    }
+    let words = record.words();
+    for (i, vector) in state.v.iter().enumerate() {
+        for (lane, &word) in vector.0[..words].iter().enumerate() {
+            put(data, 8 * (words * i + lane), word);
+        }
+    }
+    put(data, 256 * words, u64::from_le_bytes(state.fcc));
+    let mode = if state.lbt.stack_mode { FCSR_STACK_MODE } else { 0 };
+    put_half(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
+}
+
+/// What a frame says the thread shall be.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub state: State,
+    pub mask: SignalSet,
+    pub stack: AlternateStack,
+}
+
+/// Reads the frame at `address` through `read`. Registers that no record names become zero beyond their floating-point part.
+///
+/// # Errors
+/// What `read` gives, or `invalid` for a record that the kernel would not have written.
+pub(crate) fn restore<E>(
+    former: &State,
+    address: u64,
+    invalid: E,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Restored, E> {
+    let mut frame = [0; FRAME_BYTES];
+    read(address, &mut frame)?;
+    let mut state = former.clone();
+    state.pc = get(&frame, MACHINE_PC);
+    for i in 1..32 {
+        state.x[i] = get(&frame, MACHINE_REGISTERS + 8 * i);
+    }
+    state.reservation = Default::default();
+    let stack = AlternateStack::from_bytes(std::array::from_fn(|i| frame[CONTEXT_STACK + i]));
+    let restored = |state| Restored { state, mask: get(&frame, CONTEXT_MASK), stack };
+    let mut at = address.wrapping_add(RECORDS as u64);
+    for _ in 0..MAX_RECORDS {
+        let mut head = [0; RECORD_HEAD_BYTES as usize];
+        read(at, &mut head)?;
+        let (magic, size) = (get_half(&head, 0), get_half(&head, 4));
+        if magic == 0 {
+            return Ok(restored(state));
+        }
+        let Some(record) =
+            Record::from_magic(magic).filter(|r| u64::from(size) >= r.bytes() + RECORD_HEAD_BYTES)
+        else {
+            return Err(invalid);
+        };
+        let mut data = [0; Record::Vector256.bytes() as usize];
+        let data = &mut data[..record.bytes() as usize];
+        read(at.wrapping_add(RECORD_HEAD_BYTES), data)?;
+        read_record(data, &mut state, record);
+        at = at.wrapping_add(size.into());
+    }
+    Err(invalid)
+}
+
+fn read_record(data: &[u8], state: &mut State, record: Record) {
+    if record == Record::Translation {
+        state.lbt.scratch = std::array::from_fn(|i| get(data, 8 * i));
+        state.lbt.eflags = get_half(data, 32);
+        state.lbt.top = (get_half(data, 36) & 7) as u8;
+        return;
+    }
+    let words = record.words();
+    for (i, vector) in state.v.iter_mut().enumerate() {
+        vector.0 =
+            std::array::from_fn(|lane| if lane < words { get(data, 8 * (words * i + lane)) } else { 0 });
+    }
+    state.fcc = get(data, 256 * words).to_le_bytes().map(|flag| flag & 1);
+    let fcsr = get_half(data, 256 * words + 8);
+    state.lbt.stack_mode = fcsr & FCSR_STACK_MODE != 0;
+    state.fcsr = Fcsr(fcsr & FCSR_MASK);
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put_half(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn get_half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_loongarch::{ExtendedFlags, Vector};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TOP: u64 = 0x10_0008;
+
+    fn reader(frame: &Frame) -> impl Fn(u64, &mut [u8]) -> Result<(), &'static str> {
+        |address, bytes: &mut [u8]| {
+            let from = address.checked_sub(frame.address).ok_or("below the frame")? as usize;
+            let source = frame.bytes.get(from..from.saturating_add(bytes.len())).ok_or("above the frame")?;
+            bytes.copy_from_slice(source);
+            Ok(())
+        }
+    }
+
+    fn saved() -> Saved {
+        Saved { info: [7; 128], mask: 0x1234, stack: AlternateStack::default(), flags: 0 }
+    }
+
+    fn some_state(seed: u64, lanes: usize, translation: bool) -> State {
+        let mut state = State { pc: seed & !3, ..State::default() };
+        let mut next = seed | 1;
+        let mut random = || {
+            next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            next ^ next >> 29
+        };
+        for register in &mut state.x[1..] {
+            *register = random();
+        }
+        for vector in &mut state.v {
+            *vector = Vector(std::array::from_fn(|lane| if lane < lanes { random() } else { 0 }));
+        }
+        state.fcc = std::array::from_fn(|_| (random() & 1) as u8);
+        state.fcsr = Fcsr(random() as u32 & FCSR_MASK);
+        if translation {
+            state.lbt = ExtendedFlags {
+                scratch: std::array::from_fn(|_| random()),
+                eflags: random() as u32,
+                top: (random() & 7) as u8,
+                stack_mode: random() & 1 != 0,
+            };
+        }
+        state
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_frame_holds_comes_back(seed: u64, lanes in 0usize..=4, translation: bool) {
+            let state = some_state(seed, lanes, translation);
+            let frame = build(&state, &saved(), TOP).unwrap();
+            let restored = restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap();
+            prop_assert_eq!(restored.state, state);
+            prop_assert_eq!(restored.mask, 0x1234);
+        }
+
+        #[test]
+        fn a_damaged_frame_is_an_error_or_a_state_but_never_a_panic(
+            seed: u64, at in FRAME_BYTES..FRAME_BYTES + 200, value: u32,
+        ) {
+            let mut frame = build(&some_state(seed, 4, true), &saved(), TOP).unwrap();
+            put_half(&mut frame.bytes, at, value);
+            let _ = restore(&State::default(), frame.address, "invalid", reader(&frame));
+        }
+    }
+
+    #[test]
+    fn the_frame_is_where_the_kernel_puts_it() {
+        let frame = build(&some_state(5, 1, false), &saved(), TOP).unwrap();
+        assert_eq!(frame.address % 16, 0);
+        assert_eq!(frame.address + frame.bytes.len() as u64, TOP & !15);
+        assert_eq!(get_half(&frame.bytes, 576), 0x4650_5501);
+        assert_eq!(get_half(&frame.bytes, 580), 16 + 272);
+    }
+
+    #[test]
+    fn a_256_bit_record_has_its_registers_aligned() {
+        for top in [0x10_0000, 0x10_0010] {
+            let frame = build(&some_state(5, 4, false), &saved(), top).unwrap();
+            assert_eq!(get_half(&frame.bytes, 576), 0x4153_5801);
+            assert_eq!((frame.address + 576 + 16) % 32, 0);
+        }
+    }
+
+    #[test]
+    fn a_stack_at_the_bottom_of_the_address_space_has_no_room() {
+        assert!(build(&State::default(), &saved(), 100).is_none());
+    }
+
+    #[test]
+    fn an_unknown_record_is_refused() {
+        let mut frame = build(&State::default(), &saved(), TOP).unwrap();
+        put_half(&mut frame.bytes, 576, 0xdead);
+        assert_eq!(
+            restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap_err(),
+            "invalid"
+        );
+    }
+}

@@ -1,0 +1,213 @@
+//! The signal state of one thread: its mask, its alternate stack, what has arrived.
+//! Not the actions, which a process shares: those are in `actions`.
+//! Source: sigprocmask(2), sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
+
+use crate::Errno;
+use crate::host::masks::{self, FAULTS, HELD, SignalSet};
+use crate::host::reception::{self, Reception};
+use crate::signals::actions::UNBLOCKABLE;
+
+const SS_ONSTACK: u32 = 1;
+const SS_DISABLE: u32 = 2;
+const SS_AUTODISARM: u32 = 1 << 31;
+/// LoongArch's, from its asm/signal.h.
+const MINSIGSTKSZ: u64 = 4096;
+
+/// A `stack_t`: where handlers with SA_ONSTACK run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AlternateStack {
+    pub address: u64,
+    pub flags: u32,
+    pub size: u64,
+}
+
+impl Default for AlternateStack {
+    fn default() -> Self {
+        Self { address: 0, flags: SS_DISABLE, size: 0 }
+    }
+}
+
+impl AlternateStack {
+    pub(crate) const BYTES: usize = 24;
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let words = [self.address, self.flags.into(), self.size];
+        std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
+        Self { address: word(0), flags: word(1) as u32, size: word(2) }
+    }
+
+    /// True if `stack_pointer` is on it.
+    fn holds(&self, stack_pointer: u64) -> bool {
+        self.flags & SS_AUTODISARM == 0
+            && stack_pointer > self.address
+            && stack_pointer - self.address <= self.size
+    }
+
+    fn exists(&self) -> bool {
+        self.size != 0
+    }
+
+    /// As sigaltstack(2) reports it to a thread with this stack pointer.
+    pub(crate) fn seen_from(self, stack_pointer: u64) -> Self {
+        let state = match () {
+            () if !self.exists() => SS_DISABLE,
+            () if self.holds(stack_pointer) => SS_ONSTACK,
+            () => 0,
+        };
+        Self { flags: self.flags & SS_AUTODISARM | state, ..self }
+    }
+
+    /// Replaces it as sigaltstack(2) does.
+    ///
+    /// # Errors
+    /// EPERM while the thread runs on it, EINVAL for unknown flags, ENOMEM if it is too small.
+    pub(crate) fn replace(&mut self, new: Self, stack_pointer: u64) -> Result<(), Errno> {
+        if self.exists() && self.holds(stack_pointer) {
+            return Err(Errno(libc::EPERM));
+        }
+        match new.flags & !SS_AUTODISARM {
+            SS_DISABLE => *self = Self { flags: new.flags, ..Self::default() },
+            0 | SS_ONSTACK if new.size < MINSIGSTKSZ => return Err(Errno(libc::ENOMEM)),
+            0 | SS_ONSTACK => *self = new,
+            _ => return Err(Errno(libc::EINVAL)),
+        }
+        Ok(())
+    }
+
+    /// Where the frame of a handler with SA_ONSTACK goes; `None` if it would run over the end of the stack it is already on.
+    pub(crate) fn top_for(&self, stack_pointer: u64, on_stack: bool, least_bytes: u64) -> Option<u64> {
+        if self.exists() && self.holds(stack_pointer) {
+            // Nested. A frame that does not fit must not spill over what lies below.
+            return self.holds(stack_pointer.checked_sub(least_bytes)?).then_some(stack_pointer);
+        }
+        if on_stack && self.exists() { self.address.checked_add(self.size) } else { Some(stack_pointer) }
+    }
+
+    /// What is left of it once a handler was entered.
+    pub(crate) fn entered(self) -> Self {
+        if self.flags & SS_AUTODISARM != 0 { Self::default() } else { self }
+    }
+}
+
+/// The signal state of one thread.
+#[derive(Debug)]
+pub(crate) struct ThreadSignals {
+    /// What the guest has blocked.
+    pub mask: SignalSet,
+    /// The mask that a call such as sigsuspend(2) put in its place until the next delivery.
+    pub suspended: Option<SignalSet>,
+    pub stack: AlternateStack,
+    /// Boxed: host handlers know its address.
+    reception: Box<Reception>,
+}
+
+impl ThreadSignals {
+    /// With nothing pending and no alternate stack.
+    pub(crate) fn new(mask: SignalSet) -> Self {
+        Self {
+            mask: mask & !UNBLOCKABLE,
+            suspended: None,
+            stack: AlternateStack::default(),
+            reception: Box::new(Reception::new()),
+        }
+    }
+
+    /// Has signals that arrive on this host thread come here.
+    pub(crate) fn attach(&self) {
+        let former = masks::replace(HELD);
+        // SAFETY: the reception is boxed, and `drop` takes it back before it goes.
+        unsafe { reception::register(&raw const *self.reception) };
+        masks::replace(former);
+    }
+
+    /// Keeps further signals in the host's kernel until [`Self::release`]. Gives false if there are signals to be delivered
+    /// first.
+    pub(crate) fn hold(&self) -> bool {
+        masks::replace(HELD);
+        self.deliverable() == 0
+    }
+
+    /// Lets the signals in that the guest has not blocked.
+    pub(crate) fn release(&self) {
+        masks::replace(self.mask);
+    }
+
+    /// The signals that have arrived and are not blocked.
+    pub(crate) fn deliverable(&self) -> SignalSet {
+        self.reception.arrived() & !self.suspended.unwrap_or(self.mask)
+    }
+
+    /// The signals that have arrived here.
+    pub(crate) fn arrived(&self) -> SignalSet {
+        self.reception.arrived()
+    }
+
+    /// Takes the next signal to deliver: those that instructions cause first, then the lowest number.
+    pub(crate) fn take_next(&self) -> Option<(i32, reception::SignalInfo)> {
+        let deliverable = self.deliverable();
+        let first = if deliverable & FAULTS != 0 { deliverable & FAULTS } else { deliverable };
+        self.take_among(first)
+    }
+
+    /// Takes the lowest-numbered signal of `set` that has arrived.
+    pub(crate) fn take_among(&self, set: SignalSet) -> Option<(i32, reception::SignalInfo)> {
+        let set = set & self.reception.arrived();
+        if set == 0 {
+            return None;
+        }
+        let signal = set.trailing_zeros() as i32 + 1;
+        self.reception.take(signal).map(|info| (signal, info))
+    }
+}
+
+impl Drop for ThreadSignals {
+    fn drop(&mut self) {
+        if std::ptr::eq(reception::registered(), &raw const *self.reception) {
+            // This host thread has no guest thread any more; signals shall go to others.
+            masks::replace(HELD);
+            // SAFETY: null is always valid.
+            unsafe { reception::register(std::ptr::null()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STACK: AlternateStack = AlternateStack { address: 0x1_0000, flags: 0, size: 0x4000 };
+
+    #[test]
+    fn an_alternate_stack_cannot_be_changed_while_it_is_in_use() {
+        let mut stack = STACK;
+        assert_eq!(stack.replace(AlternateStack::default(), 0x1_2000), Err(Errno(libc::EPERM)));
+        assert_eq!(stack.replace(AlternateStack::default(), 0x9_0000), Ok(()));
+        assert_eq!(stack, AlternateStack::default());
+    }
+
+    #[test]
+    fn a_small_alternate_stack_is_refused() {
+        let mut stack = AlternateStack::default();
+        assert_eq!(stack.replace(AlternateStack { size: 4095, ..STACK }, 0), Err(Errno(libc::ENOMEM)));
+        assert_eq!(stack.replace(AlternateStack { flags: 4, ..STACK }, 0), Err(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn a_nested_handler_stays_below_the_first_one_and_must_fit() {
+        assert_eq!(STACK.top_for(0x9_0000, true, 600), Some(0x1_4000));
+        assert_eq!(STACK.top_for(0x9_0000, false, 600), Some(0x9_0000));
+        assert_eq!(STACK.top_for(0x1_2000, true, 600), Some(0x1_2000));
+        assert_eq!(STACK.top_for(0x1_0100, true, 600), None);
+    }
+
+    #[test]
+    fn a_self_disarming_stack_is_gone_once_a_handler_runs() {
+        let stack = AlternateStack { flags: SS_AUTODISARM, ..STACK };
+        assert_eq!(stack.entered(), AlternateStack::default());
+        assert_eq!(STACK.entered(), STACK);
+    }
+}
