@@ -105,10 +105,11 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         Op::B => End::Jump(relative(instruction.imm)),
         Op::Bl => End::Call { target: relative(instruction.imm), next },
         Op::Jirl => {
-            let known = before.filter(|b| b.op == Op::Pcaddu18i && b.d == instruction.j && b.d != 0).map(|b| {
-                let upper = (pc - 4).wrapping_add((i64::from(b.imm) << 18) as u64);
-                upper.wrapping_add(instruction.imm as i64 as u64)
-            });
+            let known =
+                before.filter(|b| b.op == Op::Pcaddu18i && b.d == instruction.j && b.d != 0).map(|b| {
+                    let upper = (pc - 4).wrapping_add((i64::from(b.imm) << 18) as u64);
+                    upper.wrapping_add(instruction.imm as i64 as u64)
+                });
             match (instruction.d, known) {
                 (0, Some(target)) => End::Jump(target),
                 (1, Some(target)) => End::Call { target, next },
@@ -121,7 +122,9 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         op => match (op.row().class, op.row().extension) {
             (Class::Jump | Class::Branch, _) => End::Leave { next },
             (_, Extension::Privileged | Extension::Lvz) => End::Leave { next },
-            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr) => End::Leave { next },
+            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr) => {
+                End::Leave { next }
+            }
             _ => return None,
         },
     })

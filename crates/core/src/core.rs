@@ -131,7 +131,12 @@ impl Core {
     ///
     /// # Errors
     /// The host has no memory to give.
-    pub fn new(state: State, memory: GuestMemory, words: ConfigurationWords, code: SharedCode) -> io::Result<Self> {
+    pub fn new(
+        state: State,
+        memory: GuestMemory,
+        words: ConfigurationWords,
+        code: SharedCode,
+    ) -> io::Result<Self> {
         let return_stack = ReturnStack::allocate()?;
         let mut cpu = Cpu::new(state, Guest::new(memory, words));
         cpu.return_stack = return_stack.top();

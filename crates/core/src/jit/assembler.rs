@@ -187,7 +187,14 @@ impl Assembler {
     }
 
     /// `op` with four operands.
-    pub fn op4(&mut self, code: Code, a: impl Into<Arg>, b: impl Into<Arg>, c: impl Into<Arg>, d: impl Into<Arg>) {
+    pub fn op4(
+        &mut self,
+        code: Code,
+        a: impl Into<Arg>,
+        b: impl Into<Arg>,
+        c: impl Into<Arg>,
+        d: impl Into<Arg>,
+    ) {
         self.op(code, &[a.into(), b.into(), c.into(), d.into()]);
     }
 

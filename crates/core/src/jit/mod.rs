@@ -255,8 +255,9 @@ impl Translator {
     pub fn invalidate(&self, range: &Range<u64>) -> bool {
         let mut work = self.lock();
         let overlaps = |guest: &Range<u64>| guest.start < range.end && range.start < guest.end;
-        let stale: Vec<usize> =
-            (0..work.regions.len()).filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty()).collect();
+        let stale: Vec<usize> = (0..work.regions.len())
+            .filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty())
+            .collect();
         if stale.is_empty() {
             return false;
         }

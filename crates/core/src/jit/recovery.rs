@@ -31,7 +31,11 @@ impl Registration {
     /// `cpu` stays where it is until the registration is dropped, on this host thread.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
-        RUNNING.set(Some(Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) }));
+        RUNNING.set(Some(Running {
+            cpu,
+            translator: Arc::as_ptr(&translator),
+            guard: (guard.start, guard.end),
+        }));
         Self { _translator: translator }
     }
 }
@@ -63,7 +67,9 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
     let Some(region) = placed.get(index).filter(|region| region.code.contains(&at)) else { return false };
     let position = (at - region.code.start) as u32;
     let instruction = region.positions.partition_point(|(start, _)| *start <= position);
-    let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else { return false };
+    let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else {
+        return false;
+    };
     cpu.state.pc = pc;
     registers[libc::REG_RAX as usize] = ExitReason::Interpret as i64;
     registers[libc::REG_RIP as usize] = region.spill as i64;

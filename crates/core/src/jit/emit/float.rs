@@ -196,7 +196,8 @@ impl Emitter<'_> {
         self.a.op2(compare, SCRATCH, SCRATCH);
         self.a.jump_if(Condition::Parity, slow);
         if negated {
-            let code = if single { Code::VEX_Vxorps_xmm_xmm_xmmm128 } else { Code::VEX_Vxorpd_xmm_xmm_xmmm128 };
+            let code =
+                if single { Code::VEX_Vxorps_xmm_xmm_xmmm128 } else { Code::VEX_Vxorpd_xmm_xmm_xmmm128 };
             self.a.op3(code, SCRATCH, SCRATCH, sign_bits(single));
         }
         self.scalar_write(i.d, SCRATCH);

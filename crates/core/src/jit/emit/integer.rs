@@ -15,12 +15,17 @@ struct TwoOperand {
     commutative: bool,
 }
 
-const ADD: TwoOperand = TwoOperand { wide: Code::Add_r64_rm64, narrow: Code::Add_r32_rm32, commutative: true };
-const SUB: TwoOperand = TwoOperand { wide: Code::Sub_r64_rm64, narrow: Code::Sub_r32_rm32, commutative: false };
-const AND: TwoOperand = TwoOperand { wide: Code::And_r64_rm64, narrow: Code::And_r32_rm32, commutative: true };
+const ADD: TwoOperand =
+    TwoOperand { wide: Code::Add_r64_rm64, narrow: Code::Add_r32_rm32, commutative: true };
+const SUB: TwoOperand =
+    TwoOperand { wide: Code::Sub_r64_rm64, narrow: Code::Sub_r32_rm32, commutative: false };
+const AND: TwoOperand =
+    TwoOperand { wide: Code::And_r64_rm64, narrow: Code::And_r32_rm32, commutative: true };
 const OR: TwoOperand = TwoOperand { wide: Code::Or_r64_rm64, narrow: Code::Or_r32_rm32, commutative: true };
-const XOR: TwoOperand = TwoOperand { wide: Code::Xor_r64_rm64, narrow: Code::Xor_r32_rm32, commutative: true };
-const MUL: TwoOperand = TwoOperand { wide: Code::Imul_r64_rm64, narrow: Code::Imul_r32_rm32, commutative: true };
+const XOR: TwoOperand =
+    TwoOperand { wide: Code::Xor_r64_rm64, narrow: Code::Xor_r32_rm32, commutative: true };
+const MUL: TwoOperand =
+    TwoOperand { wide: Code::Imul_r64_rm64, narrow: Code::Imul_r32_rm32, commutative: true };
 
 impl Emitter<'_> {
     /// Emits an instruction whose result is known now: constants are built from up to four instructions, and only the last one's
@@ -49,7 +54,9 @@ impl Emitter<'_> {
         let Some(value) = value else { return false };
         self.wrote_known = Some(value);
         let refined = following.is_some_and(|f| {
-            f.d == i.d && f.d != 0 && (f.j == f.d || f.op == Op::Lu32iD)
+            f.d == i.d
+                && f.d != 0
+                && (f.j == f.d || f.op == Op::Lu32iD)
                 && matches!(f.op, Op::Ori | Op::Lu32iD | Op::Lu52iD | Op::AddiD | Op::AddiW)
         });
         if !refined {

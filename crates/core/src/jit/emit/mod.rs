@@ -312,7 +312,8 @@ impl Emitter<'_> {
     /// Hands one instruction to the interpreter and goes on.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
-        let call_out = Box::new(CallOut { instruction: *instruction, semantics: semantics_of(instruction.op) });
+        let call_out =
+            Box::new(CallOut { instruction: *instruction, semantics: semantics_of(instruction.op) });
         self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*call_out) as i64);
         self.call_outs.push(call_out);
         let label = self.call_out;
@@ -424,7 +425,8 @@ impl Emitter<'_> {
     /// From the region's mapping to the canonical one.
     fn leave_mapping(&mut self) {
         for index in 0..GENERAL_HOSTS.len() {
-            let (host, canonical, chosen) = (GENERAL_HOSTS[index], CANONICAL[index], self.allocation.general[index]);
+            let (host, canonical, chosen) =
+                (GENERAL_HOSTS[index], CANONICAL[index], self.allocation.general[index]);
             if canonical != chosen {
                 if self.allocation.general_written >> chosen & 1 != 0 {
                     self.a.op2(Code::Mov_rm64_r64, general_slot(chosen), host);
@@ -437,12 +439,16 @@ impl Emitter<'_> {
 
     fn vectors_to_memory(&mut self) {
         for (index, guest) in self.allocation.vector.into_iter().enumerate() {
-            let Some(guest) = guest.filter(|g| self.allocation.vector_written >> g & 1 != 0) else { continue };
+            let Some(guest) = guest.filter(|g| self.allocation.vector_written >> g & 1 != 0) else {
+                continue;
+            };
             let host = VECTOR_HOSTS[index];
             match self.allocation.vector_width {
                 VectorWidth::Scalar => self.a.op2(Code::VEX_Vmovsd_m64_xmm, vector_slot(guest), host),
                 VectorWidth::Lsx => self.a.op2(Code::VEX_Vmovdqu_xmmm128_xmm, vector_slot(guest), host),
-                VectorWidth::Lasx => self.a.op2(Code::VEX_Vmovdqu_ymmm256_ymm, vector_slot(guest), wide(host)),
+                VectorWidth::Lasx => {
+                    self.a.op2(Code::VEX_Vmovdqu_ymmm256_ymm, vector_slot(guest), wide(host))
+                }
             }
         }
     }
