@@ -4,7 +4,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) mod fork;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use longma_loongarch::State;
@@ -63,6 +65,8 @@ pub struct Process {
     pub(crate) config: ProcessConfig,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
+    /// The guest threads alive.
+    pub(crate) threads: AtomicU32,
 }
 
 impl std::fmt::Debug for Process {

@@ -166,7 +166,7 @@ impl Thread {
     /// Ends a call that a signal interrupted before it had any effect: it is made again, or returns EINTR.
     fn settle_interrupted(&mut self, state: &mut State, again: bool) {
         if let Some(interrupted) = self.interrupted.take()
-            && again
+            && (again || interrupted.always)
         {
             state.pc = state.pc.wrapping_sub(4);
             state.set_r(4, interrupted.a0);
