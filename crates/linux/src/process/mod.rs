@@ -2,12 +2,13 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 pub(crate) mod fork;
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use longma_loongarch::State;
 
@@ -63,6 +64,8 @@ pub struct Process {
     pub(crate) engine: OnceLock<Arc<dyn Engine>>,
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
+    /// Numbers of missing calls that have been named.
+    pub(crate) told: Mutex<BTreeSet<u64>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
     /// The guest threads alive.
@@ -90,7 +93,9 @@ impl Process {
             engine: OnceLock::new(),
             dispositions: Dispositions::inherited(),
             config,
+            told: Mutex::default(),
             signal_return: AtomicU64::new(0),
+            threads: AtomicU32::new(1),
         });
         let thread = Thread::first(process.clone());
         Ok((process, thread, State::default()))

@@ -5,12 +5,13 @@
 use longma_loongarch::State;
 
 use crate::host::attention::{Attention, with_attention};
+use crate::host::calls::interruptible;
 use crate::host::masks::{FAULTS, SignalSet, set_of};
 use crate::memory::host_address;
 use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::signals::frame;
 use crate::signals::state::AlternateStack;
-use crate::syscalls::{Completion, host_call, waiting_call};
+use crate::syscalls::{Completion, host_call};
 use crate::{Errno, Outcome, Thread};
 
 type Arguments = [u64; 6];
@@ -74,7 +75,7 @@ impl Thread {
 pub(crate) fn rt_sigaction(
     thread: &mut Thread,
     _: &mut State,
-    &[signal, new, old, size, ..]: &Arguments,
+    [signal, new, old, size, ..]: Arguments,
 ) -> Returned {
     check_set_size(size)?;
     let signal =
@@ -97,7 +98,7 @@ pub(crate) fn rt_sigaction(
 pub(crate) fn rt_sigprocmask(
     thread: &mut Thread,
     _: &mut State,
-    &[how, new, old, size, ..]: &Arguments,
+    [how, new, old, size, ..]: Arguments,
 ) -> Returned {
     check_set_size(size)?;
     let former = thread.signals.mask;
@@ -118,7 +119,7 @@ pub(crate) fn rt_sigprocmask(
     Ok(0)
 }
 
-pub(crate) fn rt_sigpending(thread: &mut Thread, &[set, size, ..]: &Arguments) -> Returned {
+pub(crate) fn rt_sigpending(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
     if size > SET_BYTES {
         return Err(INVALID);
     }
@@ -131,18 +132,18 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, &[set, size, ..]: &Arguments) -
     Ok(0)
 }
 
-pub(crate) fn rt_sigsuspend(thread: &mut Thread, &[set, size, ..]: &Arguments) -> Returned {
+pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
     let mask = thread.read_mask(set, size)?.ok_or(Errno(libc::EFAULT))?;
     thread.with_mask(Some(mask), |_, mask| {
         let mask = mask.unwrap_or(0);
         // SAFETY: the pointer is valid for 8 bytes.
-        unsafe { waiting_call(libc::SYS_rt_sigsuspend, [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0]) }
+        unsafe { interruptible(libc::SYS_rt_sigsuspend, [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0]) }
     })
 }
 
-pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: &Arguments) -> Returned {
-    let [set, info, timeout, size, ..] = *arguments;
+pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [set, info, timeout, size, ..] = arguments;
     check_set_size(size)?;
     let memory = thread.process.memory();
     let set = SignalSet::from_le_bytes(memory.read_array(set)?) & !UNBLOCKABLE;
@@ -154,7 +155,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: &Arguments) -> Ret
     let mut found = [0u8; 128];
     // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
     let signal = unsafe {
-        waiting_call(
+        interruptible(
             libc::SYS_rt_sigtimedwait,
             [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0],
         )
@@ -166,7 +167,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: &Arguments) -> Ret
 pub(crate) fn sigaltstack(
     thread: &mut Thread,
     state: &mut State,
-    &[new, old, ..]: &Arguments,
+    [new, old, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     let memory = thread.process.memory();
     let former = thread.signals.stack.seen_from(state.r(3));
@@ -181,7 +182,7 @@ pub(crate) fn sigaltstack(
 pub(crate) fn rt_sigreturn(
     thread: &mut Thread,
     state: &mut State,
-    _: &Arguments,
+    _: Arguments,
 ) -> Result<Completion, Errno> {
     let memory = thread.process.memory();
     let read = |address, bytes: &mut [u8]| memory.read(address, bytes).map_err(Errno::from);
@@ -199,6 +200,6 @@ pub(crate) fn rt_sigreturn(
 }
 
 /// A guest never sees the kernel's own restarts, so there is none of its own to go on with.
-pub(crate) fn restart_syscall(_: &mut Thread, _: &Arguments) -> Returned {
+pub(crate) fn restart_syscall(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
     Err(Errno(libc::EINTR))
 }

@@ -1,7 +1,120 @@
 //! System calls: the table, the dispatcher, and the calls themselves by subject.
 //! Not signals, threads, processes, sockets and events, which have folders of their own.
-//! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2.
+//! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
+mod arguments;
 mod host;
+mod names;
+mod table;
+mod trace;
 
+pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub(crate) use host::host_call;
+
+use longma_loongarch::State;
+
+use crate::threads::Interrupted;
+use crate::{Errno, Outcome, Thread};
+
+/// a0, the first argument and the result.
+const A0: u8 = 4;
+/// a7, the number.
+const A7: u8 = 11;
+
+/// How a call that steers the thread ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// With this result in a0.
+    Value(u64),
+    /// As the call has left the registers.
+    AsLeft(Outcome),
+}
+
+/// What a call does.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// The host's call of this number does it, at once.
+    Host(i64),
+    /// The host's call of this number does it, and may wait.
+    Waits(i64),
+    /// A function that gives a0. `pc` is already past the instruction.
+    Call(fn(&mut Thread, &mut State, [u64; 6]) -> Result<u64, Errno>),
+    /// A function that may leave the registers otherwise.
+    Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
+    /// ENOSYS, and programs know how to do without: not worth a word.
+    Absent,
+    /// ENOSYS, and the program may suffer: said once.
+    Missing,
+    /// EPERM: the call is the administrator's.
+    Denied,
+}
+
+/// One system call.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub number: u16,
+    pub name: &'static str,
+    pub action: Action,
+    pub arguments: &'static [Kind],
+}
+
+impl Thread {
+    /// Performs the system call at `state.pc` and moves the program counter past it.
+    pub fn syscall(&mut self, state: &mut State) -> Outcome {
+        state.pc = state.pc.wrapping_add(4);
+        let number = state.r(A7);
+        let arguments: [u64; 6] = std::array::from_fn(|index| state.r(A0 + index as u8));
+        let Some(row) = table::row(number) else {
+            self.say_missing(number, None);
+            state.set_r(A0, Errno(libc::ENOSYS).returned());
+            return Outcome::Continue;
+        };
+        let tracer = self.process.config.tracer.clone();
+        let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
+        let completion = self.perform(row, state, &arguments);
+        if let (Some(sink), Some(before)) = (&tracer, before) {
+            sink(&trace::line(self, row, &arguments, before, &completion));
+        }
+        match completion {
+            Ok(Completion::Value(value)) => state.set_r(A0, value),
+            Ok(Completion::AsLeft(outcome)) => return outcome,
+            Err(error @ (Errno::RESTART | Errno::RESTART_ALWAYS)) => {
+                self.interrupted =
+                    Some(Interrupted { a0: arguments[0], always: error == Errno::RESTART_ALWAYS });
+                state.set_r(A0, Errno(libc::EINTR).returned());
+                // There is a signal, or the call would not have been given up.
+                return self.deliver_pending(state);
+            }
+            Err(error) => state.set_r(A0, error.returned()),
+        }
+        Outcome::Continue
+    }
+
+    fn perform(&mut self, row: &Row, state: &mut State, arguments: &[u64; 6]) -> Result<Completion, Errno> {
+        let pass = |thread: &Self, host, waits| {
+            arguments::pass(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
+        };
+        match row.action {
+            Action::Host(host) => pass(self, host, false),
+            Action::Waits(host) => pass(self, host, true),
+            Action::Call(function) => function(self, state, *arguments).map(Completion::Value),
+            Action::Control(function) => function(self, state, *arguments),
+            Action::Absent => Err(Errno(libc::ENOSYS)),
+            Action::Denied => Err(Errno(libc::EPERM)),
+            Action::Missing => {
+                self.say_missing(row.number.into(), Some(row.name));
+                Err(Errno(libc::ENOSYS))
+            }
+        }
+    }
+
+    fn say_missing(&self, number: u64, name: Option<&str>) {
+        let Some(sink) = &self.process.config.diagnostics else { return };
+        let mut told = self.process.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A hostile guest could make this grow without end.
+        if told.len() < 1024 && told.insert(number) {
+            let name = name.map_or_else(|| number.to_string(), |name| format!("{name} ({number})"));
+            sink(&format!("system call {name} is not implemented; it returns ENOSYS"));
+        }
+    }
+}

@@ -9,7 +9,10 @@ use longma_loongarch::State;
 use crate::syscalls::Completion;
 use crate::{Errno, Outcome, Thread};
 
-use super::futex;
+use super::futex::wake_one;
+
+pub(crate) use super::clone::{clone, clone3};
+pub(crate) use super::futex::{futex, futex_waitv};
 
 type Arguments = [u64; 6];
 
@@ -21,12 +24,20 @@ const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-pub(crate) fn set_tid_address(thread: &mut Thread, &[address, ..]: &Arguments) -> Result<u64, Errno> {
+pub(crate) fn set_tid_address(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, ..]: Arguments,
+) -> Result<u64, Errno> {
     thread.clear_child_tid = address;
     Ok(thread.tid as u64)
 }
 
-pub(crate) fn set_robust_list(thread: &mut Thread, &[head, length, ..]: &Arguments) -> Result<u64, Errno> {
+pub(crate) fn set_robust_list(
+    thread: &mut Thread,
+    _: &mut State,
+    [head, length, ..]: Arguments,
+) -> Result<u64, Errno> {
     if length != ROBUST_HEAD_BYTES {
         return Err(Errno(libc::EINVAL));
     }
@@ -35,7 +46,11 @@ pub(crate) fn set_robust_list(thread: &mut Thread, &[head, length, ..]: &Argumen
 }
 
 /// Only a thread's own list: those of others are not this thread's to read.
-pub(crate) fn get_robust_list(thread: &mut Thread, &[tid, head, length, ..]: &Arguments) -> Result<u64, Errno> {
+pub(crate) fn get_robust_list(
+    thread: &mut Thread,
+    _: &mut State,
+    [tid, head, length, ..]: Arguments,
+) -> Result<u64, Errno> {
     if tid as i32 != 0 && tid as i32 != thread.tid {
         return Err(Errno(libc::EPERM));
     }
@@ -44,7 +59,7 @@ pub(crate) fn get_robust_list(thread: &mut Thread, &[tid, head, length, ..]: &Ar
     Ok(0)
 }
 
-pub(crate) fn exit(thread: &mut Thread, _: &mut State, &[status, ..]: &Arguments) -> Result<Completion, Errno> {
+pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) -> Result<Completion, Errno> {
     thread.leave();
     let status = status as i32 & 0xff;
     let was_last = thread.process.threads.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -55,7 +70,7 @@ pub(crate) fn exit(thread: &mut Thread, _: &mut State, &[status, ..]: &Arguments
 pub(crate) fn exit_group(
     thread: &mut Thread,
     _: &mut State,
-    &[status, ..]: &Arguments,
+    [status, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     thread.release_robust_list();
     Ok(Completion::AsLeft(Outcome::ExitProcess(status as i32 & 0xff)))
@@ -68,7 +83,7 @@ impl Thread {
         let address = std::mem::take(&mut self.clear_child_tid);
         let memory = self.process.memory();
         if address != 0 && memory.store(address, 0u32).is_ok() {
-            futex::wake_one(memory, address);
+            wake_one(memory, address);
         }
     }
 
@@ -110,14 +125,14 @@ impl Thread {
         let word = (entry & !1).wrapping_add(offset);
         let mut value: u32 = memory.load(word)?;
         if pending && !inherits && value == 0 {
-            futex::wake_one(memory, word);
+            wake_one(memory, word);
             return Ok(());
         }
         while value & FUTEX_TID_MASK == self.tid as u32 {
             let found = memory.compare_exchange(word, value, value & FUTEX_WAITERS | FUTEX_OWNER_DIED)?;
             if found == value {
                 if value & FUTEX_WAITERS != 0 && !inherits {
-                    futex::wake_one(memory, word);
+                    wake_one(memory, word);
                 }
                 break;
             }

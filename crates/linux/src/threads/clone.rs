@@ -113,8 +113,12 @@ impl Request {
     }
 }
 
-pub(crate) fn clone(thread: &mut Thread, state: &mut State, arguments: &Arguments) -> Result<Completion, Errno> {
-    let [flags, stack, parent_tid, child_tid, tls, _] = *arguments;
+pub(crate) fn clone(
+    thread: &mut Thread,
+    state: &mut State,
+    arguments: Arguments,
+) -> Result<Completion, Errno> {
+    let [flags, stack, parent_tid, child_tid, tls, _] = arguments;
     // The upper half is clone3's.
     let flags = flags & 0xffff_ffff;
     if flags & CLONE_PIDFD != 0 && flags & CLONE_PARENT_SETTID != 0 {
@@ -128,8 +132,12 @@ const CLONE_ARGS_LEAST: u64 = 64;
 /// The fields of `struct clone_args` up to `cgroup`.
 const CLONE_ARGS_WORDS: usize = 11;
 
-pub(crate) fn clone3(thread: &mut Thread, state: &mut State, arguments: &Arguments) -> Result<Completion, Errno> {
-    let [address, size, ..] = *arguments;
+pub(crate) fn clone3(
+    thread: &mut Thread,
+    state: &mut State,
+    arguments: Arguments,
+) -> Result<Completion, Errno> {
+    let [address, size, ..] = arguments;
     if size > 4096 {
         return Err(Errno(libc::E2BIG));
     }
@@ -143,8 +151,19 @@ pub(crate) fn clone3(thread: &mut Thread, state: &mut State, arguments: &Argumen
         return Err(Errno(libc::E2BIG));
     }
     let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_bytes, tls, set_tid, set_tid_bytes, _] =
-        std::array::from_fn(word);
+    let [
+        flags,
+        pidfd,
+        child_tid,
+        parent_tid,
+        exit_signal,
+        stack,
+        stack_bytes,
+        tls,
+        set_tid,
+        set_tid_bytes,
+        _,
+    ] = std::array::from_fn(word);
     let stack_is_half = (stack == 0) != (stack_bytes == 0);
     if flags & (CSIGNAL | CLONE_DETACHED) != 0 || exit_signal & !CSIGNAL != 0 || stack_is_half {
         return Err(Errno(libc::EINVAL));

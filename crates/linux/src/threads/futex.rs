@@ -2,8 +2,11 @@
 //! Not an implementation of waiting.
 //! Source: futex(2), futex_waitv(2), Linux include/uapi/linux/futex.h.
 
+use longma_loongarch::State;
+
+use crate::host::calls::interruptible;
 use crate::memory::{GuestMemory, host_address};
-use crate::syscalls::{host_call, waiting_call};
+use crate::syscalls::host_call;
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -49,8 +52,8 @@ fn word(memory: &GuestMemory, address: u64) -> Result<u64, Errno> {
     Ok(memory.pointer_for_writing(address, 4)? as u64)
 }
 
-pub(crate) fn futex(thread: &mut Thread, arguments: &Arguments) -> Result<u64, Errno> {
-    let [address, command, value, timeout, second, third] = *arguments;
+pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+    let [address, command, value, timeout, second, third] = arguments;
     let Operation { waits, has_second } = operation(command as u32 & !OPTIONS).ok_or(Errno(libc::ENOSYS))?;
     let memory = thread.process.memory();
     let address = word(memory, address)?;
@@ -62,12 +65,12 @@ pub(crate) fn futex(thread: &mut Thread, arguments: &Arguments) -> Result<u64, E
     let timeout = memory.read_optional::<16>(timeout)?;
     // SAFETY: as above; the timeout is a copy or null.
     unsafe {
-        waiting_call(libc::SYS_futex, [address, command, value, host_address(&timeout), second, third])
+        interruptible(libc::SYS_futex, [address, command, value, host_address(&timeout), second, third])
     }
 }
 
-pub(crate) fn futex_waitv(thread: &mut Thread, arguments: &Arguments) -> Result<u64, Errno> {
-    let [waiters, count, flags, timeout, clock, _] = *arguments;
+pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+    let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS {
         return Err(Errno(libc::EINVAL));
     }
@@ -81,7 +84,7 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: &Arguments) -> Result<
     let timeout = memory.read_optional::<16>(timeout)?;
     // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which lie in the guest's memory.
     unsafe {
-        waiting_call(
+        interruptible(
             libc::SYS_futex_waitv,
             [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0],
         )

@@ -4,7 +4,7 @@
 
 pub(crate) mod calls;
 mod clone;
-pub(crate) mod futex;
+mod futex;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,7 +15,7 @@ use crate::Process;
 use crate::host::{faults, masks};
 use crate::signals::ThreadSignals;
 
-pub(crate) use clone::{Request, clone, clone3};
+pub(crate) use clone::Request;
 
 /// One guest thread.
 #[derive(Debug)]

@@ -1,0 +1,159 @@
+//! Prints system calls in the manner of strace.
+//! Not a decoder of every structure.
+//! Source: strace(1).
+
+use std::fmt::Write;
+
+use super::arguments::Names;
+use super::{Completion, Kind, Row};
+use crate::{Errno, Outcome, Thread};
+
+/// The most bytes of a string or buffer that are shown.
+const SHOWN_BYTES: usize = 48;
+
+/// The arguments as text before the call; those the call fills are left open.
+pub(super) fn before(thread: &Thread, row: &Row, arguments: &[u64; 6]) -> Vec<Option<String>> {
+    let show = |(index, kind): (usize, &Kind)| match kind {
+        Kind::OutBuffer(_) => None,
+        kind => Some(argument(thread, *kind, index, arguments, u64::MAX)),
+    };
+    row.arguments.iter().enumerate().map(show).collect()
+}
+
+/// The whole line.
+pub(super) fn line(
+    thread: &Thread,
+    row: &Row,
+    arguments: &[u64; 6],
+    before: Vec<Option<String>>,
+    completion: &Result<Completion, Errno>,
+) -> String {
+    let written = match completion {
+        Ok(Completion::Value(value)) => *value,
+        _ => 0,
+    };
+    let shown: Vec<_> = before
+        .into_iter()
+        .enumerate()
+        .map(|(index, text)| {
+            text.unwrap_or_else(|| argument(thread, row.arguments[index], index, arguments, written))
+        })
+        .collect();
+    let mut line = format!("[{}] {}({}) = ", thread.tid, row.name, shown.join(", "));
+    match completion {
+        Ok(Completion::Value(value)) if *value > 0xffff_ffff => write!(line, "{value:#x}"),
+        Ok(Completion::Value(value)) => write!(line, "{value}"),
+        Ok(Completion::AsLeft(Outcome::Continue)) => write!(line, "?"),
+        Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
+        Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
+        Err(error) => write!(line, "-1 {error}"),
+    }
+    .expect("writing to a string cannot fail");
+    line
+}
+
+fn argument(thread: &Thread, kind: Kind, index: usize, arguments: &[u64; 6], written: u64) -> String {
+    let value = arguments[index];
+    match kind {
+        Kind::Int | Kind::Fd => (value as i32).to_string(),
+        Kind::DirFd if value as i32 == libc::AT_FDCWD => "AT_FDCWD".into(),
+        Kind::DirFd => (value as i32).to_string(),
+        Kind::Long => (value as i64).to_string(),
+        Kind::Size => value.to_string(),
+        Kind::Mode => format!("{value:#o}"),
+        Kind::Signal => signal(value),
+        Kind::Text => text(thread, value),
+        Kind::InBuffer(length) => bytes(thread, value, arguments[usize::from(length)]),
+        Kind::OutBuffer(length) => bytes(thread, value, arguments[usize::from(length)].min(written)),
+        Kind::Flags(names) => flags(value, names),
+        Kind::Choice(names) => names
+            .iter()
+            .find(|(number, _)| *number == value)
+            .map_or_else(|| value.to_string(), |(_, name)| (*name).into()),
+        _ if value == 0 => "NULL".into(),
+        _ => format!("{value:#x}"),
+    }
+}
+
+fn flags(value: u64, names: Names) -> String {
+    let mut rest = value;
+    let mut shown = Vec::new();
+    for (bits, name) in names {
+        let is_set = if *bits == 0 { value & 3 == 0 } else { rest & bits == *bits };
+        if is_set {
+            shown.push((*name).to_owned());
+            rest &= !bits;
+        }
+    }
+    if rest != 0 || shown.is_empty() {
+        shown.push(format!("{rest:#x}"));
+    }
+    shown.join("|")
+}
+
+/// The name of a signal.
+pub(crate) fn signal(number: u64) -> String {
+    const NAMES: [&str; 32] = [
+        "0",
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    match NAMES.get(number as usize) {
+        Some(name) => (*name).into(),
+        None if number <= 64 => format!("SIGRT_{}", number - 32),
+        None => number.to_string(),
+    }
+}
+
+fn text(thread: &Thread, address: u64) -> String {
+    if address == 0 {
+        return "NULL".into();
+    }
+    match thread.process.memory().read_c_string(address, 4096) {
+        Ok(Some(text)) => quoted(&text, 256, false),
+        _ => format!("{address:#x}"),
+    }
+}
+
+fn bytes(thread: &Thread, address: u64, length: u64) -> String {
+    let mut buffer = vec![0; (length as usize).min(SHOWN_BYTES)];
+    match thread.process.memory().read(address, &mut buffer) {
+        Ok(()) if address != 0 => quoted(&buffer, SHOWN_BYTES, length as usize > SHOWN_BYTES),
+        _ => format!("{address:#x}"),
+    }
+}
+
+fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
+    let cut = &bytes[..bytes.len().min(most)];
+    let more = if more || cut.len() < bytes.len() { "..." } else { "" };
+    format!("\"{}\"{more}", cut.escape_ascii())
+}
