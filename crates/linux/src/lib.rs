@@ -4,8 +4,10 @@
 
 mod engine;
 mod errno;
+mod events;
 pub mod host;
 mod memory;
+mod network;
 mod process;
 mod signals;
 mod syscalls;
