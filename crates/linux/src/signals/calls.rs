@@ -26,7 +26,7 @@ fn check_set_size(size: u64) -> Result<(), Errno> {
 
 impl Thread {
     /// Keeps signals out while their state changes. Those that are here already go first: the call is made again after them.
-    fn hold_signals(&self) -> Result<(), Errno> {
+    pub(crate) fn hold_signals(&self) -> Result<(), Errno> {
         if self.signals.hold() {
             return Ok(());
         }
