@@ -126,11 +126,12 @@ impl Program {
             };
             let rest = arguments.into_iter().skip(1);
             let script = c_string(path)?;
-            arguments = [Some(c_string(interpreter.clone())?), argument.map(c_string).transpose()?, Some(script)]
-                .into_iter()
-                .flatten()
-                .chain(rest)
-                .collect();
+            arguments =
+                [Some(c_string(interpreter.clone())?), argument.map(c_string).transpose()?, Some(script)]
+                    .into_iter()
+                    .flatten()
+                    .chain(rest)
+                    .collect();
             file = open(process, libc::AT_FDCWD, &interpreter, 0)?;
             path = interpreter;
         }
@@ -148,7 +149,8 @@ impl Program {
         }
         let own = again.iter().map(|argument| c_string(argument.as_bytes().to_vec()));
         let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
-        let (name, rest) = self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
+        let (name, rest) =
+            self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
         arguments.extend([c"--argv0", name, c"--", &self.path].map(CString::from));
         arguments.extend_from_slice(rest);
         run(c"/proc/self/exe", &arguments, environment)
@@ -234,7 +236,8 @@ fn interpreter(start: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
     // A file shorter than what is read ends its line too.
-    let end = line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
+    let end =
+        line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
     let line = &line[..end.unwrap_or(line.len())];
     let from = line.iter().position(|byte| !is_space(byte)).ok_or(Errno(libc::ENOEXEC))?;
     let line = &line[from..];
@@ -260,7 +263,10 @@ mod tests {
     #[test]
     fn a_script_names_its_interpreter_and_at_most_one_argument() {
         assert_eq!(parsed("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
-        assert_eq!(parsed("#! /usr/bin/env  python3 -u \n"), Some(("/usr/bin/env".into(), Some("python3 -u".into()))));
+        assert_eq!(
+            parsed("#! /usr/bin/env  python3 -u \n"),
+            Some(("/usr/bin/env".into(), Some("python3 -u".into())))
+        );
         assert_eq!(parsed("\x7fELF"), None);
         assert_eq!(parsed("#!/bin/sh"), Some(("/bin/sh".into(), None)));
     }

@@ -12,6 +12,7 @@ use super::Kind::{
 use super::{Action, Kind, Row, names};
 use crate::events::calls as events;
 use crate::network::calls as network;
+use crate::process::execute;
 use crate::signals::calls as signals;
 use crate::threads::calls as threads;
 
@@ -253,7 +254,7 @@ const ROWS: &[Row] = &[
     row_of(218, "request_key", Absent, &[]),
     row_of(219, "keyctl", Absent, &[]),
     row_of(220, "clone", Control(threads::clone), &[Flags(names::CLONE), Address, Address, Address, Address]),
-    row_of(221, "execve", Missing, &[Text, Address, Address]),
+    row_of(221, "execve", Call(execute::execve), &[Text, Address, Address]),
     row_of(222, "mmap", Missing, &[Address, Size, Flags(names::PROTECTION), Flags(names::MAP), Fd, Size]),
     row_of(223, "fadvise64", Host(libc::SYS_fadvise64), &[Fd, Long, Long, Int]),
     row_of(224, "swapon", Denied, &[]),
@@ -297,7 +298,7 @@ const ROWS: &[Row] = &[
     row_of(278, "getrandom", Waits(libc::SYS_getrandom), &[OutBuffer(1), Size, Hex]),
     row_of(279, "memfd_create", Host(libc::SYS_memfd_create), &[Text, Hex]),
     row_of(280, "bpf", Absent, &[]),
-    row_of(281, "execveat", Missing, &[DirFd, Text, Address, Address, Flags(names::AT)]),
+    row_of(281, "execveat", Call(execute::execveat), &[DirFd, Text, Address, Address, Flags(names::AT)]),
     row_of(282, "userfaultfd", Absent, &[]),
     row_of(283, "membarrier", Host(libc::SYS_membarrier), &[Int, Hex, Int]),
     row_of(284, "mlock2", Missing, &[Address, Size, Hex]),
