@@ -14,6 +14,10 @@ impl Errno {
     /// and return EINTR otherwise. Never seen by the guest.
     pub(crate) const RESTART: Self = Self(512);
 
+    /// The call found signals that must be delivered before it does anything, and is made again after them whatever their
+    /// actions say. Never seen by the guest.
+    pub(crate) const RESTART_ALWAYS: Self = Self(513);
+
     /// What a host call returned, as a result.
     pub(crate) fn check(returned: i64) -> Result<u64, Self> {
         if (-4095..0).contains(&returned) { Err(Self(-returned as i32)) } else { Ok(returned as u64) }

@@ -2,12 +2,17 @@
 //! Not an executor of instructions: that is an [`Engine`], which other crates provide.
 //! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
 
+pub mod elf;
 mod engine;
 mod errno;
+mod events;
+mod files;
 pub mod host;
 mod memory;
+mod network;
 mod process;
 mod signals;
+mod stack;
 mod syscalls;
 mod threads;
 

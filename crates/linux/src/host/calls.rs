@@ -64,7 +64,7 @@ pub(crate) fn interrupted_at(pc: u64) -> Option<u64> {
 /// # Safety
 /// The call must not break this program: pointers among `arguments` are null, point into the guest's memory, or to what the call
 /// may read or write; it does not close or map anything that is the program's own.
-pub unsafe fn interruptible(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
+pub(crate) unsafe fn interruptible(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let call = [number as u64, a, b, c, d, e, f];
     // SAFETY: both pointers are valid during the call; the caller answers for the rest.

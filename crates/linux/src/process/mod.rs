@@ -2,17 +2,24 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
+pub(crate) mod execute;
+pub(crate) mod fork;
+mod load;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use longma_loongarch::State;
+pub use load::LoadError;
 
+use crate::Engine;
+use crate::files::Root;
 use crate::memory::{AddressSpace, GuestMemory};
 use crate::signals::Dispositions;
-use crate::{Engine, Thread};
+use crate::stack::StackContents;
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -36,24 +43,12 @@ pub struct ProcessConfig {
     pub tracer: Option<Sink>,
     /// Where oddities are told, once each (calls that are missing).
     pub diagnostics: Option<Sink>,
-    /// Arguments that start this emulator again, the program being the first (`longma run --`); the new program's path, then its
-    /// arguments, are appended. Empty: execve of guest programs fails.
+    /// What AT_HWCAP says the processor can do (HWCAP_LOONGARCH_ bits); none: everything there is.
+    pub capabilities: Option<u64>,
+    /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
+    /// `--argv0 NAME -- PATH ARGUMENTS`, where NAME is what the program shall be called and may differ from PATH. Empty: execve
+    /// of guest programs fails.
     pub reexec: Vec<OsString>,
-}
-
-/// A program that cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The host refused.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Host {
-        /// What was tried.
-        action: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 /// A guest process.
@@ -62,10 +57,20 @@ pub struct Process {
     pub(crate) engine: OnceLock<Arc<dyn Engine>>,
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
+    pub(crate) root: Root,
+    /// The program's file as the guest names it, absolute.
+    pub(crate) executable: PathBuf,
+    /// The arguments the program got; a script's interpreter comes first.
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) stack: StackContents,
+    /// Where the program was loaded.
+    pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been named.
     pub(crate) told: Mutex<BTreeSet<u64>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
+    /// The guest threads alive.
+    pub(crate) threads: AtomicU32,
 }
 
 impl std::fmt::Debug for Process {
@@ -75,27 +80,6 @@ impl std::fmt::Debug for Process {
 }
 
 impl Process {
-    /// Loads a program: its memory, its first thread and that thread's registers.
-    ///
-    /// # Errors
-    /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
-    pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
-        let path = config.program.clone();
-        let host = |action| move |source| LoadError::Host { action, path, source };
-        let memory = GuestMemory::reserve().map_err(host("reserve memory for"))?;
-        let space = AddressSpace::new(memory);
-        let process = Arc::new(Self {
-            space,
-            engine: OnceLock::new(),
-            dispositions: Dispositions::inherited(),
-            config,
-            told: Mutex::default(),
-            signal_return: AtomicU64::new(0),
-        });
-        let thread = Thread::first(process.clone());
-        Ok((process, thread, State::default()))
-    }
-
     /// Sets who executes the process; must be called once, before any guest code runs.
     pub fn set_engine(&self, engine: Arc<dyn Engine>) {
         let teller = Arc::downgrade(&engine);

@@ -117,6 +117,15 @@ impl Dispositions {
         former
     }
 
+    /// Gives every signal that has a handler its default action.
+    pub(crate) fn reset_handlers(&self) {
+        let mut actions = self.lock();
+        for (signal, action) in (1..).zip(actions.iter_mut()).filter(|(_, action)| action.is_handler()) {
+            *action = Action::default();
+            mirror(signal, action);
+        }
+    }
+
     /// The action for a signal that is being delivered; SA_RESETHAND takes effect.
     pub(crate) fn get_for_delivery(&self, signal: i32) -> Action {
         let mut actions = self.lock();

@@ -11,7 +11,7 @@ use crate::memory::host_address;
 use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::signals::frame;
 use crate::signals::state::AlternateStack;
-use crate::syscalls::host_call;
+use crate::syscalls::{Completion, host_call};
 use crate::{Errno, Outcome, Thread};
 
 type Arguments = [u64; 6];
@@ -26,12 +26,12 @@ fn check_set_size(size: u64) -> Result<(), Errno> {
 
 impl Thread {
     /// Keeps signals out while their state changes. Those that are here already go first: the call is made again after them.
-    fn hold_signals(&self) -> Result<(), Errno> {
+    pub(crate) fn hold_signals(&self) -> Result<(), Errno> {
         if self.signals.hold() {
             return Ok(());
         }
         with_attention(Attention::request);
-        Err(Errno::RESTART)
+        Err(Errno::RESTART_ALWAYS)
     }
 
     /// Lets signals in again.
@@ -164,22 +164,30 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arg
     Ok(signal)
 }
 
-pub(crate) fn sigaltstack(thread: &mut Thread, state: &mut State, [new, old, ..]: Arguments) -> Returned {
+pub(crate) fn sigaltstack(
+    thread: &mut Thread,
+    state: &mut State,
+    [new, old, ..]: Arguments,
+) -> Result<Completion, Errno> {
     let memory = thread.process.memory();
     let former = thread.signals.stack.seen_from(state.r(3));
     if let Some(stack) = memory.read_optional(new)?.map(AlternateStack::from_bytes) {
         thread.signals.stack.replace(stack, state.r(3))?;
     }
     memory.write_optional(old, &former.to_bytes())?;
-    Ok(0)
+    Ok(Completion::Value(0))
 }
 
 /// Ends a handler: the thread is again what the frame at its stack pointer says.
-pub(crate) fn rt_sigreturn(thread: &mut Thread, state: &mut State) -> Outcome {
+pub(crate) fn rt_sigreturn(
+    thread: &mut Thread,
+    state: &mut State,
+    _: Arguments,
+) -> Result<Completion, Errno> {
     let memory = thread.process.memory();
     let read = |address, bytes: &mut [u8]| memory.read(address, bytes).map_err(Errno::from);
     let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
-        return thread.frame_failed(state, 0);
+        return Ok(Completion::AsLeft(thread.frame_failed(state, 0)));
     };
     // What arrived under the handler's mask and is blocked from now on stays here until it is unblocked.
     let signals = &mut thread.signals;
@@ -188,46 +196,7 @@ pub(crate) fn rt_sigreturn(thread: &mut Thread, state: &mut State) -> Outcome {
     // As the kernel: a stack that cannot be had is not an error here.
     let _ = signals.stack.replace(restored.stack, state.r(3));
     thread.release_signals();
-    Outcome::Continue
-}
-
-pub(crate) fn kill(_: &mut Thread, _: &mut State, [process, signal, ..]: Arguments) -> Returned {
-    // SAFETY: it has no pointers.
-    unsafe { host_call(libc::SYS_kill, [process, signal, 0, 0, 0, 0]) }
-}
-
-pub(crate) fn tkill(_: &mut Thread, _: &mut State, [thread, signal, ..]: Arguments) -> Returned {
-    // SAFETY: it has no pointers.
-    unsafe { host_call(libc::SYS_tkill, [thread, signal, 0, 0, 0, 0]) }
-}
-
-pub(crate) fn tgkill(_: &mut Thread, _: &mut State, [process, thread, signal, ..]: Arguments) -> Returned {
-    // SAFETY: it has no pointers.
-    unsafe { host_call(libc::SYS_tgkill, [process, thread, signal, 0, 0, 0]) }
-}
-
-pub(crate) fn rt_sigqueueinfo(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, signal, info, ..]: Arguments,
-) -> Returned {
-    let info: [u8; 128] = thread.process.memory().read_array(info)?;
-    // SAFETY: the pointer is valid for a siginfo_t.
-    unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info.as_ptr() as u64, 0, 0, 0]) }
-}
-
-pub(crate) fn rt_tgsigqueueinfo(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    let [process, target, signal, info, ..] = arguments;
-    let info: [u8; 128] = thread.process.memory().read_array(info)?;
-    // SAFETY: the pointer is valid for a siginfo_t.
-    unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info.as_ptr() as u64, 0, 0]) }
-}
-
-pub(crate) fn pidfd_send_signal(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    let [file, signal, info, flags, ..] = arguments;
-    let info = thread.process.memory().read_optional::<128>(info)?;
-    // SAFETY: the pointer is null or valid for a siginfo_t.
-    unsafe { host_call(libc::SYS_pidfd_send_signal, [file, signal, host_address(&info), flags, 0, 0]) }
+    Ok(Completion::AsLeft(Outcome::Continue))
 }
 
 /// A guest never sees the kernel's own restarts, so there is none of its own to go on with.

@@ -110,12 +110,11 @@ impl Cause {
 
 impl Thread {
     /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
-    /// [`Trap::Syscall`] is not a signal, the run loop makes the call; here it does nothing.
+    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
     pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
         let pc = state.pc;
         let cause = match trap {
-            // Not a signal: the run loop makes the call.
-            Trap::Syscall(_) => return Outcome::Continue,
+            Trap::Syscall(_) => return self.syscall(state),
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
@@ -166,7 +165,7 @@ impl Thread {
     /// Ends a call that a signal interrupted before it had any effect: it is made again, or returns EINTR.
     fn settle_interrupted(&mut self, state: &mut State, again: bool) {
         if let Some(interrupted) = self.interrupted.take()
-            && again
+            && (again || interrupted.always)
         {
             state.pc = state.pc.wrapping_sub(4);
             state.set_r(4, interrupted.a0);

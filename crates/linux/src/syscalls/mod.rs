@@ -78,8 +78,9 @@ impl Thread {
         match completion {
             Ok(Completion::Value(value)) => state.set_r(A0, value),
             Ok(Completion::AsLeft(outcome)) => return outcome,
-            Err(Errno::RESTART) => {
-                self.interrupted = Some(Interrupted { a0: arguments[0] });
+            Err(error @ (Errno::RESTART | Errno::RESTART_ALWAYS)) => {
+                self.interrupted =
+                    Some(Interrupted { a0: arguments[0], always: error == Errno::RESTART_ALWAYS });
                 state.set_r(A0, Errno(libc::EINTR).returned());
                 // There is a signal, or the call would not have been given up.
                 return self.deliver_pending(state);

@@ -162,3 +162,6 @@ pub(super) const FCNTL: Names = &[
     (1033, "F_ADD_SEALS"),
     (1034, "F_GET_SEALS"),
 ];
+
+/// waitid(2), what the second argument names.
+pub(super) const WAIT: Names = &[(0, "P_ALL"), (1, "P_PID"), (2, "P_PGID"), (3, "P_PIDFD")];

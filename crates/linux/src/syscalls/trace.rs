@@ -45,7 +45,7 @@ pub(super) fn line(
         Ok(Completion::Value(value)) => write!(line, "{value}"),
         Ok(Completion::AsLeft(Outcome::Continue)) => write!(line, "?"),
         Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
-        Err(Errno::RESTART) => write!(line, "? (interrupted)"),
+        Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
         Err(error) => write!(line, "-1 {error}"),
     }
     .expect("writing to a string cannot fail");

@@ -2,13 +2,20 @@
 //! Not its registers: those travel beside it as a `State`.
 //! Source: clone(2), set_tid_address(2), get_robust_list(2).
 
+pub(crate) mod calls;
+mod clone;
+mod futex;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use longma_loongarch::State;
 
 use crate::Process;
 use crate::host::{faults, masks};
 use crate::signals::ThreadSignals;
+
+pub(crate) use clone::Request;
 
 /// One guest thread.
 #[derive(Debug)]
@@ -19,10 +26,11 @@ pub struct Thread {
     pub(crate) signals: ThreadSignals,
     /// The guest address to clear and wake at exit; 0 if none.
     pub(crate) clear_child_tid: u64,
-    /// The guest address of the robust list's head and its length; 0 if none.
-    pub(crate) robust_list: (u64, u64),
+    /// The guest address of the robust list's head; 0 if none.
+    pub(crate) robust_list: u64,
     /// The call that a signal interrupted before it did anything.
     pub(crate) interrupted: Option<Interrupted>,
+    birth: Option<Birth>,
 }
 
 /// A system call that returned without effect because of a signal. `state.pc` names the instruction after it and a0 holds
@@ -31,19 +39,34 @@ pub struct Thread {
 pub(crate) struct Interrupted {
     /// a0 as it was at the call.
     pub a0: u64,
+    /// True if it is made again whatever the signal's action says.
+    pub always: bool,
+}
+
+/// What a new thread does first.
+#[derive(Debug)]
+struct Birth {
+    /// Guest addresses that get the thread's id; 0 for none.
+    tell: [u64; 2],
+    /// Where the parent reads it.
+    tid: Arc<AtomicI32>,
 }
 
 impl Thread {
     pub(crate) fn first(process: Arc<Process>) -> Self {
-        // SAFETY: gettid has no arguments and cannot fail.
-        let tid = unsafe { libc::gettid() };
+        Self::new(process, masks::current())
+    }
+
+    fn new(process: Arc<Process>, mask: masks::SignalSet) -> Self {
         Self {
             process,
-            tid,
-            signals: ThreadSignals::new(masks::current()),
+            // SAFETY: gettid has no arguments and cannot fail.
+            tid: unsafe { libc::gettid() },
+            signals: ThreadSignals::new(mask),
             clear_child_tid: 0,
-            robust_list: (0, 0),
+            robust_list: 0,
             interrupted: None,
+            birth: None,
         }
     }
 
@@ -57,13 +80,21 @@ impl Thread {
         self.tid
     }
 
-    /// To be called first on the host thread that runs this guest thread.
+    /// To be called first on the host thread that runs this guest thread, the first one's included, after the engine has
+    /// registered its [`Attention`](crate::host::attention::Attention) there. From here on signals arrive.
     pub fn begin(&mut self, state: &mut State) {
         let _ = state;
         // SAFETY: as above.
         self.tid = unsafe { libc::gettid() };
         faults::prepare_thread();
         self.signals.attach();
+        if let Some(birth) = self.birth.take() {
+            for address in birth.tell {
+                // As the kernel: an address that cannot be written is the program's own fault.
+                let _ = self.process.memory().write_optional(address, &self.tid.to_le_bytes());
+            }
+            birth.tid.store(self.tid, Ordering::Release);
+        }
         self.signals.release();
     }
 }

@@ -1,0 +1,166 @@
+//! Runs a LoongArch64 Linux program with the reference semantics, one instruction at a time: slow, and simple enough to check
+//! everything else against. The tests of this crate run their programs with it.
+//! Not the product: `longma run` translates.
+//! Source: none; it shows how an [`Engine`] is written.
+//!
+//! `interpret [--trace] [--root DIRECTORY] [--argv0 NAME] [--] PROGRAM [ARGUMENT]...`
+
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use longma_linux::host::attention::with_attention;
+use longma_linux::{Engine, GuestMemory, Outcome, Process, ProcessConfig, Thread, die_by};
+use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
+
+/// Frequency of the stable counter, as CPUCFG words 4 and 5 give it.
+const COUNTER_HZ: u32 = 100_000_000;
+
+/// What the guest's instructions see.
+struct Machine {
+    memory: GuestMemory,
+    start: Instant,
+}
+
+impl Environment for Machine {
+    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
+        self.memory.load(address)
+    }
+
+    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
+        self.memory.store(address, value)
+    }
+
+    fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
+        self.memory.compare_exchange(address, expected, new)
+    }
+
+    fn fetch(&self, address: u64) -> Result<u32, Fault> {
+        self.memory.fetch(address)
+    }
+
+    fn stable_counter(&self) -> u64 {
+        (self.start.elapsed().as_nanos() / u128::from(1_000_000_000 / COUNTER_HZ)) as u64
+    }
+
+    fn cpucfg(&self, index: u32) -> u32 {
+        match index {
+            0 => 0x14_c011,
+            4 => COUNTER_HZ,
+            5 => 1 << 16 | 1,
+            _ => 0,
+        }
+    }
+}
+
+/// The engine: one host thread a guest thread, each in [`run`].
+struct Interpreter;
+
+impl Engine for Interpreter {
+    fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<()> {
+        let (begun, has_begun) = mpsc::channel();
+        std::thread::Builder::new().spawn(move || {
+            thread.begin(&mut state);
+            begun.send(()).ok();
+            end(run(&mut thread, &mut state));
+        })?;
+        has_begun.recv().map_err(std::io::Error::other)
+    }
+
+    fn invalidate(&self, _: Range<u64>) {}
+}
+
+/// Runs one thread to its end.
+fn run(thread: &mut Thread, state: &mut State) -> Outcome {
+    let machine = Machine { memory: thread.process().memory().clone(), start: Instant::now() };
+    loop {
+        let outcome = if with_attention(|attention| attention.is_requested()) {
+            thread.deliver_pending(state)
+        } else {
+            match step(&machine, state) {
+                Ok(()) => continue,
+                Err(Trap::Syscall(_)) => thread.syscall(state),
+                Err(trap) => thread.raise(state, trap),
+            }
+        };
+        if outcome != Outcome::Continue {
+            return outcome;
+        }
+    }
+}
+
+fn step(machine: &Machine, state: &mut State) -> Result<(), Trap> {
+    let word = machine.fetch(state.pc)?;
+    let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+    semantics::execute(state, &instruction, machine)
+}
+
+/// What remains to be done when a thread is over.
+fn end(outcome: Outcome) {
+    match outcome {
+        Outcome::Continue | Outcome::ExitThread(_) => {}
+        Outcome::ExitProcess(status) => std::process::exit(status),
+        Outcome::KilledBy(signal) => die_by(signal),
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("interpret: {message}");
+    ExitCode::from(127)
+}
+
+fn main() -> ExitCode {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
+    config.diagnostics = Some(Arc::new(|line| eprintln!("interpret: {line}")));
+    let mut name = None;
+    let mut rest = given.into_iter().skip(1).peekable();
+    while let Some(option) = rest.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
+        match option.to_str() {
+            Some("--") => break,
+            Some("--trace") => {
+                config.tracer = Some(Arc::new(|line| eprintln!("{line}")));
+                config.reexec.push(option);
+            }
+            Some("--root") => {
+                let Some(root) = rest.next() else { return fail("--root needs a directory") };
+                config.reexec.extend([option, root.clone()]);
+                config.root = Some(PathBuf::from(root));
+            }
+            Some("--argv0") => name = rest.next(),
+            _ => return fail(&format!("unknown option {}", option.display())),
+        }
+    }
+    let Some(program) = rest.next() else { return fail("name a program") };
+    config.arguments = [name.unwrap_or_else(|| program.clone())].into_iter().chain(rest).collect();
+    config.program = PathBuf::from(program);
+    config.environment = std::env::vars_os()
+        .map(|(name, value)| [name.as_os_str(), OsStr::new("="), &value].concat_os())
+        .collect();
+    let (process, mut thread, mut state) = match Process::load(config) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(&error.to_string()),
+    };
+    process.set_engine(Arc::new(Interpreter));
+    thread.begin(&mut state);
+    end(run(&mut thread, &mut state));
+    // The main thread is over, others are not: the last one ends the process.
+    drop(thread);
+    loop {
+        std::thread::park();
+    }
+}
+
+trait ConcatOs {
+    fn concat_os(self) -> OsString;
+}
+
+impl ConcatOs for [&OsStr; 3] {
+    fn concat_os(self) -> OsString {
+        OsString::from_vec(self.iter().flat_map(|part| part.as_encoded_bytes()).copied().collect())
+    }
+}

@@ -1,0 +1,139 @@
+//! Maps a checked ELF image.
+//! Not the reading of the file's headers.
+//! Source: Linux fs/binfmt_elf.c (behaviour), elf(5).
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use super::{Image, Segment};
+use crate::Errno;
+use crate::memory::{
+    AddressSpace, Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_down, page_up,
+};
+
+/// Where an image came to lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    /// Added to every address of the file.
+    pub bias: u64,
+    /// The first instruction.
+    pub entry: u64,
+    /// The program headers; 0 if they are not in memory.
+    pub headers: u64,
+    /// The address after the last segment.
+    pub end: u64,
+}
+
+/// Maps `image`, whose file the guest calls `name`. A relocatable one goes to `preferred` if that is given and free, and anywhere
+/// else otherwise.
+pub(crate) fn load(
+    space: &AddressSpace,
+    image: &Image,
+    file: &File,
+    name: &str,
+    preferred: Option<u64>,
+) -> Result<Loaded, Errno> {
+    let metadata = file.metadata()?;
+    let origin = Arc::new(Origin {
+        name: name.to_owned(),
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        is_file: true,
+    });
+    let span = image.span();
+    let bias = if image.relocatable {
+        reserve(space, span.end - span.start, image.alignment, preferred)?.wrapping_sub(span.start)
+    } else {
+        let request = MapRequest::anonymous(
+            Placement::FixedNoReplace(span.start),
+            span.end - span.start,
+            Protection::default(),
+        );
+        // What lies between segments is not mapped in the end, but two images must not interleave.
+        space.map(&request)?;
+        0
+    };
+    // The span's reservation goes piece by piece as segments replace it.
+    let mut next = span.start.wrapping_add(bias);
+    for segment in &image.segments {
+        let start = page_down(segment.address.wrapping_add(bias));
+        if start > next {
+            space.unmap(next, start - next)?;
+        }
+        map_segment(space, segment, bias, file, metadata.size(), &origin)?;
+        let end = segment.address.wrapping_add(bias) + segment.memory_bytes;
+        next = page_up(end).unwrap_or(end);
+    }
+    let headers = if image.headers_address == 0 { 0 } else { image.headers_address.wrapping_add(bias) };
+    Ok(Loaded { bias, entry: image.entry.wrapping_add(bias), headers, end: next })
+}
+
+/// Finds a place for `length` bytes with the given alignment and maps it without permissions.
+fn reserve(space: &AddressSpace, length: u64, alignment: u64, preferred: Option<u64>) -> Result<u64, Errno> {
+    let none = Protection::default();
+    if let Some(wanted) = preferred {
+        let wanted = wanted & !(alignment - 1);
+        if let Ok(start) = space.map(&MapRequest::anonymous(Placement::FixedNoReplace(wanted), length, none))
+        {
+            return Ok(start);
+        }
+    }
+    let room = length.checked_add(alignment - PAGE_BYTES).ok_or(Errno(libc::ENOMEM))?;
+    let found = space.map(&MapRequest::anonymous(Placement::Hint(0), room, none))?;
+    let start = found.next_multiple_of(alignment);
+    if start > found {
+        space.unmap(found, start - found)?;
+    }
+    let (end, used) = (found + room, start + length);
+    if end > used {
+        space.unmap(used, end - used)?;
+    }
+    Ok(start)
+}
+
+fn map_segment(
+    space: &AddressSpace,
+    segment: &Segment,
+    bias: u64,
+    file: &File,
+    size: u64,
+    origin: &Arc<Origin>,
+) -> Result<(), Errno> {
+    let address = segment.address.wrapping_add(bias);
+    let start = page_down(address);
+    let file_end = address + segment.file_bytes;
+    let end = page_up(address + segment.memory_bytes).ok_or(Errno(libc::ENOMEM))?;
+    let mut zero_from = start;
+    if segment.file_bytes > 0 {
+        zero_from = page_up(file_end).ok_or(Errno(libc::ENOMEM))?;
+        let request = MapRequest {
+            placement: Placement::Fixed(start),
+            length: file_end - start,
+            protection: segment.protection,
+            shared: false,
+            backing: Backing::File {
+                descriptor: file.as_raw_fd(),
+                offset: segment.offset - (address - start),
+                size,
+                origin: origin.clone(),
+            },
+            flags: 0,
+        };
+        space.map(&request)?;
+        if segment.memory_bytes > segment.file_bytes && segment.protection.write {
+            // The page that the file's last bytes share with zeros: what follows them in the file must not show.
+            let rest = zero_from.min(end) - file_end;
+            space.memory().fill(file_end, rest, 0)?;
+        }
+    }
+    if zero_from < end {
+        space.map(&MapRequest::anonymous(
+            Placement::Fixed(zero_from),
+            end - zero_from,
+            segment.protection,
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! ELF programs: what a LoongArch64 kernel needs to know of a file, checked, and its mapping.
+//! Not symbols, relocations or sections: those are the dynamic linker's and the debugger's.
+//! Source: ELF-64 Object File Format 1.5; LoongArch ELF psABI 2.40, section "ELF header".
+
+mod load;
+mod vdso;
+
+pub(crate) use load::load;
+pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
+
+use crate::memory::{PAGE_BYTES, Protection, page_down, page_up};
+
+/// EM_LOONGARCH.
+const MACHINE: u16 = 258;
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+/// More program headers than any linker makes; Linux allows 64 KiB of them.
+const MOST_PROGRAM_HEADERS: u16 = 1170;
+/// PATH_MAX.
+const LONGEST_INTERPRETER: u64 = 4096;
+
+const PT_LOAD: u32 = 1;
+const PT_INTERP: u32 = 3;
+const PT_PHDR: u32 = 6;
+const PT_GNU_STACK: u32 = 0x6474_e551;
+
+/// Where an ELF file's bytes come from.
+pub trait Source {
+    /// Fills `buffer` from byte `offset` on; false if the file ends before that.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<bool>;
+
+    /// The file's size in bytes.
+    ///
+    /// # Errors
+    /// The file cannot be examined.
+    fn size(&self) -> std::io::Result<u64>;
+}
+
+impl Source for [u8] {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<bool> {
+        let bytes = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..buffer.len()));
+        bytes.map(|bytes| buffer.copy_from_slice(bytes));
+        Ok(bytes.is_some())
+    }
+
+    fn size(&self) -> std::io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
+impl Source for std::fs::File {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<bool> {
+        match std::os::unix::fs::FileExt::read_exact_at(self, buffer, offset) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn size(&self) -> std::io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+/// What is wrong with an ELF file.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// No ELF magic.
+    #[error("it is not an ELF file: it starts with {0:02x?}; give a LoongArch64 Linux program")]
+    Magic([u8; 4]),
+    /// Fewer bytes than the header says.
+    #[error(
+        "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; the file is truncated"
+    )]
+    Truncated {
+        /// Of what.
+        what: &'static str,
+        /// Where it starts.
+        offset: u64,
+        /// How long it is.
+        needs: u64,
+    },
+    /// Not 64-bit little-endian.
+    #[error(
+        "its class is {class} and its byte order {order}; a LoongArch64 program has 2 (64-bit) and 1 (little-endian)"
+    )]
+    Class {
+        /// EI_CLASS.
+        class: u8,
+        /// EI_DATA.
+        order: u8,
+    },
+    /// Another machine.
+    #[error(
+        "it is a program for {name} (e_machine {number}), not for LoongArch64 (258); build it for loongarch64-linux",
+        name = machine_name(*.0), number = .0
+    )]
+    Machine(u16),
+    /// Neither executable nor PIE.
+    #[error("its type is {0}, which cannot be run; link it into an executable (type 2) or a PIE (type 3)")]
+    Type(u16),
+    /// A header field that makes no sense.
+    #[error("{what} is {value:#x}, {why}; the file is damaged or was linked for another system")]
+    Field {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be.
+        why: &'static str,
+    },
+    /// A segment that makes no sense.
+    #[error("program header {index} ({start:#x}..{end:#x}) {why}")]
+    Segment {
+        /// Which.
+        index: usize,
+        /// Its first address.
+        start: u64,
+        /// The address after its last.
+        end: u64,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// No PT_LOAD.
+    #[error("it has no loadable segment; there is nothing to run")]
+    Empty,
+}
+
+fn machine_name(machine: u16) -> &'static str {
+    match machine {
+        3 => "i386",
+        8 => "MIPS",
+        40 => "Arm",
+        62 => "x86-64",
+        183 => "AArch64",
+        243 => "RISC-V",
+        _ => "another machine",
+    }
+}
+
+/// A segment to be mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its first address, before the load bias.
+    pub address: u64,
+    /// Its size in memory.
+    pub memory_bytes: u64,
+    /// How many of those come from the file; the rest is zero.
+    pub file_bytes: u64,
+    /// Where in the file.
+    pub offset: u64,
+    /// What it permits.
+    pub protection: Protection,
+}
+
+/// What loading needs to know of an ELF file. Everything in it has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The first instruction, before the load bias.
+    pub entry: u64,
+    /// Whether it can be loaded anywhere (ET_DYN).
+    pub relocatable: bool,
+    /// The loadable segments, in ascending order and without overlap.
+    pub segments: Vec<Segment>,
+    /// The dynamic linker it asks for.
+    pub interpreter: Option<Vec<u8>>,
+    /// Where the program headers are in memory, before the load bias; 0 if they are in no segment.
+    pub headers_address: u64,
+    /// How many program headers there are.
+    pub headers_count: u16,
+    /// Whether the stack must be executable.
+    pub executable_stack: bool,
+    /// The strictest alignment a segment asks for.
+    pub alignment: u64,
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(word(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(word(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(word(bytes, at))
+}
+
+impl Image {
+    /// Reads and checks an ELF file; `limit` is the first address a program may not use.
+    ///
+    /// # Errors
+    /// The file is not a LoongArch64 program, or is damaged.
+    pub fn parse(file: &(impl Source + ?Sized), limit: u64) -> Result<Self, ElfError> {
+        let mut header = [0; HEADER_BYTES];
+        let mut magic = [0; 4];
+        if !file.read_at(0, &mut magic)? || magic != *b"\x7fELF" {
+            return Err(ElfError::Magic(magic));
+        }
+        if !file.read_at(0, &mut header)? {
+            return Err(ElfError::Truncated {
+                what: "the ELF header",
+                offset: 0,
+                needs: HEADER_BYTES as u64,
+            });
+        }
+        let (class, order) = (header[4], header[5]);
+        if (class, order) != (2, 1) {
+            return Err(ElfError::Class { class, order });
+        }
+        let machine = u16_at(&header, 18);
+        if machine != MACHINE {
+            return Err(ElfError::Machine(machine));
+        }
+        let kind = u16_at(&header, 16);
+        if kind != 2 && kind != 3 {
+            return Err(ElfError::Type(kind));
+        }
+        let field = |what, value, why| Err(ElfError::Field { what, value, why });
+        let entry_bytes = u16_at(&header, 54);
+        if usize::from(entry_bytes) != PROGRAM_HEADER_BYTES {
+            return field("the size of a program header (e_phentsize)", entry_bytes.into(), "not 0x38");
+        }
+        let count = u16_at(&header, 56);
+        if count == 0 || count > MOST_PROGRAM_HEADERS {
+            return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
+        }
+        // Soft-float objects have 1 here, single-float 2, double-float 3; all run on a machine with an FPU.
+        let abi = u32_at(&header, 48) & 7;
+        if abi > 3 {
+            return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");
+        }
+        let offset = u64_at(&header, 32);
+        let mut table = vec![0; usize::from(count) * PROGRAM_HEADER_BYTES];
+        if !file.read_at(offset, &mut table)? {
+            let needs = table.len() as u64;
+            return Err(ElfError::Truncated { what: "the program headers", offset, needs });
+        }
+        let mut image = Self {
+            entry: u64_at(&header, 24),
+            relocatable: kind == 3,
+            segments: Vec::new(),
+            interpreter: None,
+            headers_address: 0,
+            headers_count: count,
+            executable_stack: false,
+            alignment: PAGE_BYTES,
+        };
+        let size = file.size()?;
+        for (index, header) in table.chunks_exact(PROGRAM_HEADER_BYTES).enumerate() {
+            image.read_header(file, size, limit, index, header)?;
+        }
+        if image.segments.is_empty() {
+            return Err(ElfError::Empty);
+        }
+        if image.headers_address == 0 {
+            let holder =
+                image.segments.iter().find(|s| s.offset <= offset && offset - s.offset < s.file_bytes);
+            image.headers_address = holder.map_or(0, |s| s.address + (offset - s.offset));
+        }
+        Ok(image)
+    }
+
+    fn read_header(
+        &mut self,
+        file: &(impl Source + ?Sized),
+        size: u64,
+        limit: u64,
+        index: usize,
+        header: &[u8],
+    ) -> Result<(), ElfError> {
+        let (kind, flags) = (u32_at(header, 0), u32_at(header, 4));
+        let [offset, address, _, file_bytes, memory_bytes, alignment] =
+            std::array::from_fn(|field| u64_at(header, 8 + 8 * field));
+        match kind {
+            PT_LOAD if memory_bytes > 0 || file_bytes > 0 => {
+                let segment = Segment {
+                    address,
+                    memory_bytes,
+                    file_bytes,
+                    offset,
+                    protection: Protection {
+                        read: flags & 4 != 0,
+                        write: flags & 2 != 0,
+                        execute: flags & 1 != 0,
+                    },
+                };
+                let end = address.saturating_add(memory_bytes);
+                if let Some(why) = self.objection(&segment, size, limit) {
+                    return Err(ElfError::Segment { index, start: address, end, why });
+                }
+                if alignment.is_power_of_two() && alignment <= 1 << 30 {
+                    self.alignment = self.alignment.max(alignment);
+                }
+                self.segments.push(segment);
+            }
+            PT_INTERP => {
+                let what = "the interpreter's path (PT_INTERP)";
+                if !(2..=LONGEST_INTERPRETER).contains(&file_bytes) {
+                    let why = "not a sensible length";
+                    return Err(ElfError::Field { what, value: file_bytes, why });
+                }
+                let mut path = vec![0; file_bytes as usize];
+                if !file.read_at(offset, &mut path)? {
+                    return Err(ElfError::Truncated { what, offset, needs: file_bytes });
+                }
+                let end = path.iter().position(|&byte| byte == 0);
+                path.truncate(end.ok_or(ElfError::Field {
+                    what,
+                    value: offset,
+                    why: "not terminated by a zero",
+                })?);
+                self.interpreter = Some(path);
+            }
+            PT_PHDR => self.headers_address = address,
+            PT_GNU_STACK => self.executable_stack = flags & 1 != 0,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What speaks against mapping `segment` after those before it.
+    fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<&'static str> {
+        let Segment { address, memory_bytes, file_bytes, offset, .. } = *segment;
+        let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);
+        if file_bytes > memory_bytes {
+            Some("has more bytes in the file than in memory; the file is damaged")
+        } else if address.checked_add(memory_bytes).and_then(page_up).is_none_or(|end| end > limit) {
+            Some("does not fit into the address space; link it lower, or the file is damaged")
+        } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
+            Some("needs more bytes than the file has; the file is truncated")
+        } else if address < lowest {
+            Some("overlaps the one before it or stands out of order; the file is damaged")
+        } else if address % PAGE_BYTES != offset % PAGE_BYTES && file_bytes > 0 {
+            Some(
+                "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000",
+            )
+        } else if !self.relocatable && page_down(address) < 1 << 16 {
+            Some("lies in the first 64 KiB, which are never mapped; link it higher")
+        } else {
+            None
+        }
+    }
+
+    /// The addresses from the first to after the last segment, in whole pages, before the load bias.
+    pub(crate) fn span(&self) -> std::ops::Range<u64> {
+        let end = self.segments.last().map_or(0, |last| last.address + last.memory_bytes);
+        page_down(self.segments[0].address)..page_up(end).unwrap_or(end)
+    }
+}

@@ -1,0 +1,142 @@
+//! The system calls that wait for many things.
+//! Not their waiting: the host does it.
+//! Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h (packed on x86-64 only).
+
+use longma_loongarch::State;
+
+use crate::host::calls::interruptible;
+use crate::host::masks::SignalSet;
+use crate::memory::host_address;
+use crate::syscalls::host_call;
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const SET_BYTES: u64 = 8;
+/// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
+const EVENT_BYTES: usize = 16;
+/// The most events handed over at once; the rest comes with the next call.
+const MOST_EVENTS: usize = 4096;
+const POLLFD_BYTES: u64 = 8;
+
+pub(crate) fn epoll_ctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [set, operation, file, event, ..] = arguments;
+    let mut host = libc::epoll_event { events: 0, u64: 0 };
+    if operation as i32 != libc::EPOLL_CTL_DEL {
+        let bytes: [u8; EVENT_BYTES] = thread.process.memory().read_array(event)?;
+        host.events = u32::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+        host.u64 = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
+    }
+    // SAFETY: the event is the host's own.
+    unsafe { host_call(libc::SYS_epoll_ctl, [set, operation, file, &raw mut host as u64, 0, 0]) }
+}
+
+pub(crate) fn epoll_pwait(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [set, events, count, timeout, mask, mask_size] = arguments;
+    wait_for_events(thread, libc::SYS_epoll_pwait, set, (events, count), timeout, (mask, mask_size))
+}
+
+pub(crate) fn epoll_pwait2(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [set, events, count, timeout, mask, mask_size] = arguments;
+    let timeout = thread.process.memory().read_optional::<16>(timeout)?;
+    let timeout = host_address(&timeout);
+    wait_for_events(thread, libc::SYS_epoll_pwait2, set, (events, count), timeout, (mask, mask_size))
+}
+
+/// `timeout` is as the host wants it.
+fn wait_for_events(
+    thread: &mut Thread,
+    number: i64,
+    set: u64,
+    (events, count): (u64, u64),
+    timeout: u64,
+    (mask, mask_size): (u64, u64),
+) -> Returned {
+    let count =
+        usize::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MOST_EVENTS);
+    let mask = thread.read_mask(mask, mask_size)?;
+    let mut found = vec![libc::epoll_event { events: 0, u64: 0 }; count];
+    let ready = thread.with_mask(mask, |_, mask| {
+        let arguments = [set, found.as_mut_ptr() as u64, count as u64, timeout, address_of(&mask), SET_BYTES];
+        // SAFETY: the events, the timeout and the mask are the host's own, or null.
+        unsafe { interruptible(number, arguments) }
+    })?;
+    let mut bytes = Vec::with_capacity(EVENT_BYTES * ready as usize);
+    for event in &found[..ready as usize] {
+        let (events, data) = (event.events, event.u64);
+        bytes.extend_from_slice(&u64::from(events).to_le_bytes());
+        bytes.extend_from_slice(&data.to_le_bytes());
+    }
+    thread.process.memory().write(events, &bytes)?;
+    Ok(ready)
+}
+
+/// The address of a mask, or null.
+fn address_of(mask: &Option<SignalSet>) -> u64 {
+    mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask) as u64)
+}
+
+pub(crate) fn ppoll(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [files, count, timeout, mask, mask_size, _] = arguments;
+    let memory = thread.process.memory();
+    let bytes = count.checked_mul(POLLFD_BYTES).filter(|&bytes| bytes < 1 << 32).ok_or(INVALID)?;
+    let files = if count == 0 { 0 } else { memory.pointer_for_writing(files, bytes)? as u64 };
+    let mut left = memory.read_optional::<16>(timeout)?;
+    let mask = thread.read_mask(mask, mask_size)?;
+    let returned = thread.with_mask(mask, |_, mask| {
+        let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
+        // SAFETY: the files lie in the guest's memory, the rest is the host's own or null.
+        unsafe { interruptible(libc::SYS_ppoll, [files, count, left, address_of(&mask), SET_BYTES, 0]) }
+    });
+    write_back(thread, timeout, &left);
+    returned
+}
+
+pub(crate) fn pselect6(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [count, reads, writes, exceptions, timeout, mask] = arguments;
+    let memory = thread.process.memory();
+    let count = u64::try_from(count as i32).map_err(|_| INVALID)?;
+    // The kernel touches no more than there can be descriptors, but a set must not reach beyond the guest's memory.
+    let bytes = count.div_ceil(64) * 8;
+    let set = |address| match address {
+        0 => Ok(0),
+        _ => memory.pointer_for_writing(address, bytes).map(|pointer| pointer as u64),
+    };
+    let (reads, writes, exceptions) = (set(reads)?, set(writes)?, set(exceptions)?);
+    let mut left = memory.read_optional::<16>(timeout)?;
+    let mask = match memory.read_optional::<16>(mask)? {
+        None => None,
+        Some(pair) => {
+            let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| pair[8 * i + byte]));
+            thread.read_mask(word(0), word(1))?
+        }
+    };
+    let returned = thread.with_mask(mask, |_, mask| {
+        let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
+        let pair = [address_of(&mask), SET_BYTES];
+        let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
+        // SAFETY: the sets lie in the guest's memory, the rest is the host's own or null.
+        unsafe { interruptible(libc::SYS_pselect6, arguments) }
+    });
+    write_back(thread, timeout, &left);
+    returned
+}
+
+/// Tells the guest how much of a timeout is left. As the kernel: that it cannot be written is not an error.
+fn write_back(thread: &Thread, address: u64, left: &Option<[u8; 16]>) {
+    if let Some(left) = left {
+        let _ = thread.process.memory().write(address, left);
+    }
+}
+
+pub(crate) fn signalfd4(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [file, mask, size, flags, ..] = arguments;
+    let mask = thread.read_mask(mask, size)?;
+    if mask.is_none() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the mask is the host's own.
+    unsafe { host_call(libc::SYS_signalfd4, [file, address_of(&mask), SET_BYTES, flags, 0, 0]) }
+}

@@ -1,0 +1,11 @@
+//! Files: paths and the root they are resolved in, the /proc files a guest sees of itself, and the system calls.
+//! Not sockets and event descriptors.
+//! Source: path_resolution(7), openat2(2), proc(5).
+
+mod place;
+mod proc_files;
+mod root;
+
+pub(crate) use place::{Follow, Place, guest_path};
+pub(crate) use proc_files::ProcFile;
+pub(crate) use root::Root;

@@ -1,0 +1,150 @@
+//! Where a guest's path leads: a directory and a path that can be handed to the host.
+//! Not the opening of files, which the host does in one step.
+//! Source: path_resolution(7); openat(2) (the *at calls).
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::ProcFile;
+use super::root::{OpenHow, c_path};
+use crate::{Errno, Process};
+
+/// PATH_MAX, its final zero included.
+const LONGEST_PATH: usize = 4096;
+
+/// What a final symbolic link means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follow {
+    /// The call is about what it points to.
+    Yes,
+    /// The call is about the link, or makes a new name.
+    No,
+}
+
+/// A directory and a path for the host. Keeps open what the pair needs.
+#[derive(Debug)]
+pub(crate) struct Place {
+    directory: RawFd,
+    path: CString,
+    _held: Option<OwnedFd>,
+}
+
+/// Reads a path argument.
+pub(crate) fn guest_path(process: &Process, address: u64) -> Result<Vec<u8>, Errno> {
+    process.memory().read_c_string(address, LONGEST_PATH)?.ok_or(Errno(libc::ENAMETOOLONG))
+}
+
+impl Place {
+    /// Finds the place of the path at guest address `path`, relative to `directory`.
+    pub fn find(process: &Process, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
+        Self::of(process, directory as RawFd, &guest_path(process, path)?, follow)
+    }
+
+    /// As [`Place::find`], for a call that takes an optional path.
+    pub fn find_optional(
+        process: &Process,
+        directory: u64,
+        path: u64,
+        follow: Follow,
+    ) -> Result<Self, Errno> {
+        if path == 0 {
+            return Ok(Self { directory: directory as RawFd, path: CString::default(), _held: None });
+        }
+        Self::find(process, directory, path, follow)
+    }
+
+    /// Finds the place of `path`, relative to `directory`.
+    pub fn of(process: &Process, directory: RawFd, path: &[u8], follow: Follow) -> Result<Self, Errno> {
+        if let Some(file) = ProcFile::of(path) {
+            return file.place(process, follow);
+        }
+        if !process.root.is_confined() || path.is_empty() {
+            return Ok(Self { directory, path: c_path(path)?, _held: None });
+        }
+        if ProcFile::is_descriptor(path) || super::Root::is_shared(path) {
+            return Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None });
+        }
+        let absolute = absolute(process, directory, path)?;
+        let trimmed = absolute.trim_ascii_end_matches(b'/');
+        let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = trimmed.split_at(cut);
+        let name_is_plain = !matches!(name, b"" | b"." | b"..");
+        let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        let open = |path: &[u8], extra: i32| {
+            process.root.open(path, OpenHow { flags: flags | extra as u64, mode: 0, resolve: 0 })
+        };
+        if follow == Follow::No && name_is_plain {
+            let held = open(parent, libc::O_DIRECTORY)?;
+            return Ok(Self { directory: held.as_raw_fd(), path: c_path(name)?, _held: Some(held) });
+        }
+        let held = open(&absolute, 0)?;
+        if follow == Follow::No {
+            return Ok(Self { directory: held.as_raw_fd(), path: c".".into(), _held: Some(held) });
+        }
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path.as_bytes())?, _held: Some(held) })
+    }
+
+    /// A path of the host's own.
+    pub fn on_host(path: &[u8]) -> Result<Self, Errno> {
+        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None })
+    }
+
+    /// A place that a descriptor of ours leads to.
+    pub fn of_descriptor(held: OwnedFd) -> Result<Self, Errno> {
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path.as_bytes())?, _held: Some(held) })
+    }
+
+    /// The directory, as an argument of a host call.
+    pub fn directory(&self) -> u64 {
+        self.directory as u64
+    }
+
+    /// The path, as an argument of a host call.
+    pub fn path(&self) -> u64 {
+        self.path.as_ptr() as u64
+    }
+
+    /// One path for the calls that take no directory.
+    pub fn whole_path(&self) -> Result<CString, Errno> {
+        if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
+            return Ok(self.path.clone());
+        }
+        c_path(&[format!("/proc/self/fd/{}/", self.directory).as_bytes(), self.path.as_bytes()].concat())
+    }
+}
+
+/// A confined guest's path from its root.
+pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
+    if path.starts_with(b"/") {
+        return Ok(path.to_vec());
+    }
+    let start = if directory == libc::AT_FDCWD {
+        process.root.working_directory()?
+    } else {
+        descriptor_path(process, directory)?
+    };
+    Ok([&start, &b"/"[..], path].concat())
+}
+
+/// What a confined guest calls the directory behind a descriptor.
+fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    let link = std::fs::read_link(format!("/proc/self/fd/{directory}")).map_err(|_| Errno(libc::EBADF))?;
+    if !link.is_absolute() {
+        return Err(Errno(libc::ENOTDIR));
+    }
+    process.root.guest_name(link.as_os_str().as_bytes()).ok_or(Errno(libc::EACCES))
+}
+
+trait TrimEnd {
+    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8];
+}
+
+impl TrimEnd for Vec<u8> {
+    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8] {
+        let end = self.iter().rposition(|&found| found != byte).map_or(0, |last| last + 1);
+        &self[..end]
+    }
+}

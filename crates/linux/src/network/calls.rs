@@ -1,0 +1,117 @@
+//! The system calls about sockets and their addresses.
+//! Not messages with control data and not options: those are in `messages` and `options`.
+//! Source: bind(2), connect(2), accept(2), getsockname(2), send(2), recv(2).
+
+use longma_loongarch::State;
+
+use super::address::HostAddress;
+pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
+pub(crate) use super::options::{getsockopt, setsockopt};
+use crate::host::calls::interruptible;
+use crate::syscalls::{buffer, host_call};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const FAULT: Errno = Errno(libc::EFAULT);
+
+pub(crate) fn bind(thread: &mut Thread, _: &mut State, [socket, address, length, ..]: Arguments) -> Returned {
+    let mut host = HostAddress::read(&thread.process, address, length)?.ok_or(FAULT)?;
+    // SAFETY: the address is the host's own.
+    unsafe { host_call(libc::SYS_bind, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
+}
+
+pub(crate) fn connect(
+    thread: &mut Thread,
+    _: &mut State,
+    [socket, address, length, ..]: Arguments,
+) -> Returned {
+    let mut host = HostAddress::read(&thread.process, address, length)?.ok_or(FAULT)?;
+    // SAFETY: the address is the host's own.
+    unsafe { interruptible(libc::SYS_connect, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
+}
+
+pub(crate) fn accept(
+    thread: &mut Thread,
+    state: &mut State,
+    [socket, address, length, ..]: Arguments,
+) -> Returned {
+    accept4(thread, state, [socket, address, length, 0, 0, 0])
+}
+
+pub(crate) fn accept4(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, address, length, flags, ..] = arguments;
+    with_address(thread, address, length, |host, host_length| {
+        // SAFETY: the address and its length are the host's own or null.
+        unsafe { interruptible(libc::SYS_accept4, [socket, host, host_length, flags, 0, 0]) }
+    })
+}
+
+pub(crate) fn getsockname(
+    thread: &mut Thread,
+    _: &mut State,
+    [socket, address, length, ..]: Arguments,
+) -> Returned {
+    name_of(thread, libc::SYS_getsockname, socket, address, length)
+}
+
+pub(crate) fn getpeername(
+    thread: &mut Thread,
+    _: &mut State,
+    [socket, address, length, ..]: Arguments,
+) -> Returned {
+    name_of(thread, libc::SYS_getpeername, socket, address, length)
+}
+
+fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64) -> Returned {
+    if address == 0 {
+        return Err(FAULT);
+    }
+    with_address(thread, address, length, |host, host_length| {
+        // SAFETY: the address and its length are the host's own.
+        unsafe { host_call(number, [socket, host, host_length, 0, 0, 0]) }
+    })
+}
+
+pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, data, bytes, flags, address, length] = arguments;
+    let data = buffer(thread.process.memory(), data, bytes, false)?;
+    let mut host = HostAddress::read(&thread.process, address, length)?;
+    let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
+    // SAFETY: the data lies in the guest's memory, the address is the host's own or null.
+    unsafe { interruptible(libc::SYS_sendto, [socket, data, bytes, flags, address, length.into()]) }
+}
+
+pub(crate) fn recvfrom(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, data, bytes, flags, address, length] = arguments;
+    let data = buffer(thread.process.memory(), data, bytes, true)?;
+    with_address(thread, address, length, |host, host_length| {
+        // SAFETY: the data lies in the guest's memory, the address and its length are the host's own or null.
+        unsafe { interruptible(libc::SYS_recvfrom, [socket, data, bytes, flags, host, host_length]) }
+    })
+}
+
+/// Makes a call that gives an address, which goes to `address` and its length to `length`; both may be null. `call` gets host
+/// pointers to both.
+fn with_address(
+    thread: &Thread,
+    address: u64,
+    length: u64,
+    call: impl FnOnce(u64, u64) -> Returned,
+) -> Returned {
+    if address == 0 {
+        return call(0, 0);
+    }
+    let memory = thread.process.memory();
+    let room: u32 = memory.load(length)?;
+    if (room as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut host = HostAddress::empty(room);
+    let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
+    let returned = call(pointer, length_pointer)?;
+    host.write(memory, address, room)?;
+    memory.store(length, host.length())?;
+    Ok(returned)
+}

@@ -1,0 +1,174 @@
+//! Messages with many buffers and control data.
+//! Not the meaning of control data: it has the same layout on the host, and descriptors are the host's.
+//! Source: sendmsg(2), recvmsg(2), sendmmsg(2), recvmmsg(2), cmsg(3).
+
+use std::time::{Duration, Instant};
+
+use longma_loongarch::State;
+
+use super::address::HostAddress;
+use crate::host::calls::interruptible;
+use crate::syscalls::{Vectors, buffer};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+/// sizeof(struct msghdr).
+const HEADER_BYTES: usize = 56;
+/// sizeof(struct mmsghdr): a header, the length of the message, padding.
+const ENTRY_BYTES: u64 = 64;
+/// UIO_MAXIOV.
+const MOST_MESSAGES: u64 = 1024;
+
+/// A guest's `struct msghdr`.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    name: u64,
+    name_bytes: u32,
+    vectors: u64,
+    vector_count: u64,
+    control: u64,
+    control_bytes: u64,
+}
+
+impl Header {
+    fn read(thread: &Thread, address: u64) -> Result<Self, Errno> {
+        let bytes: [u8; HEADER_BYTES] = thread.process.memory().read_array(address)?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Ok(Self {
+            name: word(0),
+            name_bytes: word(8) as u32,
+            vectors: word(16),
+            vector_count: word(24),
+            control: word(32),
+            control_bytes: word(40),
+        })
+    }
+
+    /// The host's header; `written`: the host will write to the buffers.
+    fn for_host(&self, thread: &Thread, written: bool) -> Result<(libc::msghdr, Vectors), Errno> {
+        let memory = thread.process.memory();
+        if self.vector_count > MOST_MESSAGES {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let vectors = Vectors::new(memory, self.vectors, self.vector_count, written)?;
+        // SAFETY: every field may be zero.
+        let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
+        host.msg_iov = vectors.address() as *mut libc::iovec;
+        host.msg_iovlen = self.vector_count as usize;
+        if self.control != 0 && self.control_bytes != 0 {
+            if self.control_bytes > i32::MAX as u64 {
+                return Err(Errno(libc::ENOBUFS));
+            }
+            host.msg_control =
+                buffer(memory, self.control, self.control_bytes, written)? as *mut libc::c_void;
+            host.msg_controllen = self.control_bytes as usize;
+        }
+        Ok((host, vectors))
+    }
+}
+
+fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+    let header = Header::read(thread, address)?;
+    let (mut host, _vectors) = header.for_host(thread, false)?;
+    let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into())?;
+    if let Some(name) = &mut name {
+        host.msg_name = name.pointer() as *mut libc::c_void;
+        host.msg_namelen = name.length();
+    }
+    // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory.
+    unsafe { interruptible(libc::SYS_sendmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }
+}
+
+fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+    let header = Header::read(thread, address)?;
+    let (mut host, _vectors) = header.for_host(thread, true)?;
+    if (header.name_bytes as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let mut name = HostAddress::empty(header.name_bytes);
+    if header.name != 0 {
+        host.msg_name = name.pointer() as *mut libc::c_void;
+        host.msg_namelen = name.length();
+    }
+    // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory.
+    let returned =
+        unsafe { interruptible(libc::SYS_recvmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }?;
+    let memory = thread.process.memory();
+    if header.name != 0 {
+        name.set_length(host.msg_namelen);
+        name.write(memory, header.name, header.name_bytes)?;
+        memory.store(address.wrapping_add(8), name.length())?;
+    }
+    memory.store(address.wrapping_add(40), host.msg_controllen as u64)?;
+    memory.store(address.wrapping_add(48), host.msg_flags as u32)?;
+    Ok(returned)
+}
+
+pub(crate) fn sendmsg(
+    thread: &mut Thread,
+    _: &mut State,
+    [socket, address, flags, ..]: Arguments,
+) -> Returned {
+    send(thread, socket, address, flags)
+}
+
+pub(crate) fn recvmsg(
+    thread: &mut Thread,
+    _: &mut State,
+    [socket, address, flags, ..]: Arguments,
+) -> Returned {
+    receive(thread, socket, address, flags)
+}
+
+pub(crate) fn sendmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, entries, count, flags, ..] = arguments;
+    each(thread, entries, count, |_, address| send(thread, socket, address, flags), || false)
+}
+
+pub(crate) fn recvmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, entries, count, flags, timeout, _] = arguments;
+    let deadline = match thread.process.memory().read_optional::<16>(timeout)? {
+        None => None,
+        Some(bytes) => {
+            let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
+            let nanoseconds = u32::try_from(word(1)).ok().filter(|&n| n < 1_000_000_000);
+            let timeout = Duration::new(word(0), nanoseconds.ok_or(Errno(libc::EINVAL))?);
+            Instant::now().checked_add(timeout)
+        }
+    };
+    let waits_for_one = flags as i32 & libc::MSG_WAITFORONE != 0;
+    let flags = flags & !(libc::MSG_WAITFORONE as u64);
+    let one = |index, address| {
+        let patience = if waits_for_one && index > 0 { libc::MSG_DONTWAIT as u64 } else { 0 };
+        receive(thread, socket, address, flags | patience)
+    };
+    each(thread, entries, count, one, || deadline.is_some_and(|deadline| Instant::now() >= deadline))
+}
+
+/// Sends or receives messages until one fails or `enough`, and gives how many it were. The first one's error is the call's.
+fn each(
+    thread: &Thread,
+    entries: u64,
+    count: u64,
+    one: impl Fn(u64, u64) -> Returned,
+    enough: impl Fn() -> bool,
+) -> Returned {
+    let count = (count & 0xffff_ffff).min(MOST_MESSAGES);
+    for index in 0..count {
+        let entry = entries.wrapping_add(ENTRY_BYTES * index);
+        match one(index, entry) {
+            Ok(bytes) => {
+                let length = entry.wrapping_add(HEADER_BYTES as u64);
+                thread.process.memory().store(length, bytes as u32)?;
+            }
+            Err(error) if index == 0 => return Err(error),
+            Err(_) => return Ok(index),
+        }
+        if enough() {
+            return Ok(index + 1);
+        }
+    }
+    Ok(count)
+}

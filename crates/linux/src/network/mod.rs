@@ -1,0 +1,8 @@
+//! Sockets.
+//! Not a network: the host's is used.
+//! Source: socket(7), unix(7), cmsg(3).
+
+mod address;
+pub(crate) mod calls;
+mod messages;
+mod options;

@@ -1,0 +1,117 @@
+//! Socket options.
+//! Not their values, which go through as they are; but some hold pointers, and those must not reach the host as the guest wrote them.
+//! Source: socket(7), ip(7), tcp(7); Linux include/uapi/linux/{filter,tcp,if_packet}.h.
+
+use longma_loongarch::State;
+
+use crate::syscalls::{buffer, host_call};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const SOL_NETLINK: i32 = 270;
+const SOL_ALG: i32 = 279;
+const SOL_TLS: i32 = 282;
+const SOL_PACKET: i32 = 263;
+const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
+const TCP_ZEROCOPY_RECEIVE: i32 = 35;
+const PACKET_FANOUT_DATA: i32 = 22;
+/// BPF_MAXINSNS.
+const MOST_FILTER_STEPS: u64 = 4096;
+/// sizeof(struct sock_filter).
+const FILTER_STEP_BYTES: u64 = 8;
+
+/// Levels whose options are known to hold no pointers, except those named below.
+const LEVELS: &[i32] = &[
+    libc::SOL_SOCKET,
+    libc::IPPROTO_IP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_IPV6,
+    libc::IPPROTO_ICMPV6,
+    libc::IPPROTO_UDPLITE,
+    libc::IPPROTO_RAW,
+    libc::AF_VSOCK,
+    SOL_NETLINK,
+    SOL_ALG,
+    SOL_TLS,
+    SOL_PACKET,
+];
+
+/// Whether an option may hold a pointer that the host would follow.
+fn is_opaque(level: i32, name: i32) -> bool {
+    match level {
+        // Packet filter tables (ip_tables.h, ip6_tables.h, arp_tables.h, ebtables.h).
+        libc::IPPROTO_IP | libc::IPPROTO_IPV6 => (64..=68).contains(&name) || (80..=139).contains(&name),
+        libc::IPPROTO_TCP => name == TCP_ZEROCOPY_RECEIVE,
+        SOL_PACKET => name == PACKET_FANOUT_DATA,
+        _ => !LEVELS.contains(&level),
+    }
+}
+
+pub(crate) fn setsockopt(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, level, name, value, length, _] = arguments;
+    let (level, name) = (level as i32, name as i32);
+    if is_opaque(level, name) {
+        return Err(Errno(libc::ENOPROTOOPT));
+    }
+    let length = u64::try_from(length as i32).map_err(|_| Errno(libc::EINVAL))?;
+    let is_filter =
+        level == libc::SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | SO_ATTACH_REUSEPORT_CBPF);
+    let memory = thread.process.memory();
+    let filter: [u64; 2];
+    let host = if is_filter && length == 16 {
+        // struct sock_fprog: the number of steps, where they are.
+        let steps = u64::from(memory.load::<u16>(value)?);
+        if steps > MOST_FILTER_STEPS {
+            return Err(Errno(libc::EINVAL));
+        }
+        filter =
+            [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES, false)?];
+        filter.as_ptr() as u64
+    } else if is_filter {
+        return Err(Errno(libc::EINVAL));
+    } else {
+        buffer(memory, value, length, false)?
+    };
+    // SAFETY: the value is the host's own or lies in the guest's memory, and holds no pointer of the guest's.
+    unsafe { host_call(libc::SYS_setsockopt, [socket, level as u64, name as u64, host, length, 0]) }
+}
+
+pub(crate) fn getsockopt(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [socket, level, name, value, length_address, _] = arguments;
+    let (level, name) = (level as i32, name as i32);
+    if is_opaque(level, name) {
+        return Err(Errno(libc::ENOPROTOOPT));
+    }
+    let memory = thread.process.memory();
+    let mut length: u32 = memory.load(length_address)?;
+    if (length as i32) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let host = buffer(memory, value, length.into(), true)?;
+    let length_pointer = &raw mut length as u64;
+    // SAFETY: the value lies in the guest's memory, the length is the host's own.
+    let returned = unsafe {
+        host_call(libc::SYS_getsockopt, [socket, level as u64, name as u64, host, length_pointer, 0])
+    }?;
+    memory.store(length_address, length)?;
+    Ok(returned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_with_pointers_and_unknown_levels_do_not_reach_the_host() {
+        assert!(is_opaque(libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE));
+        assert!(is_opaque(libc::IPPROTO_IP, 64));
+        assert!(is_opaque(283, 4));
+        assert!(!is_opaque(libc::SOL_SOCKET, libc::SO_REUSEADDR));
+        assert!(!is_opaque(libc::IPPROTO_TCP, libc::TCP_NODELAY));
+        assert!(!is_opaque(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY));
+    }
+}

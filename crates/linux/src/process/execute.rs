@@ -1,0 +1,279 @@
+//! execve: another program takes this process over.
+//! Not loading: a LoongArch program is loaded by this emulator, started anew; a program of the host's runs on the host.
+//! Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+
+use longma_loongarch::State;
+
+use crate::elf::{ElfError, Image};
+use crate::files::{Follow, Place, ProcFile, guest_path};
+use crate::syscalls::host_call;
+use crate::{Errno, Process, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const AT_EMPTY_PATH: u64 = 0x1000;
+const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+/// BINPRM_BUF_SIZE: how much of a script's first line counts.
+const LINE_BYTES: usize = 256;
+/// A script's interpreter may be a script, up to this depth.
+const MOST_SCRIPTS: usize = 5;
+/// MAX_ARG_STRLEN.
+const LONGEST_STRING: usize = 128 << 10;
+/// Linux allows a quarter of the stack's limit, at most 6 MiB.
+const MOST_BYTES: usize = 6 << 20;
+
+pub(crate) fn execve(
+    thread: &mut Thread,
+    _: &mut State,
+    [path, arguments, environment, ..]: Arguments,
+) -> Returned {
+    execute(thread, libc::AT_FDCWD, path, arguments, environment, 0)
+}
+
+pub(crate) fn execveat(thread: &mut Thread, _: &mut State, given: Arguments) -> Returned {
+    let [directory, path, arguments, environment, flags, _] = given;
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    execute(thread, directory as RawFd, path, arguments, environment, flags)
+}
+
+/// Returns only if it fails.
+fn execute(
+    thread: &mut Thread,
+    directory: RawFd,
+    path: u64,
+    arguments: u64,
+    environment: u64,
+    flags: u64,
+) -> Returned {
+    let process = thread.process.clone();
+    let path = guest_path(&process, path)?;
+    let mut budget = MOST_BYTES;
+    let mut arguments = strings(&process, arguments, &mut budget)?;
+    let environment = strings(&process, environment, &mut budget)?;
+    if arguments.is_empty() {
+        // A program may count on having a name.
+        arguments.push(CString::default());
+    }
+    let program = Program::find(&process, directory, path, arguments, flags)?;
+    // A signal that is here already belongs to the old program.
+    thread.hold_signals()?;
+    thread.signals.release();
+    Err(program.start(&process, &environment))
+}
+
+/// A null-terminated array of strings; null is an empty one.
+fn strings(process: &Process, array: u64, budget: &mut usize) -> Result<Vec<CString>, Errno> {
+    let too_much = Errno(libc::E2BIG);
+    let memory = process.memory();
+    let mut strings = Vec::new();
+    if array == 0 {
+        return Ok(strings);
+    }
+    for index in 0.. {
+        let address: u64 = memory.load(array.wrapping_add(8 * index))?;
+        if address == 0 {
+            break;
+        }
+        let string = memory.read_c_string(address, LONGEST_STRING)?.ok_or(too_much)?;
+        *budget = budget.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(too_much)?;
+        strings.push(CString::new(string).map_err(|_| Errno(libc::EINVAL))?);
+    }
+    Ok(strings)
+}
+
+/// What is to be executed in the end.
+#[derive(Debug)]
+struct Program {
+    path: CString,
+    arguments: Vec<CString>,
+    /// Whether this emulator runs it.
+    is_guest: bool,
+    /// Kept open: the path may lead through it.
+    _file: File,
+}
+
+impl Program {
+    /// Finds the program that `path` names, through scripts.
+    fn find(
+        process: &Process,
+        directory: RawFd,
+        mut path: Vec<u8>,
+        mut arguments: Vec<CString>,
+        flags: u64,
+    ) -> Result<Self, Errno> {
+        let mut file = open(process, directory, &path, flags)?;
+        if directory != libc::AT_FDCWD || ProcFile::of(&path).is_some() {
+            path = name_of(process, &file)?;
+        }
+        for _ in 0..=MOST_SCRIPTS {
+            let mut line = [0; LINE_BYTES];
+            let read = file.read_at(&mut line, 0)?;
+            let Some((interpreter, argument)) = interpreter(&line[..read])? else {
+                let is_guest = is_guest(&file, process)?;
+                if !is_guest && process.root.is_confined() {
+                    return Err(Errno(libc::ENOEXEC));
+                }
+                return Ok(Self { path: c_string(path)?, arguments, is_guest, _file: file });
+            };
+            let rest = arguments.into_iter().skip(1);
+            let script = c_string(path)?;
+            arguments =
+                [Some(c_string(interpreter.clone())?), argument.map(c_string).transpose()?, Some(script)]
+                    .into_iter()
+                    .flatten()
+                    .chain(rest)
+                    .collect();
+            file = open(process, libc::AT_FDCWD, &interpreter, 0)?;
+            path = interpreter;
+        }
+        Err(Errno(libc::ELOOP))
+    }
+
+    /// Executes it; returns why that failed.
+    fn start(&self, process: &Process, environment: &[CString]) -> Errno {
+        if !self.is_guest {
+            return run(&self.path, &self.arguments, environment);
+        }
+        let again = &process.config.reexec;
+        if again.is_empty() {
+            return Errno(libc::ENOEXEC);
+        }
+        let own = again.iter().map(|argument| c_string(argument.as_bytes().to_vec()));
+        let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
+        let (name, rest) =
+            self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
+        arguments.extend([c"--argv0", name, c"--", &self.path].map(CString::from));
+        arguments.extend_from_slice(rest);
+        run(c"/proc/self/exe", &arguments, environment)
+    }
+}
+
+fn run(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> Errno {
+    let pointers = |strings: &[CString]| {
+        strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: the strings and the null-terminated arrays of them live until the call fails.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    std::io::Error::last_os_error().into()
+}
+
+fn c_string(bytes: Vec<u8>) -> Result<CString, Errno> {
+    CString::new(bytes).map_err(|_| Errno(libc::ENOENT))
+}
+
+/// Opens a file that may be executed.
+fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<File, Errno> {
+    if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
+        return Err(Errno(libc::ENOENT));
+    }
+    let of_descriptor = format!("/proc/self/fd/{directory}");
+    let place = match path {
+        b"" => Place::on_host(of_descriptor.as_bytes())?,
+        path => Place::of(process, directory, path, Follow::Yes)?,
+    };
+    // A FIFO must not make us wait: it cannot be executed anyway.
+    let mut how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    if flags & AT_SYMLINK_NOFOLLOW != 0 && !path.is_empty() {
+        how |= libc::O_NOFOLLOW;
+    }
+    // SAFETY: the path is the host's own, and a new descriptor disturbs nobody.
+    let opened =
+        unsafe { host_call(libc::SYS_openat, [place.directory(), place.path(), how as u64, 0, 0, 0]) }?;
+    // SAFETY: the host has just made it, for us.
+    let file = unsafe { File::from_raw_fd(opened as RawFd) };
+    if !file.metadata()?.is_file() {
+        return Err(Errno(libc::EACCES));
+    }
+    let at = (libc::AT_EMPTY_PATH | libc::AT_EACCESS) as u64;
+    let arguments = [opened, c"".as_ptr() as u64, libc::X_OK as u64, at, 0, 0];
+    // SAFETY: the path is the host's own.
+    unsafe { host_call(libc::SYS_faccessat2, arguments) }?;
+    Ok(file)
+}
+
+/// A path that leads to an open file after execve.
+fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let target = std::fs::read_link(&link)?;
+    let is_there = std::fs::symlink_metadata(&target).is_ok_and(|found| {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+    });
+    if is_there && let Some(name) = process.root.guest_name(target.as_os_str().as_bytes()) {
+        return Ok(name);
+    }
+    // A file without a name: a descriptor of it must survive.
+    // SAFETY: it only makes a new descriptor.
+    let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 100) };
+    if kept < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(format!("/proc/self/fd/{kept}").into_bytes())
+}
+
+/// Whether this emulator runs the file.
+fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
+    match Image::parse(file, process.memory().limit()) {
+        Ok(_) => Ok(true),
+        Err(ElfError::Read(error)) => Err(error.into()),
+        Err(ElfError::Magic(_) | ElfError::Class { .. } | ElfError::Machine(_)) => Ok(false),
+        Err(_) => Err(Errno(libc::ENOEXEC)),
+    }
+}
+
+/// What a script's first line names: an interpreter and perhaps one argument. `None` if it is no script.
+fn interpreter(start: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno> {
+    let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
+    let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
+    // A file shorter than what is read ends its line too.
+    let end =
+        line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
+    let line = &line[..end.unwrap_or(line.len())];
+    let from = line.iter().position(|byte| !is_space(byte)).ok_or(Errno(libc::ENOEXEC))?;
+    let line = &line[from..];
+    let to = line.iter().position(is_space);
+    if to.is_none() && end.is_none() {
+        // The path goes on beyond what is read.
+        return Err(Errno(libc::ENOEXEC));
+    }
+    let (path, rest) = line.split_at(to.unwrap_or(line.len()));
+    let argument = rest.trim_ascii();
+    Ok(Some((path.to_vec(), (!argument.is_empty()).then(|| argument.to_vec()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<(String, Option<String>)> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        interpreter(line.as_bytes()).unwrap().map(|(path, argument)| (text(path), argument.map(text)))
+    }
+
+    #[test]
+    fn a_script_names_its_interpreter_and_at_most_one_argument() {
+        assert_eq!(parsed("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
+        assert_eq!(
+            parsed("#! /usr/bin/env  python3 -u \n"),
+            Some(("/usr/bin/env".into(), Some("python3 -u".into())))
+        );
+        assert_eq!(parsed("\x7fELF"), None);
+        assert_eq!(parsed("#!/bin/sh"), Some(("/bin/sh".into(), None)));
+    }
+
+    #[test]
+    fn a_script_without_an_interpreter_cannot_be_executed() {
+        assert_eq!(interpreter(b"#!  \n"), Err(Errno(libc::ENOEXEC)));
+        assert_eq!(interpreter(&[b"#!".as_slice(), &[b'x'; 254]].concat()), Err(Errno(libc::ENOEXEC)));
+    }
+}

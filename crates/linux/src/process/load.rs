@@ -1,0 +1,308 @@
+//! From a path to a process ready to run: scripts, the program, its dynamic linker, the vDSO, the stack.
+//! Not execve, which starts the emulator anew.
+//! Source: execve(2) (scripts), Linux fs/binfmt_elf.c (behaviour).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use longma_loongarch::State;
+
+use super::{Process, ProcessConfig};
+use crate::elf::{self, ElfError, Image, Source};
+use crate::files::Root;
+use crate::memory::{
+    AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
+};
+use crate::signals::Dispositions;
+use crate::stack::{self, ProgramFacts};
+use crate::{Errno, Thread};
+
+/// How deep scripts may name scripts, as in Linux.
+const MOST_SCRIPTS: usize = 5;
+/// BINPRM_BUF_SIZE: how much of a script's first line counts.
+const SCRIPT_LINE_BYTES: usize = 256;
+const DEFAULT_STACK_BYTES: u64 = 8 << 20;
+/// More than any ulimit in use; a quarter of the smallest address space.
+const MOST_STACK_BYTES: u64 = 1 << 36;
+/// What stays free below the stack (the kernel's stack_guard_gap, 256 pages).
+const STACK_GUARD_BYTES: u64 = 256 * PAGE_BYTES;
+/// A quarter of the stack, as in Linux, but never more than this, may hold arguments and environment.
+const MOST_ARGUMENT_BYTES: u64 = 6 << 20;
+/// sp.
+const STACK_POINTER: u8 = 3;
+
+/// A program that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The host refused something.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The program's file is not a program that can be run.
+    #[error("cannot run {}: {source}", path.display())]
+    Program {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ElfError,
+    },
+    /// The dynamic linker that the program names is missing.
+    #[error(
+        "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds a LoongArch64 system's files as the root or the library root",
+        interpreter.display(), path.display()
+    )]
+    Interpreter {
+        /// The program.
+        path: PathBuf,
+        /// The dynamic linker.
+        interpreter: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A script that names no interpreter, or scripts that name each other.
+    #[error("cannot run the script {}: {why}", path.display())]
+    Script {
+        /// The script.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The address space does not hold it.
+    #[error("cannot map {}: {source}; its addresses overlap what is there, or the host is short of memory", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// What the mapping said.
+        source: Errno,
+    },
+    /// Arguments and environment are too large.
+    #[error(
+        "the arguments and the environment take {bytes} bytes, more than the {most} a program may get; pass fewer"
+    )]
+    Arguments {
+        /// Their size.
+        bytes: u64,
+        /// What is allowed.
+        most: u64,
+    },
+}
+
+/// A program found: behind scripts, if there were any.
+struct Found {
+    path: PathBuf,
+    file: File,
+    arguments: Vec<Vec<u8>>,
+}
+
+fn host_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LoadError {
+    let path = path.to_owned();
+    move |source| LoadError::Host { action, path, source }
+}
+
+fn map_error(path: &Path) -> impl Fn(Errno) -> LoadError {
+    let path = path.to_owned();
+    move |source| LoadError::Map { path: path.clone(), source }
+}
+
+impl Process {
+    /// Loads a program: its memory, its first thread and that thread's registers.
+    ///
+    /// # Errors
+    /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
+    pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
+        let root_path = config.root.clone();
+        let root = Root::new(root_path.as_deref())
+            .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
+        let found = find(&root, &config)?;
+        let memory =
+            GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
+        let mut space = AddressSpace::new(memory.clone());
+        let parse = |file: &File, path: &Path| {
+            Image::parse(file, memory.limit())
+                .map_err(|source| LoadError::Program { path: path.to_owned(), source })
+        };
+        let image = parse(&found.file, &found.path)?;
+        let interpreter = match &image.interpreter {
+            None => None,
+            Some(name) => Some(open_interpreter(&root, &config, &found.path, name)?),
+        };
+        let interpreter = match interpreter {
+            None => None,
+            Some((path, file)) => Some((parse(&file, &path)?, path, file)),
+        };
+
+        let failed = map_error(&found.path);
+        let stack_top = map_stack(&mut space, &config, image.executable_stack).map_err(&failed)?;
+        // As the kernel does: a PIE under a dynamic linker away from everything else.
+        let preferred = interpreter.is_some().then_some(memory.limit() / 3 * 2);
+        let name = found.path.to_string_lossy();
+        let program = elf::load(&space, &image, &found.file, &name, preferred).map_err(&failed)?;
+        let mut start = program.entry;
+        let mut interpreter_base = 0;
+        if let Some((image, path, file)) = &interpreter {
+            let loaded =
+                elf::load(&space, image, file, &path.to_string_lossy(), None).map_err(map_error(path))?;
+            (start, interpreter_base) = (loaded.entry, loaded.bias);
+        }
+        space.set_heap_start(program.end);
+        let vdso = map_vdso(&space).map_err(&failed)?;
+
+        let environment: Vec<Vec<u8>> =
+            config.environment.iter().map(|text| text.clone().into_vec()).collect();
+        check_arguments(&config, &found.arguments, &environment)?;
+        let facts = ProgramFacts {
+            headers: program.headers,
+            headers_count: image.headers_count,
+            interpreter_base,
+            entry: program.entry,
+            vdso,
+            capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
+        };
+        let path_bytes = found.path.as_os_str().as_bytes();
+        let contents = stack::build(&memory, stack_top, &found.arguments, &environment, path_bytes, &facts)
+            .map_err(|fault| failed(fault.into()))?;
+
+        let mut state = State { pc: start, ..State::default() };
+        state.set_r(STACK_POINTER, contents.pointer);
+        let process = Arc::new(Self {
+            space,
+            root,
+            engine: OnceLock::new(),
+            dispositions: Dispositions::inherited(),
+            executable: root_absolute(&config, &found.path),
+            arguments: found.arguments,
+            stack: contents,
+            program_range: image.span().start.wrapping_add(program.bias)..program.end,
+            config,
+            told: Mutex::default(),
+            signal_return: AtomicU64::new(vdso + elf::SIGNAL_RETURN_OFFSET),
+            threads: AtomicU32::new(1),
+        });
+        let thread = Thread::first(process.clone());
+        Ok((process, thread, state))
+    }
+}
+
+/// The program's own name in /proc/self/exe: absolute, and without links where the guest sees the host's files.
+fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
+    if config.root.is_some() {
+        path.to_owned()
+    } else {
+        path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    }
+}
+
+/// Opens the program, following scripts to their interpreters.
+fn find(root: &Root, config: &ProcessConfig) -> Result<Found, LoadError> {
+    let mut path = root.absolute(&config.program);
+    let mut named = config.program.clone();
+    let mut arguments: Vec<Vec<u8>> = config.arguments.iter().map(|text| text.clone().into_vec()).collect();
+    if arguments.is_empty() {
+        // As Linux has done since 5.18: a program always has a name.
+        arguments.push(Vec::new());
+    }
+    for _ in 0..MOST_SCRIPTS {
+        let file = root.open_to_read(&path).map_err(host_error("open", &path))?;
+        let metadata = file.metadata().map_err(host_error("examine", &path))?;
+        if !metadata.is_file() {
+            let source = io::Error::other("it is not a regular file");
+            return Err(LoadError::Host { action: "run", path, source });
+        }
+        let mut line = vec![0; SCRIPT_LINE_BYTES.min(metadata.len() as usize)];
+        let whole = Source::read_at(&file, 0, &mut line).map_err(host_error("read", &path))?;
+        if !whole || !line.starts_with(b"#!") {
+            return Ok(Found { path, file, arguments });
+        }
+        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
+        let text = line[2..end].trim_ascii();
+        let cut = text.iter().position(|byte| b" \t".contains(byte)).unwrap_or(text.len());
+        let (interpreter, argument) = (&text[..cut], text[cut..].trim_ascii());
+        if interpreter.is_empty() {
+            return Err(LoadError::Script { path, why: "its first line names no interpreter after #!" });
+        }
+        let mut longer = vec![interpreter.to_vec()];
+        longer.extend((!argument.is_empty()).then(|| argument.to_vec()));
+        longer.push(named.as_os_str().as_bytes().to_vec());
+        longer.extend(arguments.into_iter().skip(1));
+        arguments = longer;
+        named = PathBuf::from(OsString::from_vec(interpreter.to_vec()));
+        path = root.absolute(&named);
+    }
+    Err(LoadError::Script { path, why: "scripts name scripts as their interpreters more than five deep" })
+}
+
+/// Opens the dynamic linker: under its own path, or under the library root.
+fn open_interpreter(
+    root: &Root,
+    config: &ProcessConfig,
+    program: &Path,
+    name: &[u8],
+) -> Result<(PathBuf, File), LoadError> {
+    let path = PathBuf::from(OsString::from_vec(name.to_vec()));
+    let error = match root.open_to_read(&path) {
+        Ok(file) => return Ok((path, file)),
+        Err(error) => error,
+    };
+    if let Some(library_root) = &config.library_root {
+        let other = library_root.join(path.strip_prefix("/").unwrap_or(&path));
+        if let Ok(file) = File::open(&other) {
+            return Ok((other, file));
+        }
+    }
+    Err(LoadError::Interpreter { path: program.to_owned(), interpreter: path, source: error })
+}
+
+/// Maps the stack at the top of the address space and gives its end.
+fn map_stack(space: &mut AddressSpace, config: &ProcessConfig, executable: bool) -> Result<u64, Errno> {
+    let wanted = if config.stack_bytes == 0 { DEFAULT_STACK_BYTES } else { config.stack_bytes };
+    let bytes = page_up(wanted.clamp(8 * PAGE_BYTES, MOST_STACK_BYTES)).ok_or(Errno(libc::ENOMEM))?;
+    let top = space.memory().limit() - PAGE_BYTES;
+    let mut request = MapRequest::anonymous(
+        Placement::Fixed(top - bytes),
+        bytes,
+        Protection { read: true, write: true, execute: executable },
+    );
+    request.backing = special("[stack]");
+    request.flags = libc::MAP_NORESERVE;
+    space.map(&request)?;
+    space.set_top(top - bytes - STACK_GUARD_BYTES);
+    Ok(top)
+}
+
+fn special(name: &str) -> crate::memory::Backing {
+    crate::memory::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
+}
+
+fn map_vdso(space: &AddressSpace) -> Result<u64, Errno> {
+    let image = elf::vdso_image();
+    let writable = Protection { read: true, write: true, execute: false };
+    let mut request = MapRequest::anonymous(Placement::Hint(0), image.len() as u64, writable);
+    request.backing = special("[vdso]");
+    let address = space.map(&request)?;
+    space.memory().write(address, &image)?;
+    space.protect(address, image.len() as u64, Protection { read: true, write: false, execute: true })?;
+    Ok(address)
+}
+
+fn check_arguments(
+    config: &ProcessConfig,
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+) -> Result<(), LoadError> {
+    let stack = if config.stack_bytes == 0 { DEFAULT_STACK_BYTES } else { config.stack_bytes };
+    let most = (stack / 4).clamp(32 << 10, MOST_ARGUMENT_BYTES);
+    // Each string costs its zero and its pointer too.
+    let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
+    if bytes > most { Err(LoadError::Arguments { bytes, most }) } else { Ok(()) }
+}

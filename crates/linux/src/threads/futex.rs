@@ -1,0 +1,100 @@
+//! Futexes: the host's, on the host addresses of guest memory.
+//! Not an implementation of waiting.
+//! Source: futex(2), futex_waitv(2), Linux include/uapi/linux/futex.h.
+
+use longma_loongarch::State;
+
+use crate::host::calls::interruptible;
+use crate::memory::{GuestMemory, host_address};
+use crate::syscalls::host_call;
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+
+const FUTEX_WAKE: u64 = 1;
+/// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which go to the host as they are.
+const OPTIONS: u32 = 128 | 256;
+/// FUTEX_WAITV_MAX.
+const MOST_WAITERS: u64 = 128;
+/// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
+const WAITER_BYTES: usize = 24;
+
+/// What a futex operation does with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Operation {
+    /// The fourth argument is a timeout, and the call may wait.
+    waits: bool,
+    /// The fifth argument is a second futex.
+    has_second: bool,
+}
+
+/// By number; `None` for those that are not.
+fn operation(number: u32) -> Option<Operation> {
+    let known = |waits, has_second| Some(Operation { waits, has_second });
+    match number {
+        // WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2
+        0 | 6 | 9 | 13 => known(true, false),
+        // WAKE, UNLOCK_PI, TRYLOCK_PI, WAKE_BITSET
+        1 | 7 | 8 | 10 => known(false, false),
+        // REQUEUE, CMP_REQUEUE, WAKE_OP, CMP_REQUEUE_PI
+        3 | 4 | 5 | 12 => known(false, true),
+        // WAIT_REQUEUE_PI
+        11 => known(true, true),
+        _ => None,
+    }
+}
+
+/// The host address of the futex at `address`.
+fn word(memory: &GuestMemory, address: u64) -> Result<u64, Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(memory.pointer_for_writing(address, 4)? as u64)
+}
+
+pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+    let [address, command, value, timeout, second, third] = arguments;
+    let Operation { waits, has_second } = operation(command as u32 & !OPTIONS).ok_or(Errno(libc::ENOSYS))?;
+    let memory = thread.process.memory();
+    let address = word(memory, address)?;
+    let second = if has_second { word(memory, second)? } else { 0 };
+    if !waits {
+        // SAFETY: the kernel checks both addresses, which lie in the guest's memory.
+        return unsafe { host_call(libc::SYS_futex, [address, command, value, timeout, second, third]) };
+    }
+    let timeout = memory.read_optional::<16>(timeout)?;
+    // SAFETY: as above; the timeout is a copy or null.
+    unsafe {
+        interruptible(libc::SYS_futex, [address, command, value, host_address(&timeout), second, third])
+    }
+}
+
+pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+    let [waiters, count, flags, timeout, clock, _] = arguments;
+    if count == 0 || count > MOST_WAITERS {
+        return Err(Errno(libc::EINVAL));
+    }
+    let memory = thread.process.memory();
+    let mut list = vec![0; WAITER_BYTES * count as usize];
+    memory.read(waiters, &mut list)?;
+    for waiter in list.chunks_exact_mut(WAITER_BYTES) {
+        let address = u64::from_le_bytes(std::array::from_fn(|i| waiter[8 + i]));
+        waiter[8..16].copy_from_slice(&word(memory, address)?.to_le_bytes());
+    }
+    let timeout = memory.read_optional::<16>(timeout)?;
+    // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which lie in the guest's memory.
+    unsafe {
+        interruptible(
+            libc::SYS_futex_waitv,
+            [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0],
+        )
+    }
+}
+
+/// Wakes one thread that waits for the futex at `address`, in whatever process.
+pub(super) fn wake_one(memory: &GuestMemory, address: u64) {
+    if let Ok(address) = word(memory, address) {
+        // SAFETY: the kernel checks the address, which lies in the guest's memory. Nobody to wake is not an error.
+        let _ = unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) };
+    }
+}
