@@ -16,32 +16,37 @@ fn of_result(result: u32) -> u32 {
     when((result as i32) < 0, SF) | when(result == 0, ZF)
 }
 
-fn sum(a: u32, b: u32, carry: bool) -> u32 {
+/// Arm's four, of x86's six.
+const NZCV: u32 = SF | ZF | CF | OF;
+
+fn sum(old: u32, a: u32, b: u32, carry: bool) -> u32 {
     let wide = u64::from(a) + u64::from(b) + u64::from(carry);
     let signed = i64::from(a as i32) + i64::from(b as i32) + i64::from(carry);
-    of_result(wide as u32) | when(wide >> 32 != 0, CF) | when(i32::try_from(signed).is_err(), OF)
+    let new = of_result(wide as u32) | when(wide >> 32 != 0, CF) | when(i32::try_from(signed).is_err(), OF);
+    replace(old, NZCV, new)
 }
 
-fn difference(a: u32, b: u32, borrow: bool) -> u32 {
+fn difference(old: u32, a: u32, b: u32, borrow: bool) -> u32 {
     let wide = i64::from(a) - i64::from(b) - i64::from(borrow);
     let signed = i64::from(a as i32) - i64::from(b as i32) - i64::from(borrow);
-    of_result(wide as u32) | when(wide < 0, CF) | when(i32::try_from(signed).is_err(), OF)
+    let new = of_result(wide as u32) | when(wide < 0, CF) | when(i32::try_from(signed).is_err(), OF);
+    replace(old, NZCV, new)
 }
 
-fn add(_: u32, a: u32, b: u32) -> u32 {
-    sum(a, b, false)
+fn add(old: u32, a: u32, b: u32) -> u32 {
+    sum(old, a, b, false)
 }
 
 fn adc(old: u32, a: u32, b: u32) -> u32 {
-    sum(a, b, old & CF != 0)
+    sum(old, a, b, old & CF != 0)
 }
 
-fn sub(_: u32, a: u32, b: u32) -> u32 {
-    difference(a, b, false)
+fn sub(old: u32, a: u32, b: u32) -> u32 {
+    difference(old, a, b, false)
 }
 
 fn sbc(old: u32, a: u32, b: u32) -> u32 {
-    difference(a, b, old & CF == 0)
+    difference(old, a, b, old & CF == 0)
 }
 
 /// The logical operations leave C and V.
@@ -196,7 +201,7 @@ fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::Setarmj => |s, i, _| write_rd(s, i, flags::arm_condition(s.lbt.eflags, i.imm).into()),
         Op::Armmfflag => |s, i, _| write_rd(s, i, flags::to_nzcv(s.lbt.eflags & flags::selected(i.imm))),
         Op::Armmtflag => |s, i, _| {
-            let which = flags::selected(i.imm) & (SF | ZF | CF | OF);
+            let which = flags::selected(i.imm) & NZCV;
             s.lbt.eflags = replace(s.lbt.eflags, which, flags::from_nzcv(s.r(i.d))) & ALL;
             Ok(())
         },
