@@ -11,7 +11,7 @@ mod x86;
 mod x87;
 
 use super::Semantics;
-use crate::{Environment, Instruction, Op, State};
+use crate::{Environment, Instruction, Op, State, Trap};
 
 /// The semantics of `op`, or `None` if it is not of this folder.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
@@ -54,8 +54,8 @@ fn jump(state: &mut State, instruction: &Instruction, register: usize) {
     state.pc = state.lbt.scratch[register].wrapping_add_signed(i64::from(instruction.imm));
 }
 
-/// A general register named twice, as source and destination: writes the result of `compute` to rd.
-fn write_rd(state: &mut State, instruction: &Instruction, value: u64) -> Result<(), crate::Trap> {
+/// Writes `value` to rd.
+fn write_rd(state: &mut State, instruction: &Instruction, value: u64) -> Result<(), Trap> {
     state.set_r(instruction.d, value);
     Ok(())
 }
