@@ -21,3 +21,8 @@ pub use print::Register;
 pub use state::{ExtendedFlags, Fcsr, Reservation, State, Vector};
 pub use table::{Class, Extension, Immediate, Operand, RegisterKind, Row};
 pub use trap::Trap;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,6 +2,7 @@
 //! Not about which words are instructions (see `encoding.rs`).
 //! Source: LLVM's disassembler; LoongArch ELF psABI for register names.
 
+mod checked;
 mod llvm;
 
 use longma_loongarch::{Instruction, Op, Register, RegisterKind, decode};
@@ -29,12 +30,8 @@ fn every_instruction_prints_as_llvm_prints_it() {
             compared.insert(ours.op);
         }
     }
-    let skipped: Vec<_> = Op::all().filter(|op| !compared.contains(op)).map(Op::mnemonic).collect();
-    assert_eq!(
-        skipped,
-        ["gtlbclr", "gtlbsrch", "gtlbrd", "gtlbwr", "gtlbfill"],
-        "LLVM 19 has no name for these"
-    );
+    // LLVM 19 has no name for the guest-TLB instructions, which are not in the list.
+    checked::assert_listed("llvm", compared);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Source: each module names its own.
 
 mod arm;
+#[path = "../checked/mod.rs"]
+mod checked;
 #[cfg(target_arch = "x86_64")]
 mod host;
 mod integer;
@@ -162,13 +164,16 @@ fn any_flags(random: &mut Random) -> u32 {
 
 #[test]
 fn every_lbt_instruction_has_a_reference_it_is_held_against() {
-    let tested: BTreeSet<_> =
-        [x86::tested(), arm::tested(), integer::tested(), memory::tested(), state::tested(), x87::tested()]
-            .concat()
-            .into_iter()
-            .map(Op::mnemonic)
-            .collect();
-    let all: BTreeSet<_> =
-        Op::all().filter(|op| op.row().extension == Extension::Lbt).map(Op::mnemonic).collect();
-    assert_eq!(tested, all);
+    let modules =
+        [x86::tested(), arm::tested(), integer::tested(), memory::tested(), state::tested(), x87::tested()];
+    let tested: BTreeSet<Op> = modules.concat().into_iter().collect();
+    let all = Op::all().filter(|op| op.row().extension == Extension::Lbt);
+    assert_eq!(tested, all.collect());
+    checked::assert_listed("formula-lbt", tested);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_flags_and_the_80_bit_conversions_are_held_against_the_host() {
+    checked::assert_listed("host-lbt", x86::tested().into_iter().chain(x87::tested()));
 }
