@@ -2,19 +2,40 @@
 //! Not a source of facts: the table, the semantics and the lists of what the tests compared are.
 //! Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use longma_loongarch::{Extension, Immediate, Op, Operand, RegisterKind, semantics::is_user_instruction};
 
-/// An oracle: its column entry, and the list of what was compared with it.
-struct Oracle {
-    name: &'static str,
-    compared: BTreeSet<&'static str>,
-}
+/// What each oracle was compared on: the lists of one oracle are the files whose names begin with it.
+struct Checked(BTreeMap<String, BTreeSet<String>>);
 
-impl Oracle {
-    fn new(name: &'static str, list: &'static str) -> Self {
-        Self { name, compared: list.split_whitespace().collect() }
+impl Checked {
+    fn read() -> Self {
+        let mut oracles = BTreeMap::<String, BTreeSet<String>>::new();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/checked");
+        for entry in std::fs::read_dir(folder).expect("the source tree") {
+            let path = entry.expect("the source tree").path();
+            if path.extension().is_some_and(|extension| extension == "txt") {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy();
+                let oracle = name.split('-').next().unwrap_or_default().to_owned();
+                let text = std::fs::read_to_string(&path).expect("a list of instructions");
+                oracles.entry(oracle).or_default().extend(text.split_whitespace().map(str::to_owned));
+            }
+        }
+        Self(oracles)
+    }
+
+    fn has(&self, oracle: &str, op: Op) -> bool {
+        self.0.get(oracle).is_some_and(|compared| compared.contains(op.mnemonic()))
+    }
+
+    /// The oracles of the semantics of `op`, as the page names them.
+    fn semantics(&self, op: Op) -> Vec<&'static str> {
+        let names = [("qemu", "QEMU"), ("formula", "formula"), ("host", "x86")];
+        names.into_iter().filter(|(oracle, _)| self.has(oracle, op)).map(|(_, name)| name).collect()
     }
 }
 
@@ -51,24 +72,7 @@ and `fcsr` control registers, `si`/`ui` signed and unsigned immediates with thei
 
 /// The whole page.
 pub fn page() -> String {
-    let llvm = Oracle::new("LLVM", include_str!("../tests/checked/llvm.txt"));
-    let oracles = [
-        Oracle::new("QEMU", include_str!("../tests/checked/qemu.txt")),
-        Oracle::new("QEMU", include_str!("../tests/checked/qemu-vector.txt")),
-        Oracle::new("formula", include_str!("../tests/checked/formula.txt")),
-        Oracle::new("formula", include_str!("../tests/checked/formula-vector.txt")),
-        Oracle::new("formula", include_str!("../tests/checked/formula-lbt.txt")),
-        Oracle::new("x86", include_str!("../tests/checked/host-lbt.txt")),
-    ];
-    let checks = |op: Op| -> Vec<&str> {
-        let mut names: Vec<_> = oracles
-            .iter()
-            .filter(|oracle| oracle.compared.contains(op.mnemonic()))
-            .map(|oracle| oracle.name)
-            .collect();
-        names.dedup();
-        names
-    };
+    let checked = Checked::read();
     let mut page = String::from(HEAD);
     let mut sections = String::new();
     page.push_str(
@@ -80,15 +84,15 @@ pub fn page() -> String {
         let count = |holds: &dyn Fn(&Op) -> bool| ops.iter().filter(|op| holds(op)).count();
         let counts = [
             ops.len(),
-            count(&|op| llvm.compared.contains(op.mnemonic())),
+            count(&|op| checked.has("llvm", *op)),
             count(&|op| is_user_instruction(*op)),
-            count(&|op| !checks(*op).is_empty()),
+            count(&|op| !checked.semantics(*op).is_empty()),
         ];
         for (total, count) in totals.iter_mut().zip(counts) {
             *total += count;
         }
-        let [all, text, user, checked] = counts;
-        writeln!(page, "| {title} | {all} | {text} | {user} | {checked} |").expect("strings take all");
+        let [all, text, user, compared] = counts;
+        writeln!(page, "| {title} | {all} | {text} | {user} | {compared} |").expect("strings take all");
         write!(sections, "\n## {title}\n\n| instruction | operands | class | since | text | semantics | checked against |\n").expect("as above");
         sections.push_str("| --- | --- | --- | --- | --- | --- | --- |\n");
         for op in ops {
@@ -106,8 +110,8 @@ pub fn page() -> String {
                 operands.join(", "),
                 words(&format!("{:?}", row.class)),
                 row.revision,
-                if llvm.compared.contains(row.mnemonic) { "LLVM" } else { "" },
-                checks(op).join(", "),
+                if checked.has("llvm", op) { "LLVM" } else { "" },
+                checked.semantics(op).join(", "),
             )
             .expect("as above");
         }
