@@ -173,7 +173,7 @@ impl<'a> Program<'a> {
     }
 
     fn image(&self) -> Vec<u8> {
-        let mut image = elf_header(HEADER_BYTES + 4 * self.code.len() as u64);
+        let mut image = elf_header();
         image.extend(self.code.iter().flat_map(|word| word.to_le_bytes()));
         image.resize((self.records - IMAGE_BASE) as usize, 0);
         for (index, stub) in self.stubs.iter().enumerate() {
@@ -286,7 +286,7 @@ fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
 }
 
 /// The headers of a static executable of one segment; its sizes are filled in later.
-fn elf_header(_code_end: u64) -> Vec<u8> {
+fn elf_header() -> Vec<u8> {
     let mut header = Vec::new();
     header.extend([0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     header.extend(2u16.to_le_bytes()); // ET_EXEC

@@ -380,41 +380,46 @@ fn float_batch(ops: &[Op], random: &mut Random, randoms: u64) -> Batch {
     let mut batch = Batch::default();
     for op in ops {
         let modes: &[u32] = if rounds_before_negating(*op) { &[0, 1] } else { &[0, 1, 2, 3] };
-        let sources = op.row().operands.iter().skip(1).count();
-        let edges = edges(*op);
-        let i = Instruction { d: 0, j: 1, k: 2, a: 3, ..Instruction::new(*op) };
-        let i = random_free(i);
-        let mut try_on = |j: u64, k: u64, a: u64, mode: u32, random: &mut Random| {
-            let mut start = Registers { fcsr: mode << 8, ..Registers::default() };
-            if random.below(4) == 0 {
-                start.fcsr |= random.next() as u32 & 0x1f1f_0000;
-            }
-            start.float[0] = random.next();
-            (start.float[1], start.float[2], start.float[3]) = (j, k, a);
-            push(&mut batch, &[i], start, &[]);
-        };
+        let fixed = random_free(Instruction { d: 0, j: 1, k: 2, a: 3, ..Instruction::new(*op) });
         for mode in modes {
-            match sources {
-                1 => edges.iter().for_each(|j| try_on(*j, 0, 0, *mode, random)),
-                2 => {
-                    for j in &edges {
-                        edges.iter().for_each(|k| try_on(*j, *k, 0, *mode, random));
-                    }
+            for operands in edge_operands(*op, random) {
+                let mut start = Registers { fcsr: mode << 8, ..Registers::default() };
+                if random.below(4) == 0 {
+                    start.fcsr |= random.next() as u32 & 0x1f1f_0000;
                 }
-                _ => {
-                    for _ in 0..2000 {
-                        let (j, k, a) = (random.pick(&edges), random.pick(&edges), random.pick(&edges));
-                        try_on(j, k, a, *mode, random);
-                    }
-                }
+                start.float[0] = random.next();
+                start.float[1..4].copy_from_slice(&operands);
+                push(&mut batch, &[fixed], start, &[]);
             }
-            for _ in 0..randoms {
-                let (j, k, a) = (operand(random, *op), operand(random, *op), operand(random, *op));
-                try_on(j, k, a, *mode, random);
+            // Any registers, the same one several times among them.
+            let mut i = fixed;
+            for n in 0..randoms {
+                if n % 10 == 0 {
+                    i = random_instruction(*op, random);
+                }
+                let mut start = Registers { fcsr: mode << 8, ..Registers::default() };
+                start.float.iter_mut().for_each(|bits| *bits = operand(random, *op));
+                push(&mut batch, &[i], start, &[]);
             }
         }
     }
     batch
+}
+
+/// The edges of an instruction's operands: all of them or all pairs, and of three operands many.
+fn edge_operands(op: Op, random: &mut Random) -> Vec<[u64; 3]> {
+    let edges = edges(op);
+    match op.row().operands.len() - 1 {
+        1 => edges.iter().map(|j| [*j, 0, 0]).collect(),
+        2 => edges.iter().flat_map(|j| edges.iter().map(|k| [*j, *k, 0])).collect(),
+        _ => {
+            // What NaNs become, above all beside an infinity times zero: 0, 1, infinity, a quiet and a signaling NaN.
+            let kinds = [0, 2, 19, 21, 23].map(|n| edges[n]);
+            let all_kinds = (0..125).map(|n| [kinds[n % 5], kinds[n / 5 % 5], kinds[n / 25]]);
+            let picked = std::iter::repeat_with(|| [(); 3].map(|()| random.pick(&edges)));
+            all_kinds.chain(picked.take(2000)).collect()
+        }
+    }
 }
 
 /// Registers only where the instruction has them, so that it encodes.
