@@ -4,6 +4,8 @@
 
 mod array;
 mod cases;
+#[path = "../checked/mod.rs"]
+mod checked;
 mod machine;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,7 @@ fn compare(name: &str, batch: &Batch, same: impl Fn(&Case, &Registers, &Register
     assert!(batch.len() > 100, "{name}: only {} cases", batch.len());
     let differences = batch.differences(name, same);
     if differences.is_empty() {
+        checked::assert_listed(&format!("qemu-{name}"), batch.ops());
         return;
     }
     let mut by_name: BTreeMap<&str, Vec<&Difference>> = BTreeMap::new();
