@@ -1,5 +1,6 @@
 //! Every base, bit, bound, atomic and floating-point instruction that QEMU has, compared with QEMU on edges and random operands.
 //! Not a measure of QEMU: where it leaves the manual, the case is named here and checked elsewhere against a formula.
+//! Set LONGMA_ORACLE_TIMES to a number for as many times the random cases, and LONGMA_ORACLE_SEED to one for others.
 //! Source: qemu-loongarch64 (7.2 or later) as the oracle; LoongArch Reference Manual, volume 1, where it is wrong.
 
 mod array;
@@ -24,6 +25,16 @@ fn is_right_in_qemu(op: Op) -> bool {
     row.revision == "1.0" && op != Op::Preldx && !bounded_float
 }
 
+/// A test's random numbers, and how many times as many cases it takes.
+fn campaign(seed: u64) -> (Random, u64) {
+    let number = |name| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: {error}; set it to a number")))
+    };
+    let other = number("LONGMA_ORACLE_SEED").unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (Random(seed ^ other), number("LONGMA_ORACLE_TIMES").unwrap_or(1))
+}
+
 fn ops(wanted: impl Fn(Op) -> bool) -> Vec<Op> {
     Op::all().filter(|op| is_right_in_qemu(*op) && wanted(*op)).collect()
 }
@@ -41,6 +52,7 @@ fn random_registers(random: &mut Random) -> Registers {
 
 fn compare(name: &str, batch: &Batch, same: impl Fn(&Case, &Registers, &Registers) -> bool) {
     assert!(batch.len() > 100, "{name}: only {} cases", batch.len());
+    println!("{name}: {} cases", batch.len());
     let differences = batch.differences(name, same);
     if differences.is_empty() {
         checked::assert_listed(&format!("qemu-{name}"), batch.ops());
@@ -71,7 +83,7 @@ fn equal(_: &Case, ours: &Registers, theirs: &Registers) -> bool {
 
 #[test]
 fn integer_and_bit_instructions_do_what_qemu_does() {
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let (mut random, times) = campaign(0x1234_5678_9abc_def1);
     let mut batch = Batch::default();
     let computes = |op: Op| {
         matches!(op.row().extension, Extension::Base | Extension::Mul | Extension::Bit)
@@ -83,7 +95,7 @@ fn integer_and_bit_instructions_do_what_qemu_does() {
     let ops = ops(computes);
     assert!(ops.len() > 90, "only {} instructions", ops.len());
     for op in ops {
-        for _ in 0..12 {
+        for _ in 0..12 * times {
             let mut i = random_instruction(op, &mut random);
             if matches!(op, Op::BstrinsW | Op::BstrinsD | Op::BstrpickW | Op::BstrpickD) && i.imm < i.imm2 {
                 std::mem::swap(&mut i.imm, &mut i.imm2);
@@ -124,7 +136,7 @@ fn access_bytes(op: Op) -> u64 {
 
 #[test]
 fn loads_and_stores_do_what_qemu_does() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let (mut random, times) = campaign(0x9e37_79b9_7f4a_7c15);
     let mut batch = Batch::default();
     let ops =
         ops(|op| matches!(op.row().class, Class::Load | Class::Store | Class::Prefetch | Class::Barrier));
@@ -134,7 +146,7 @@ fn loads_and_stores_do_what_qemu_does() {
         .collect();
     assert!(ops.len() == 53, "{} instructions", ops.len());
     for op in ops {
-        for _ in 0..200 {
+        for _ in 0..200 * times {
             let i = Instruction { j: 4, k: 5, ..random_instruction(op, &mut random) };
             // The data register is none of the address's, but may be r0.
             let i = if matches!(i.d, 4 | 5) { Instruction { d: 6, ..i } } else { i };
@@ -171,14 +183,14 @@ fn loads_and_stores_do_what_qemu_does() {
 
 #[test]
 fn atomic_instructions_do_what_qemu_does() {
-    let mut random = Random(0x0bad_cafe_0bad_cafe);
+    let (mut random, times) = campaign(0x0bad_cafe_0bad_cafe);
     let mut batch = Batch::default();
     let links = [Op::LlW, Op::LlD, Op::ScW, Op::ScD];
     let ops = ops(|op| op.row().class == Class::Atomic && !links.contains(&op));
     assert!(ops.len() == 36, "{} instructions", ops.len());
     for op in ops {
         let bytes = access_bytes(op);
-        for _ in 0..100 {
+        for _ in 0..100 * times {
             let mut i = Instruction { j: 4, ..random_instruction(op, &mut random) };
             // rd = rj is illegal and rd = rk open.
             if i.d == 4 {
@@ -198,7 +210,7 @@ fn atomic_instructions_do_what_qemu_does() {
         }
     }
     for (load, store, bytes) in [(Op::LlW, Op::ScW, 4), (Op::LlD, Op::ScD, 8)] {
-        for _ in 0..300 {
+        for _ in 0..300 * times {
             let mut start = random_registers(&mut random);
             let (linked, stored) = (random.below(8) * 8, random.below(8) * 8);
             let stored = if random.below(3) == 0 { stored } else { linked };
@@ -223,7 +235,7 @@ fn atomic_instructions_do_what_qemu_does() {
 
 #[test]
 fn branches_and_jumps_do_what_qemu_does() {
-    let mut random = Random(0xfeed_f00d_1357_9bdf);
+    let (mut random, times) = campaign(0xfeed_f00d_1357_9bdf);
     let mut batch = Batch::default();
     let mark = |imm| Instruction { d: 15, j: 15, imm, ..Instruction::new(Op::AddiD) };
     let ops = ops(|op| {
@@ -232,7 +244,7 @@ fn branches_and_jumps_do_what_qemu_does() {
     });
     assert!(ops.len() == 13, "{} instructions", ops.len());
     for op in ops {
-        for _ in 0..300 {
+        for _ in 0..300 * times {
             let mut start = random_registers(&mut random);
             if random.below(3) == 0 {
                 start.general[1] = start.general[0];
@@ -291,8 +303,8 @@ fn branches_and_jumps_do_what_qemu_does() {
 fn every_branch_offset_leads_where_it_says() {
     // Branches back: into the stub's beginning and out by another branch.
     let mut batch = Batch::default();
-    let mut random = Random(0x0123_4567_89ab_cdef);
-    for _ in 0..200 {
+    let (mut random, times) = campaign(0x0123_4567_89ab_cdef);
+    for _ in 0..200 * times {
         let count = random.below(6) as i32 + 1;
         let stub = [
             Instruction { d: 4, imm: count, ..Instruction::new(Op::AddiD) },
@@ -443,32 +455,32 @@ fn random_free(i: Instruction) -> Instruction {
 
 #[test]
 fn floating_point_arithmetic_does_what_qemu_does() {
-    let mut random = Random(0x00c0_ffee_00c0_ffee);
+    let (mut random, times) = campaign(0x00c0_ffee_00c0_ffee);
     let wanted = [Class::FpAdd, Class::FpMul, Class::FpDiv, Class::FpSqrt];
     let ops = ops(|op| is_float_arithmetic(op) && wanted.contains(&op.row().class));
     assert!(ops.len() == 26, "{} instructions", ops.len());
-    compare("fp-arithmetic", &float_batch(&ops, &mut random, 250), same_but_open_halves);
+    compare("fp-arithmetic", &float_batch(&ops, &mut random, 250 * times), same_but_open_halves);
 }
 
 #[test]
 fn fused_multiply_add_does_what_qemu_does() {
-    let mut random = Random(0x00c0_ffee_0000_0001);
+    let (mut random, times) = campaign(0x00c0_ffee_0000_0001);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpFma);
     assert_eq!(ops.len(), 8);
-    compare("fp-fma", &float_batch(&ops, &mut random, 1500), same_but_open_halves);
+    compare("fp-fma", &float_batch(&ops, &mut random, 1500 * times), same_but_open_halves);
 }
 
 #[test]
 fn floating_point_conversions_do_what_qemu_does() {
-    let mut random = Random(0x00c0_ffee_0000_0003);
+    let (mut random, times) = campaign(0x00c0_ffee_0000_0003);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpConvert);
     assert!(ops.len() == 28, "{} instructions", ops.len());
-    compare("fp-convert", &float_batch(&ops, &mut random, 300), same_but_open_halves);
+    compare("fp-convert", &float_batch(&ops, &mut random, 300 * times), same_but_open_halves);
 }
 
 #[test]
 fn floating_point_comparisons_do_what_qemu_does() {
-    let mut random = Random(0x00c0_ffee_0000_0005);
+    let (mut random, times) = campaign(0x00c0_ffee_0000_0005);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpCompare);
     assert!(ops.len() == 46, "{} instructions", ops.len());
     let mut batch = Batch::default();
@@ -482,18 +494,23 @@ fn floating_point_comparisons_do_what_qemu_does() {
                 push(&mut batch, &[i], start, &[]);
             }
         }
+        for _ in 0..100 * times {
+            let mut start = random_registers(&mut random);
+            (start.float[1], start.float[2]) = (operand(&mut random, op), operand(&mut random, op));
+            push(&mut batch, &[i], start, &[]);
+        }
     }
     compare("fp-compare", &batch, same_but_open_halves);
 }
 
 #[test]
 fn floating_point_moves_do_what_qemu_does() {
-    let mut random = Random(0x00c0_ffee_0000_0007);
+    let (mut random, times) = campaign(0x00c0_ffee_0000_0007);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpMove);
     assert!(ops.len() > 20, "{} instructions", ops.len());
     let mut batch = Batch::default();
     for op in ops {
-        for _ in 0..200 {
+        for _ in 0..200 * times {
             let mut i = random_instruction(op, &mut random);
             let mut start = random_registers(&mut random);
             match op {
