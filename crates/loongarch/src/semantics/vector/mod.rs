@@ -1,6 +1,8 @@
 //! 128-bit and 256-bit vectors (LSX and LASX): one function a family, instantiated by element and register width.
 //! Not one function an instruction: nearly all work on 128 bits at a time, and an LASX instruction is the LSX one of its name
 //! without the x, done to both halves; the rest is in `cross.rs`.
+//! What an LSX instruction leaves in the upper 128 bits of its destination is undefined: QEMU clears them in some instructions and
+//! keeps them in others; here they are always kept, as a scalar floating-point result keeps the bits above it.
 //! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
 
 mod arithmetic;
