@@ -5,6 +5,7 @@
 mod decode;
 mod encode;
 mod environment;
+pub mod float;
 mod instruction;
 pub mod semantics;
 mod state;

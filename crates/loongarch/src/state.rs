@@ -39,6 +39,9 @@ pub struct Reservation {
     pub address: u64,
     /// What was loaded there, zero-extended.
     pub value: u64,
+    /// After a load-linked of a doubleword, the other doubleword of the same aligned 16 bytes, loaded no later than `value`:
+    /// SC.Q compares both.
+    pub neighbour: u64,
 }
 
 impl Reservation {
@@ -48,7 +51,7 @@ impl Reservation {
 
 impl Default for Reservation {
     fn default() -> Self {
-        Self { address: Self::NONE, value: 0 }
+        Self { address: Self::NONE, value: 0, neighbour: 0 }
     }
 }
 
@@ -82,6 +85,13 @@ impl State {
     /// (the manual leaves them undefined).
     pub fn set_f(&mut self, n: u8, bits: u64) {
         self.v[usize::from(n)].0[0] = bits;
+    }
+
+    /// Sets the low 32 bits of floating-point register `n`; the rest of the register keeps its bits
+    /// (the manual leaves them undefined).
+    pub fn set_f_word(&mut self, n: u8, bits: u32) {
+        let lane = &mut self.v[usize::from(n)].0[0];
+        *lane = *lane & !0xffff_ffff | u64::from(bits);
     }
 
     /// General register `n`.

@@ -11,23 +11,23 @@ mod lbt;
 mod memory;
 mod vector;
 
-use crate::{Environment, Instruction, Op, State, Trap};
+use crate::{Environment, Extension, Fault, Instruction, Op, Scalar, State, Trap};
 
 /// What an instruction does. The program counter is moved by branches and jumps only (taken or not); [`execute`] moves it for
 /// the others. On error nothing has changed (see [`Trap`]).
 pub type Semantics<E> = fn(&mut State, &Instruction, &E) -> Result<(), Trap>;
 
-/// The semantics of `op`; an instruction that no file has is the kernel's.
+/// The semantics of `op`: the kernel's instructions trap as such, and one that no file has is illegal.
 pub fn semantics_of<E: Environment>(op: Op) -> Semantics<E> {
-    integer::lookup(op)
-        .or_else(|| memory::lookup(op))
-        .or_else(|| control::lookup(op))
-        .or_else(|| bits::lookup(op))
-        .or_else(|| atomic::lookup(op))
-        .or_else(|| fp::lookup(op))
-        .or_else(|| vector::lookup(op))
-        .or_else(|| lbt::lookup(op))
-        .unwrap_or(|_, _, _| Err(Trap::PrivilegedInstruction))
+    lookup(op).unwrap_or(match op.row().extension {
+        Extension::Privileged | Extension::Lvz => |_, _, _| Err(Trap::PrivilegedInstruction),
+        _ => |_, _, _| Err(Trap::IllegalInstruction),
+    })
+}
+
+/// True if a user program can execute `op`: it has semantics here and is not the kernel's.
+pub fn is_user_instruction(op: Op) -> bool {
+    lookup::<Nowhere>(op).is_some()
 }
 
 /// Executes `instruction`, which stands at `state.pc`, and moves the program counter on.
@@ -45,4 +45,44 @@ pub fn execute<E: Environment>(
         state.pc = next;
     }
     Ok(())
+}
+
+fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
+    integer::lookup(op)
+        .or_else(|| memory::lookup(op))
+        .or_else(|| control::lookup(op))
+        .or_else(|| bits::lookup(op))
+        .or_else(|| atomic::lookup(op))
+        .or_else(|| fp::lookup(op))
+        .or_else(|| vector::lookup(op))
+        .or_else(|| lbt::lookup(op))
+}
+
+/// The low 32 bits of `value`, sign-extended: how every word result reaches a general register.
+fn sign_extend_word(value: u64) -> u64 {
+    value as i32 as u64
+}
+
+/// An environment without an instance, to ask which instructions there are.
+enum Nowhere {}
+
+impl Environment for Nowhere {
+    fn load<T: Scalar>(&self, _: u64) -> Result<T, Fault> {
+        match *self {}
+    }
+    fn store<T: Scalar>(&self, _: u64, _: T) -> Result<(), Fault> {
+        match *self {}
+    }
+    fn compare_exchange<T: Scalar>(&self, _: u64, _: T, _: T) -> Result<T, Fault> {
+        match *self {}
+    }
+    fn fetch(&self, _: u64) -> Result<u32, Fault> {
+        match *self {}
+    }
+    fn stable_counter(&self) -> u64 {
+        match *self {}
+    }
+    fn cpucfg(&self, _: u32) -> u32 {
+        match *self {}
+    }
 }

@@ -1,0 +1,43 @@
+//! What FCSR has to say to an operation, and the operation to FCSR.
+//! Not the instructions that move FCSR (see `semantics/fp.rs`).
+//! Source: LoongArch Reference Manual, volume 1, sections 3.1.2.3 (FCSR) and 3.1.3 (exceptions).
+
+use super::{ExceptionFlags, RoundingMode};
+use crate::{Fcsr, Trap};
+
+impl Fcsr {
+    /// Enables, bits 4..0.
+    pub const ENABLES: u32 = 0x1f;
+    /// The rounding mode, bits 9..8.
+    pub const ROUNDING: u32 = 3 << 8;
+    /// The accumulated flags, bits 20..16.
+    pub const FLAGS: u32 = 0x1f << 16;
+    /// The causes of the last operation, bits 28..24.
+    pub const CAUSES: u32 = 0x1f << 24;
+
+    /// The rounding mode.
+    pub fn rounding_mode(self) -> RoundingMode {
+        RoundingMode::ALL[(self.0 & Self::ROUNDING) as usize >> 8]
+    }
+
+    /// Takes in what an arithmetic instruction raised: the causes become these exceptions, and the flags collect them.
+    /// A vector instruction passes those of all its lanes together.
+    ///
+    /// # Errors
+    /// [`Trap::FloatingPoint`] if one of them is enabled; then the flags do not change, and the instruction must write no register.
+    pub fn record(&mut self, raised: ExceptionFlags) -> Result<(), Trap> {
+        let enables = self.0 & Self::ENABLES;
+        let mut exceptions = u32::from(raised.0) & 0x1f;
+        // With the trap enabled, a tiny result underflows even if it is exact.
+        let underflow = u32::from(ExceptionFlags::UNDERFLOW.0);
+        if raised.intersects(ExceptionFlags::TINY_EXACT) && enables & underflow != 0 {
+            exceptions |= underflow;
+        }
+        self.0 = self.0 & !Self::CAUSES | exceptions << 24;
+        if exceptions & enables != 0 {
+            return Err(Trap::FloatingPoint);
+        }
+        self.0 |= exceptions << 16;
+        Ok(())
+    }
+}

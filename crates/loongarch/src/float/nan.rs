@@ -1,0 +1,29 @@
+//! What becomes of a NaN operand.
+//! Not the comparison's own rule (see `compare.rs`).
+//! Source: LoongArch Reference Manual, volume 1, section 3.1.1.3 (non-numerical results).
+
+use super::{ExceptionFlags, Format};
+
+pub(super) fn is_nan<F: Format>(bits: u64) -> bool {
+    bits & (F::SIGN - 1) > F::INFINITY
+}
+
+pub(super) fn is_signaling<F: Format>(bits: u64) -> bool {
+    is_nan::<F>(bits) && bits & F::QUIET == 0
+}
+
+/// The NaN that an operation on `operands`, the one of highest priority first, gives: the first signaling one made quiet, or else
+/// the first quiet one; `None` if none is a NaN.
+pub(super) fn propagate<F: Format>(operands: &[u64]) -> Option<(u64, ExceptionFlags)> {
+    let pattern = F::SIGN | (F::SIGN - 1);
+    if let Some(bits) = operands.iter().find(|bits| is_signaling::<F>(**bits)) {
+        return Some((bits & pattern | F::QUIET, ExceptionFlags::INVALID));
+    }
+    let quiet = operands.iter().find(|bits| is_nan::<F>(**bits))?;
+    Some((quiet & pattern, ExceptionFlags::NONE))
+}
+
+/// The result of an operation that has none.
+pub(super) fn invalid<F: Format>() -> (u64, ExceptionFlags) {
+    (F::DEFAULT_NAN, ExceptionFlags::INVALID)
+}
