@@ -39,20 +39,33 @@ fn cases(seed: u64) -> Vec<(Instruction, Vec<Given>)> {
 /// Version 1.1's approximations, which QEMU 10 lacks.
 const NOT_IN_QEMU: [&str; 4] = ["vfrecipe.s", "vfrecipe.d", "vfrsqrte.s", "vfrsqrte.d"];
 
+/// FNMADD and FNMSUB negate what has been rounded (volume 1, section 3.2.1.6: -fusedMultiplyAdd); QEMU negates first and then rounds,
+/// which differs when rounding up or down. There they get the other two modes.
+fn avoid_directed_rounding((instruction, given): &mut (Instruction, Vec<Given>)) {
+    const DIRECTED: u32 = 2 << 8;
+    if instruction.op.mnemonic().contains("vfnm") {
+        given.iter_mut().for_each(|given| given.fcsr &= !DIRECTED);
+    }
+}
+
 #[test]
 fn every_vector_instruction_does_what_qemu_does() {
     let Some(qemu) = qemu::find() else {
-        eprintln!("no qemu-loongarch64 of 8.2 or newer in LONGMA_QEMU_VECTOR or the path: only the formulas are checked");
+        eprintln!(
+            "no qemu-loongarch64 of 8.2 or newer in LONGMA_QEMU_VECTOR or the path: only the formulas are checked"
+        );
         return;
     };
     let mut cases = cases(2);
-    cases.retain(|(instruction, _)| !NOT_IN_QEMU.contains(&instruction.op.mnemonic().trim_start_matches('x')));
+    cases
+        .retain(|(instruction, _)| !NOT_IN_QEMU.contains(&instruction.op.mnemonic().trim_start_matches('x')));
+    cases.iter_mut().for_each(avoid_directed_rounding);
     let theirs = qemu::run(&qemu, &cases);
     let mut wrong = BTreeMap::new();
     for ((instruction, given), left) in cases.iter().zip(theirs) {
         for (given, mut left) in given.iter().zip(left) {
-            if instruction.op.row().extension == Extension::Lsx && left.vector[2..] == [0, 0] {
-                // What LSX leaves above its 128 bits is undefined; QEMU clears them or keeps them, we keep them.
+            if instruction.op.row().extension == Extension::Lsx {
+                // What LSX leaves above its 128 bits is undefined: QEMU clears, keeps or computes them, we keep them.
                 left.vector[2..].copy_from_slice(&given.vectors[0][2..]);
             }
             let ours = ours(instruction, given);
@@ -65,5 +78,10 @@ fn every_vector_instruction_does_what_qemu_does() {
     }
     let names: Vec<_> = wrong.keys().collect();
     let first: Vec<_> = wrong.values().take(3).collect();
-    assert!(wrong.is_empty(), "{} differ: {names:?}\n{}", wrong.len(), format!("{first:#?}").replace("\\n", "\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ: {names:?}\n{}",
+        wrong.len(),
+        format!("{first:#?}").replace("\\n", "\n")
+    );
 }

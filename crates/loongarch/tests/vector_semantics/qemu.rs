@@ -33,7 +33,8 @@ pub fn find() -> Option<PathBuf> {
     let candidates = [std::env::var_os("LONGMA_QEMU_VECTOR"), Some("qemu-loongarch64".into())];
     candidates.into_iter().flatten().map(PathBuf::from).find(|path| {
         let output = Command::new("timeout").arg("10").arg(path).arg("--version").output();
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let text =
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let version = text.split_once("version ").map_or("", |(_, rest)| rest);
         let mut numbers = version.split(['.', ' ']).map_while(|part| part.parse::<u32>().ok());
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (8, 2)

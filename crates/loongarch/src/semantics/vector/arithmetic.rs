@@ -213,19 +213,12 @@ fn remainder<T: Element>(half: &Half) -> u128 {
 
 /// Even or odd narrow lanes of j and k to wide lanes.
 fn wide<T: Narrow, const PARITY: usize>(half: &Half, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> u128 {
-    lanes(|i| {
-        f(T::lane(half.j, 2 * i + PARITY).widen(), T::lane(half.k, 2 * i + PARITY).widen())
-    })
+    lanes(|i| f(T::lane(half.j, 2 * i + PARITY).widen(), T::lane(half.k, 2 * i + PARITY).widen()))
 }
 
 /// As [`wide`], with j's lanes unsigned.
-fn wide_mixed<T: Narrow, const PARITY: usize>(
-    half: &Half,
-    f: impl Fn(T::Wide, T::Wide) -> T::Wide,
-) -> u128 {
-    lanes(|i| {
-        f(T::lane(half.j, 2 * i + PARITY).widen_unsigned(), T::lane(half.k, 2 * i + PARITY).widen())
-    })
+fn wide_mixed<T: Narrow, const PARITY: usize>(half: &Half, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> u128 {
+    lanes(|i| f(T::lane(half.j, 2 * i + PARITY).widen_unsigned(), T::lane(half.k, 2 * i + PARITY).widen()))
 }
 
 fn add_wide<T: Narrow, const PARITY: usize>(half: &Half) -> u128 {

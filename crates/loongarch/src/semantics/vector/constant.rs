@@ -35,7 +35,7 @@ fn constant(imm: i32) -> Option<u128> {
         22 => splat(u32::from(byte) << 8 | 0xff),
         23 => splat(u32::from(byte) << 16 | 0xffff),
         24 => splat(byte),
-        25 => splat((0..8).fold(0u64, |word, i| word | u64::from(byte >> i & 1) * 0xff << (8 * i))),
+        25 => splat((0..8).fold(0u64, |word, i| word | (u64::from(byte >> i & 1) * 0xff) << (8 * i))),
         26 => splat(short_single(byte)),
         27 => splat(u64::from(short_single(byte))),
         28 => splat(short_double(byte)),

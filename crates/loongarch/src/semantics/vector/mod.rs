@@ -8,6 +8,7 @@
 mod arithmetic;
 mod constant;
 mod cross;
+mod float;
 mod half;
 mod memory;
 mod shift;
@@ -17,17 +18,20 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use self::{
     cross::WholeFunction,
+    float::{FloatFunction, Rounding},
     half::{Half, HalfFunction},
 };
 use super::Semantics;
 use crate::{
-    Environment, Extension, Instruction, Op, Operand, RegisterKind, State, Trap,
+    Environment, Extension, Instruction, Op, Operand, RegisterKind, State, Trap, float::ExceptionFlags,
 };
 
 /// The semantics of `op`, or `None` if it is not of this folder.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     memory::lookup(op).or_else(|| constant::lookup(op)).or_else(|| {
-        TABLE[op as usize].as_ref().map(|_| -> Semantics<E> { |state, instruction, _| run(state, instruction) })
+        TABLE[op as usize]
+            .as_ref()
+            .map(|_| -> Semantics<E> { |state, instruction, _| run(state, instruction) })
     })
 }
 
@@ -35,6 +39,8 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 enum Action {
     /// The same to each of the first `halves` halves.
     Halves { function: HalfFunction, halves: usize, sources: Sources },
+    /// The same in floating point.
+    Float { function: FloatFunction, halves: usize, sources: Sources },
     /// Something that sees the whole state.
     Whole(WholeFunction),
 }
@@ -59,6 +65,7 @@ enum Source {
 static TABLE: LazyLock<Vec<Option<Action>>> = LazyLock::new(|| {
     let halves: HashMap<_, _> =
         [arithmetic::FAMILIES, shift::FAMILIES, shuffle::FAMILIES].concat().concat().into_iter().collect();
+    let float: HashMap<_, _> = float::FAMILIES.concat().into_iter().collect();
     let whole: HashMap<_, _> = cross::FAMILIES.concat().into_iter().collect();
     Op::all()
         .map(|op| {
@@ -72,7 +79,11 @@ static TABLE: LazyLock<Vec<Option<Action>>> = LazyLock::new(|| {
                 _ => return None,
             };
             let sources = Sources { j: source(op, 5), k: source(op, 10) };
-            halves.get(name).map(|&function| Action::Halves { function, halves: number, sources })
+            match (halves.get(name), float.get(name)) {
+                (Some(&function), _) => Some(Action::Halves { function, halves: number, sources }),
+                (None, Some(&function)) => Some(Action::Float { function, halves: number, sources }),
+                (None, None) => None,
+            }
         })
         .collect()
 });
@@ -108,13 +119,21 @@ fn run(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
     match &TABLE[instruction.op as usize] {
         Some(Action::Whole(function)) => function(state, instruction),
         Some(Action::Halves { function, halves, sources }) => {
+            let result = [0, 1]
+                .map(|i| if i < *halves { function(&operands(state, instruction, sources, i)) } else { 0 });
+            write_first(state, instruction.d, result, *halves);
+        }
+        Some(Action::Float { function, halves, sources }) => {
+            let mut rounding = Rounding { mode: state.fcsr.rounding_mode(), raised: ExceptionFlags::NONE };
             let result = [0, 1].map(|i| {
-                if i < *halves { function(&operands(state, instruction, sources, i)) } else { 0 }
+                if i < *halves {
+                    function(&operands(state, instruction, sources, i), &mut rounding)
+                } else {
+                    0
+                }
             });
-            match halves {
-                1 => write_halves::<1>(state, instruction.d, result),
-                _ => write_halves::<2>(state, instruction.d, result),
-            }
+            state.fcsr.record(rounding.raised)?;
+            write_first(state, instruction.d, result, *halves);
         }
         None => return Err(Trap::IllegalInstruction),
     }
@@ -153,8 +172,13 @@ fn read_halves(state: &State, number: u8) -> [u128; 2] {
 
 /// Writes the first `HALVES` halves of vector register `number`.
 fn write_halves<const HALVES: usize>(state: &mut State, number: u8, halves: [u128; 2]) {
+    write_first(state, number, halves, HALVES);
+}
+
+/// Writes the first `count` halves of vector register `number`.
+fn write_first(state: &mut State, number: u8, halves: [u128; 2], count: usize) {
     let lanes = &mut state.v[usize::from(number)].0;
-    for (lane, half) in lanes.chunks_exact_mut(2).zip(halves).take(HALVES) {
+    for (lane, half) in lanes.chunks_exact_mut(2).zip(halves).take(count) {
         lane[0] = half as u64;
         lane[1] = (half >> 64) as u64;
     }
