@@ -1,5 +1,5 @@
 //! Comparison, minimum and maximum, classification.
-//! Not the 22 conditions of FCMP, which are sets of [`Relation`]s.
+//! Not the condition flags or masks that a comparison is written to.
 //! Source: LoongArch Reference Manual, volume 1, sections 3.2.1 and 3.2.2; IEEE 754-2008, sections 5.11 and 5.3.1 (maxNum).
 
 use super::{
@@ -34,6 +34,15 @@ pub fn compare<F: Format>(a: u64, b: u64, signaling: bool) -> (Relation, Excepti
         std::cmp::Ordering::Greater => Relation::Greater,
     };
     (relation, ExceptionFlags::NONE)
+}
+
+/// Compares as FCMP and VFCMP do: `condition` is their five-bit field. Bit 0 makes quiet NaNs invalid; the others choose the
+/// relations that hold: 1 less, 2 equal, 3 unordered, 4 less or greater.
+pub fn compare_condition<F: Format>(a: u64, b: u64, condition: u32) -> (bool, ExceptionFlags) {
+    let (relation, flags) = compare::<F>(a, b, condition & 1 != 0);
+    let either_way = if condition & 0x10 != 0 { Relation::Less as u32 } else { 0 };
+    let accepted = condition >> 1 | either_way;
+    (accepted & relation as u32 != 0, flags)
 }
 
 /// The lesser operand (minNum): a number rather than a quiet NaN, -0 rather than +0.

@@ -14,7 +14,7 @@ mod nan;
 mod round;
 
 pub use arithmetic::{add, div, logb, mul, mul_add, recip, rsqrt, scaleb, sqrt, sub};
-pub use compare::{Relation, classify, compare, max, max_magnitude, min, min_magnitude};
+pub use compare::{Relation, classify, compare, compare_condition, max, max_magnitude, min, min_magnitude};
 pub use convert::{Integer, convert, from_signed, from_unsigned, round_to_integral, to_integer};
 pub use format::{Double, Format, Half, Single};
 
