@@ -7,18 +7,12 @@ mod qemu;
 use std::collections::BTreeMap;
 
 use case::{Given, Random, instructions, ours, vector_ops};
-use longma_loongarch::{Extension, Instruction, Trap};
+use longma_loongarch::{Extension, Instruction, semantics::is_user_instruction};
 
 #[test]
 fn every_vector_instruction_of_the_table_has_semantics() {
-    let mut random = Random(1);
-    let missing: Vec<_> = vector_ops()
-        .filter(|&op| {
-            let instruction = instructions(op, &mut random)[0];
-            ours(&instruction, &random.given(op)) == Err(Trap::PrivilegedInstruction)
-        })
-        .map(|op| op.mnemonic())
-        .collect();
+    let missing: Vec<_> =
+        vector_ops().filter(|&op| !is_user_instruction(op)).map(|op| op.mnemonic()).collect();
     assert!(missing.is_empty(), "{} without semantics: {missing:?}", missing.len());
 }
 

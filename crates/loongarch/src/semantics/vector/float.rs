@@ -3,7 +3,7 @@
 //! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide; LoongArch Reference Manual, volume 1, section 3.
 
 use super::half::Half as Operands;
-use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, Relation, RoundingMode, Single};
+use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
 
 /// What an instruction's lanes share.
 pub(super) struct Rounding {
@@ -68,6 +68,9 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfsqrt" sqrt),
     both!("vfrecip" recip),
     both!("vfrsqrt" rsqrt),
+    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are, too.
+    both!("vfrecipe" recip),
+    both!("vfrsqrte" rsqrt),
     roundings!("vfrint" ".s" round::<Single>, ".d" round::<Double>),
     roundings!("vftint" ".w.s" to_integer::<Single, Word>, ".l.d" to_integer::<Double, Long>,
         ".w.d" to_words::<Double, Word>, "l.l.s" low_to_long::<Single, Long>, "h.l.s" high_to_long::<Single, Long>),
@@ -229,16 +232,11 @@ fn round<F: Format, const MODE: u8>(half: &Operands, rounding: &mut Rounding) ->
     unary::<F>(half, rounding, |j, _| float::round_to_integral::<F>(j, mode))
 }
 
-/// A condition's bits above the lowest are the relations that make it true; the lowest says that a quiet NaN is invalid.
+/// Every bit of a lane says whether the condition holds.
 fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Rounding) -> u128 {
     binary::<F>(half, rounding, |j, k, _| {
-        let (relation, raised) = float::compare::<F>(j, k, CONDITION & 1 != 0);
-        let bits = match relation {
-            // Its own bit, and that of "less or greater".
-            Relation::Less => Relation::Less as u32 | Relation::Greater as u32,
-            other => other as u32,
-        };
-        (if CONDITION >> 1 & bits != 0 { u64::MAX } else { 0 }, raised)
+        let (holds, raised) = float::compare_condition::<F>(j, k, CONDITION);
+        (if holds { u64::MAX } else { 0 }, raised)
     })
 }
 
