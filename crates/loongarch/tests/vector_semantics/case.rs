@@ -281,7 +281,7 @@ impl Random {
         random & !(1 << 63) | bits & 1 << 63
     }
 
-    /// Anything `op` can be given. FCSR has a rounding mode and perhaps old flags; nothing is enabled.
+    /// Anything `op` can be given. FCSR has a rounding mode and perhaps old flags and causes; nothing is enabled.
     pub fn given(&mut self, op: Op) -> Given {
         let mut memory = [0; MEMORY_BYTES];
         memory.fill_with(|| self.next() as u8);
@@ -292,7 +292,7 @@ impl Random {
             vectors: [self.vector(), j, if related { j } else { self.vector() }, self.vector()],
             general: [self.next(), self.edge(64), if is_memory(op) { offset } else { self.edge(64) }],
             flag: self.below(2) as u8,
-            fcsr: (self.below(4) << 8) as u32 | (self.next() & self.next()) as u32 & 0x1f_0000,
+            fcsr: (self.below(4) << 8) as u32 | (self.next() & self.next()) as u32 & 0x1f1f_0000,
             memory,
         }
     }

@@ -2,9 +2,11 @@
 //! Not decoding (see `encoding.rs`) and not programs (the `linux` crate runs those).
 
 mod case;
+mod formula;
+mod formula_float;
 mod qemu;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use case::{Given, Random, instructions, ours, vector_ops};
 use longma_loongarch::{Extension, Instruction, semantics::is_user_instruction};
@@ -78,4 +80,33 @@ fn every_vector_instruction_does_what_qemu_does() {
         wrong.len(),
         format!("{first:#?}").replace("\\n", "\n")
     );
+}
+
+#[test]
+fn every_vector_instruction_does_what_its_formula_says() {
+    let mut wrong = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    for (instruction, given) in cases(3) {
+        for given in given {
+            let Some(left) = formula::expected(&instruction, &given) else {
+                unknown.insert(instruction.op.mnemonic());
+                continue;
+            };
+            let ours = ours(&instruction, &given);
+            if ours.as_ref() != Ok(&left) {
+                wrong.entry(instruction.op.mnemonic()).or_insert_with(|| {
+                    format!("{instruction:x?}\n given {given:x?}\n formula {left:x?}\n ours  {ours:x?}")
+                });
+            }
+        }
+    }
+    let names: Vec<_> = wrong.keys().collect();
+    let first: Vec<_> = wrong.values().take(3).collect();
+    assert!(
+        wrong.is_empty(),
+        "{} differ: {names:?}\n{}",
+        wrong.len(),
+        format!("{first:#?}").replace("\\n", "\n")
+    );
+    assert!(unknown.is_empty(), "{} without a formula: {unknown:?}", unknown.len());
 }

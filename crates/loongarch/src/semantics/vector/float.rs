@@ -2,7 +2,7 @@
 //! Not the arithmetic itself (see `crate::float`), and not traps: `mod.rs` shows FCSR what all lanes raised together.
 //! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide; LoongArch Reference Manual, volume 1, section 3.
 
-use super::half::Half as Operands;
+use super::half::{Families, Half as Operands};
 use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
 
 /// What an instruction's lanes share.
@@ -64,7 +64,6 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfmaxa" max_magnitude),
     both!("vfmina" min_magnitude),
     both!("vflogb" logb),
-    both!("vfclass" classify),
     both!("vfsqrt" sqrt),
     both!("vfrecip" recip),
     both!("vfrsqrt" rsqrt),
@@ -99,6 +98,10 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
         "cne" 0x10, "sne" 0x11, "cor" 0x14, "sor" 0x15, "cune" 0x18, "sune" 0x19
     ),
 ];
+
+/// Floating-point families that raise nothing and leave FCSR alone.
+pub(super) const QUIET_FAMILIES: Families =
+    &[&[("vfclass.s", classify::<Single>), ("vfclass.d", classify::<Double>)]];
 
 const NEAREST_EVEN: u8 = 0;
 const TOWARD_ZERO: u8 = 1;
@@ -211,8 +214,11 @@ fn logb<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
     unary::<F>(half, rounding, |j, _| float::logb::<F>(j))
 }
 
-fn classify<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
-    unary::<F>(half, rounding, |j, _| (float::classify::<F>(j), ExceptionFlags::NONE))
+fn classify<F: Format>(half: &Operands) -> u128 {
+    (0..128 / F::BITS).fold(0, |result, i| {
+        let class = float::classify::<F>(lane(half.j, F::BITS, i));
+        result | u128::from(class) << (i * F::BITS)
+    })
 }
 
 fn sqrt<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {

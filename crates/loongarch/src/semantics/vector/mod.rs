@@ -64,7 +64,11 @@ enum Source {
 /// The action of every instruction, by its place in the instruction table.
 static TABLE: LazyLock<Vec<Option<Action>>> = LazyLock::new(|| {
     let halves: HashMap<_, _> =
-        [arithmetic::FAMILIES, shift::FAMILIES, shuffle::FAMILIES].concat().concat().into_iter().collect();
+        [arithmetic::FAMILIES, shift::FAMILIES, shuffle::FAMILIES, float::QUIET_FAMILIES]
+            .concat()
+            .concat()
+            .into_iter()
+            .collect();
     let float: HashMap<_, _> = float::FAMILIES.concat().into_iter().collect();
     let whole: HashMap<_, _> = cross::FAMILIES.concat().into_iter().collect();
     Op::all()
