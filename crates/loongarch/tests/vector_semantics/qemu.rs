@@ -3,7 +3,7 @@
 //! Source of the program's form: System V gABI (ELF-64); LoongArch Reference Manual, volume 1 (encodings, by our own encoder).
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -42,7 +42,7 @@ pub fn find() -> Option<PathBuf> {
 }
 
 /// What QEMU leaves of every case of every instruction.
-pub fn run(qemu: &PathBuf, cases: &[(Instruction, Vec<Given>)]) -> Vec<Vec<Left>> {
+pub fn run(qemu: &Path, cases: &[(Instruction, Vec<Given>)]) -> Vec<Vec<Left>> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let program = folder.path().join("cases");
     std::fs::write(&program, elf(cases)).expect("the temporary folder can be written");
@@ -62,7 +62,7 @@ pub fn run(qemu: &PathBuf, cases: &[(Instruction, Vec<Given>)]) -> Vec<Vec<Left>
     cases.iter().map(|(_, given)| records.by_ref().take(given.len()).map(left).collect()).collect()
 }
 
-fn make_executable(path: &std::path::Path) {
+fn make_executable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("the program is ours");
 }

@@ -187,3 +187,37 @@ fn write_first(state: &mut State, number: u8, halves: [u128; 2], count: usize) {
         lane[1] = (half >> 64) as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_a_family_is_an_instruction_and_in_no_other_family() {
+        let instructions: Vec<_> = Op::all().map(Op::mnemonic).collect();
+        let halves =
+            [arithmetic::FAMILIES, shift::FAMILIES, shuffle::FAMILIES, float::QUIET_FAMILIES].concat();
+        let mut names: Vec<_> = halves.concat().into_iter().map(|(name, _)| name).collect();
+        names.extend(float::FAMILIES.concat().into_iter().map(|(name, _)| name));
+        for name in &names {
+            let wide = format!("x{name}");
+            assert!(instructions.iter().any(|known| known == name || *known == wide), "{name}");
+        }
+        for (name, _) in cross::FAMILIES.concat() {
+            assert!(instructions.contains(&name), "{name}");
+            names.push(name);
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "a name stands twice");
+    }
+
+    #[test]
+    fn an_immediate_is_repeated_in_lanes_as_wide_as_the_name_says() {
+        assert_eq!(element_bits("vslti.hu"), 16);
+        assert_eq!(element_bits("vssrlni.du.q"), 128);
+        assert_eq!(repeated(-1i32 as u128, 32), u128::MAX);
+        assert_eq!(repeated(5, 64), 5 | 5 << 64);
+    }
+}
