@@ -18,6 +18,7 @@ use crate::files::Root;
 use crate::memory::{
     AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
 };
+use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::stack::{self, ProgramFacts};
 use crate::{Errno, Thread};
@@ -187,6 +188,7 @@ impl Process {
             config,
             told: Mutex::default(),
             signal_return: AtomicU64::new(vdso + elf::SIGNAL_RETURN_OFFSET),
+            socket_names: SocketNames::default(),
             threads: AtomicU32::new(1),
         });
         let thread = Thread::first(process.clone());

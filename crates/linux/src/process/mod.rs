@@ -18,6 +18,7 @@ pub use load::LoadError;
 use crate::Engine;
 use crate::files::Root;
 use crate::memory::{AddressSpace, GuestMemory};
+use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::stack::StackContents;
 
@@ -69,6 +70,7 @@ pub struct Process {
     pub(crate) told: Mutex<BTreeSet<u64>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
+    pub(crate) socket_names: SocketNames,
     /// The guest threads alive.
     pub(crate) threads: AtomicU32,
 }
