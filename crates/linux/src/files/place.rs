@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::ProcFile;
-use super::root::{OpenHow, c_path};
+use super::root::{OpenHow, c_path, open_how};
 use crate::{Errno, Process};
 
 /// PATH_MAX, its final zero included.
@@ -106,12 +106,20 @@ impl Place {
         self.path.as_ptr() as u64
     }
 
-    /// One path for the calls that take no directory.
-    pub fn whole_path(&self) -> Result<CString, Errno> {
+    /// The same place as one path, for the calls that take no directory.
+    pub fn whole(self) -> Result<Self, Errno> {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
-            return Ok(self.path.clone());
+            return Ok(self);
         }
-        c_path(&[format!("/proc/self/fd/{}/", self.directory).as_bytes(), self.path.as_bytes()].concat())
+        let start = format!("/proc/self/fd/{}/", self.directory);
+        let path = c_path(&[start.as_bytes(), self.path.as_bytes()].concat())?;
+        Ok(Self { path, ..self })
+    }
+
+    /// A descriptor of the place itself, for resolving further paths beneath it.
+    pub fn directory_descriptor(&self) -> Result<OwnedFd, Errno> {
+        let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        open_how(self.directory, &self.path, &OpenHow { flags, mode: 0, resolve: 0 })
     }
 }
 

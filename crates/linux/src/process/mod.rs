@@ -21,6 +21,7 @@ use crate::memory::{AddressSpace, GuestMemory};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::stack::StackContents;
+use crate::syscalls::Limits;
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -64,6 +65,7 @@ pub struct Process {
     /// The arguments the program got; a script's interpreter comes first.
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) stack: StackContents,
+    pub(crate) limits: Limits,
     /// Where the program was loaded.
     pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been named.
