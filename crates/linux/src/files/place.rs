@@ -116,6 +116,11 @@ impl Place {
         Ok(Self { path, ..self })
     }
 
+    /// The path itself.
+    pub fn path_bytes(&self) -> &[u8] {
+        self.path.as_bytes()
+    }
+
     /// A descriptor of the place itself, for resolving further paths beneath it.
     pub fn directory_descriptor(&self) -> Result<OwnedFd, Errno> {
         let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;

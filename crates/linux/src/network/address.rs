@@ -88,8 +88,8 @@ impl HostAddress {
         }
         let Some(path) = self.path().map(<[u8]>::to_vec) else { return Ok(()) };
         let follow = if purpose == Purpose::Bind { Follow::No } else { Follow::Yes };
-        let place = Place::of(process, libc::AT_FDCWD, &path, follow)?;
-        let host = place.whole_path()?.into_bytes();
+        let place = Place::of(process, libc::AT_FDCWD, &path, follow)?.whole()?;
+        let host = place.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
         self._place = Some(place);
         if purpose == Purpose::Bind {
