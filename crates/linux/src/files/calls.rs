@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use longma_loongarch::State;
 
-use super::place::absolute;
+use super::place::{absolute, library_path};
 use super::root::{OpenHow, c_path};
 use super::{Follow, Place, ProcFile, Root, guest_path};
 use crate::host::calls::interruptible;
@@ -95,7 +95,9 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
             return Err(Errno(libc::EACCES));
         }
     }
-    let path = c_path(path)?;
+    let reads = how.flags as i32 & libc::O_ACCMODE == libc::O_RDONLY && how.flags & O_CREAT == 0;
+    let path =
+        if reads && !process.root.is_confined() { library_path(process, path)? } else { c_path(path)? };
     if how.resolve != 0 {
         return Ok(super::root::open_how(directory as i32, &path, &how)?.into_raw_fd() as u64);
     }

@@ -59,7 +59,11 @@ impl Place {
             return file.place(process, follow);
         }
         if !process.root.is_confined() || path.is_empty() {
-            return Ok(Self { directory, path: c_path(path)?, _held: None });
+            let path = match follow {
+                Follow::Yes => library_path(process, path)?,
+                Follow::No => c_path(path)?,
+            };
+            return Ok(Self { directory, path, _held: None });
         }
         if ProcFile::is_descriptor(path) || super::Root::is_shared(path) {
             return Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None });
@@ -149,6 +153,19 @@ fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno
         return Err(Errno(libc::ENOTDIR));
     }
     process.root.guest_name(link.as_os_str().as_bytes()).ok_or(Errno(libc::EACCES))
+}
+
+/// An absolute path for reading, led into the library root if that has it: the dynamic linker finds its libraries there.
+pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    let host = c_path(path)?;
+    let Some(library_root) = process.config.library_root.as_ref().filter(|_| path.starts_with(b"/")) else {
+        return Ok(host);
+    };
+    let inside = c_path(&[library_root.as_os_str().as_bytes(), path].concat())?;
+    // SAFETY: the path is live.
+    let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
+    Ok(if is_there { inside } else { host })
 }
 
 trait TrimEnd {
