@@ -2,9 +2,12 @@
 //! Not sockets and event descriptors.
 //! Source: path_resolution(7), openat2(2), proc(5).
 
+pub(crate) mod calls;
+pub(crate) mod control;
 mod place;
 mod proc_files;
 mod root;
+pub(crate) mod status;
 
 pub(crate) use place::{Follow, Place, guest_path};
 pub(crate) use proc_files::ProcFile;

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::ProcFile;
-use super::root::{OpenHow, c_path};
+use super::root::{OpenHow, c_path, open_how};
 use crate::{Errno, Process};
 
 /// PATH_MAX, its final zero included.
@@ -59,7 +59,11 @@ impl Place {
             return file.place(process, follow);
         }
         if !process.root.is_confined() || path.is_empty() {
-            return Ok(Self { directory, path: c_path(path)?, _held: None });
+            let path = match follow {
+                Follow::Yes => library_path(process, path)?,
+                Follow::No => c_path(path)?,
+            };
+            return Ok(Self { directory, path, _held: None });
         }
         if ProcFile::is_descriptor(path) || super::Root::is_shared(path) {
             return Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None });
@@ -106,12 +110,25 @@ impl Place {
         self.path.as_ptr() as u64
     }
 
-    /// One path for the calls that take no directory.
-    pub fn whole_path(&self) -> Result<CString, Errno> {
+    /// The same place as one path, for the calls that take no directory.
+    pub fn whole(self) -> Result<Self, Errno> {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
-            return Ok(self.path.clone());
+            return Ok(self);
         }
-        c_path(&[format!("/proc/self/fd/{}/", self.directory).as_bytes(), self.path.as_bytes()].concat())
+        let start = format!("/proc/self/fd/{}/", self.directory);
+        let path = c_path(&[start.as_bytes(), self.path.as_bytes()].concat())?;
+        Ok(Self { path, ..self })
+    }
+
+    /// The path itself.
+    pub fn path_bytes(&self) -> &[u8] {
+        self.path.as_bytes()
+    }
+
+    /// A descriptor of the place itself, for resolving further paths beneath it.
+    pub fn directory_descriptor(&self) -> Result<OwnedFd, Errno> {
+        let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+        open_how(self.directory, &self.path, &OpenHow { flags, mode: 0, resolve: 0 })
     }
 }
 
@@ -136,6 +153,19 @@ fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno
         return Err(Errno(libc::ENOTDIR));
     }
     process.root.guest_name(link.as_os_str().as_bytes()).ok_or(Errno(libc::EACCES))
+}
+
+/// An absolute path for reading, led into the library root if that has it: the dynamic linker finds its libraries there.
+pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    let host = c_path(path)?;
+    let Some(library_root) = process.config.library_root.as_ref().filter(|_| path.starts_with(b"/")) else {
+        return Ok(host);
+    };
+    let inside = c_path(&[library_root.as_os_str().as_bytes(), path].concat())?;
+    // SAFETY: the path is live.
+    let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
+    Ok(if is_there { inside } else { host })
 }
 
 trait TrimEnd {

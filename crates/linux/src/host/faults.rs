@@ -78,6 +78,12 @@ pub fn prepare_thread() {
     });
 }
 
+/// Keeps the guest's signals away from this host thread. For threads that run no guest code: otherwise they would have to hand
+/// on what was meant for one that does.
+pub fn shield_thread() {
+    masks::replace(masks::HELD);
+}
+
 thread_local! {
     static STACK: RefCell<Option<AlternateStack>> = const { RefCell::new(None) };
 }

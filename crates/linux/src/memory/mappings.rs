@@ -91,11 +91,6 @@ impl Mappings {
         self.map.iter().map(|(&start, (end, mapping))| (start..*end, mapping))
     }
 
-    /// How many mappings there are.
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
     /// The pieces of mappings inside `range`, in order, cut to it.
     pub fn within(&self, range: Range<u64>) -> Vec<(Range<u64>, Mapping)> {
         let first = self.at(range.start).map_or(range.start, |(found, _)| found.start);
@@ -190,18 +185,6 @@ impl Mappings {
         let start = top.checked_sub(length)?;
         (start >= within.start).then_some(start)
     }
-
-    /// The lowest free range of `length` bytes inside `within`.
-    pub fn find_free_above(&self, length: u64, within: Range<u64>) -> Option<u64> {
-        let mut bottom = self.at(within.start).map_or(within.start, |(found, _)| found.end);
-        for (&start, (end, _)) in self.map.range(bottom..within.end) {
-            if start - bottom >= length {
-                break;
-            }
-            bottom = *end;
-        }
-        (bottom.checked_add(length)? <= within.end).then_some(bottom)
-    }
 }
 
 #[cfg(test)]
@@ -241,8 +224,6 @@ mod tests {
                     let free = |at: u64| (at..at + wanted).all(|page| pages[page as usize].is_none());
                     let highest = (0..=96 - wanted).rev().find(|&at| free(at));
                     prop_assert_eq!(map.find_free_below(wanted, 0..96), highest);
-                    let lowest = (0..=96 - wanted).find(|&at| free(at));
-                    prop_assert_eq!(map.find_free_above(wanted, 0..96), lowest);
                 }
             }
         }

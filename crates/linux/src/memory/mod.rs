@@ -12,7 +12,7 @@ mod recovery;
 mod spin;
 
 pub use address_space::AddressSpace;
-pub(crate) use address_space::{Backing, Frozen, MapRequest, Placement};
+pub(crate) use address_space::{Backing, MapRequest, Placement};
 pub(crate) use arrays::host_address;
 pub use guest_memory::GuestMemory;
 pub use mappings::{Mapping, Origin, Protection};

@@ -4,7 +4,7 @@
 
 use longma_loongarch::State;
 
-use super::address::HostAddress;
+use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::host::calls::interruptible;
@@ -17,7 +17,7 @@ type Returned = Result<u64, Errno>;
 const FAULT: Errno = Errno(libc::EFAULT);
 
 pub(crate) fn bind(thread: &mut Thread, _: &mut State, [socket, address, length, ..]: Arguments) -> Returned {
-    let mut host = HostAddress::read(&thread.process, address, length)?.ok_or(FAULT)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?.ok_or(FAULT)?;
     // SAFETY: the address is the host's own.
     unsafe { host_call(libc::SYS_bind, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
 }
@@ -27,7 +27,7 @@ pub(crate) fn connect(
     _: &mut State,
     [socket, address, length, ..]: Arguments,
 ) -> Returned {
-    let mut host = HostAddress::read(&thread.process, address, length)?.ok_or(FAULT)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?.ok_or(FAULT)?;
     // SAFETY: the address is the host's own.
     unsafe { interruptible(libc::SYS_connect, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
 }
@@ -77,7 +77,7 @@ fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64)
 pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
     let data = buffer(thread.process.memory(), data, bytes, false)?;
-    let mut host = HostAddress::read(&thread.process, address, length)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     // SAFETY: the data lies in the guest's memory, the address is the host's own or null.
     unsafe { interruptible(libc::SYS_sendto, [socket, data, bytes, flags, address, length.into()]) }
@@ -111,6 +111,7 @@ fn with_address(
     let mut host = HostAddress::empty(room);
     let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
     let returned = call(pointer, length_pointer)?;
+    host.lead_out_of_root(&thread.process);
     host.write(memory, address, room)?;
     memory.store(length, host.length())?;
     Ok(returned)

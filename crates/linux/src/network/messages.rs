@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longma_loongarch::State;
 
-use super::address::HostAddress;
+use super::address::{HostAddress, Purpose};
 use crate::host::calls::interruptible;
 use crate::syscalls::{Vectors, buffer};
 use crate::{Errno, Thread};
@@ -72,7 +72,7 @@ impl Header {
 fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     let (mut host, _vectors) = header.for_host(thread, false)?;
-    let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into())?;
+    let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Reach)?;
     if let Some(name) = &mut name {
         host.msg_name = name.pointer() as *mut libc::c_void;
         host.msg_namelen = name.length();
@@ -98,6 +98,7 @@ fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let memory = thread.process.memory();
     if header.name != 0 {
         name.set_length(host.msg_namelen);
+        name.lead_out_of_root(&thread.process);
         name.write(memory, header.name, header.name_bytes)?;
         memory.store(address.wrapping_add(8), name.length())?;
     }

@@ -6,3 +6,5 @@ mod address;
 pub(crate) mod calls;
 mod messages;
 mod options;
+
+pub(crate) use address::SocketNames;

@@ -32,11 +32,12 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     }
     // Whatever another thread is in the middle of would stay half done in the child for ever.
     let actions = thread.process.dispositions.lock();
+    let names = thread.process.socket_names.lock();
+    let told = thread.process.told.lock();
     let frozen = thread.process.space.freeze();
     // SAFETY: the C library takes care of its own locks, the lines above of ours, `before_fork` of the engine's.
     let pid = unsafe { libc::fork() };
-    drop(frozen);
-    drop(actions);
+    drop((frozen, told, names, actions));
     if pid == 0 {
         if let Some(engine) = &engine {
             engine.after_fork_child();

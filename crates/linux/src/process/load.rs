@@ -18,8 +18,10 @@ use crate::files::Root;
 use crate::memory::{
     AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
 };
+use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::stack::{self, ProgramFacts};
+use crate::syscalls::Limits;
 use crate::{Errno, Thread};
 
 /// How deep scripts may name scripts, as in Linux.
@@ -186,7 +188,9 @@ impl Process {
             program_range: image.span().start.wrapping_add(program.bias)..program.end,
             config,
             told: Mutex::default(),
+            limits: Limits::default(),
             signal_return: AtomicU64::new(vdso + elf::SIGNAL_RETURN_OFFSET),
+            socket_names: SocketNames::default(),
             threads: AtomicU32::new(1),
         });
         let thread = Thread::first(process.clone());

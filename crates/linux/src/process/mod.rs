@@ -18,8 +18,10 @@ pub use load::LoadError;
 use crate::Engine;
 use crate::files::Root;
 use crate::memory::{AddressSpace, GuestMemory};
+use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::stack::StackContents;
+use crate::syscalls::Limits;
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -63,12 +65,14 @@ pub struct Process {
     /// The arguments the program got; a script's interpreter comes first.
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) stack: StackContents,
+    pub(crate) limits: Limits,
     /// Where the program was loaded.
     pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been named.
     pub(crate) told: Mutex<BTreeSet<u64>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
+    pub(crate) socket_names: SocketNames,
     /// The guest threads alive.
     pub(crate) threads: AtomicU32,
 }

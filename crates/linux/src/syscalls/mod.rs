@@ -4,12 +4,17 @@
 
 mod arguments;
 mod host;
+mod ipc;
+mod memory;
 mod names;
+mod system;
 mod table;
+mod time;
 mod trace;
 
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub(crate) use host::host_call;
+pub(crate) use system::Limits;
 
 use longma_loongarch::State;
 

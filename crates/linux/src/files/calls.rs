@@ -1,0 +1,390 @@
+//! The system calls about files by name.
+//! Not those on descriptors alone, which the host does as they are.
+//! Source: open(2), openat2(2), the *at calls of man-pages section 2, xattr(7).
+
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
+
+use longma_loongarch::State;
+
+use super::place::{absolute, library_path};
+use super::root::{OpenHow, c_path};
+use super::{Follow, Place, ProcFile, Root, guest_path};
+use crate::host::calls::interruptible;
+use crate::syscalls::{buffer, host_call};
+use crate::{Errno, Process, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
+const O_PATH: u64 = libc::O_PATH as u64;
+const O_CREAT: u64 = libc::O_CREAT as u64;
+/// What openat(2) knows; it ignores other bits, where openat2(2) refuses them.
+const KNOWN_OPEN_FLAGS: u64 = 0o37_777_703;
+/// What openat2(2) allows beside O_PATH; openat(2) ignores the rest.
+const KNOWN_PATH_FLAGS: u64 = O_PATH | (libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+/// __O_TMPFILE without O_DIRECTORY.
+const O_TMPFILE: u64 = 0o20_000_000;
+
+pub(crate) fn openat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, flags, mode, ..]: Arguments,
+) -> Returned {
+    let path = guest_path(&thread.process, path)?;
+    let mut flags = u64::from(flags as u32) & KNOWN_OPEN_FLAGS;
+    if flags & O_PATH != 0 {
+        flags &= KNOWN_PATH_FLAGS;
+    }
+    let creates = flags & (O_CREAT | O_TMPFILE) != 0;
+    let mode = if creates { mode & 0o7777 } else { 0 };
+    open(&thread.process, directory, &path, OpenHow { flags, mode, resolve: 0 })
+}
+
+pub(crate) fn openat2(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, how, size, ..]: Arguments,
+) -> Returned {
+    const HOW_BYTES: u64 = size_of::<OpenHow>() as u64;
+    let memory = thread.process.memory();
+    if size < HOW_BYTES {
+        return Err(Errno(libc::EINVAL));
+    }
+    if size > HOW_BYTES {
+        // A later version's structure is fine as long as what we do not know is zero.
+        let mut rest = vec![0; (size - HOW_BYTES).min(4096) as usize];
+        memory.read(how.wrapping_add(HOW_BYTES), &mut rest)?;
+        if size > 4096 || rest.iter().any(|&byte| byte != 0) {
+            return Err(Errno(libc::E2BIG));
+        }
+    }
+    let how = OpenHow {
+        flags: memory.load(how)?,
+        mode: memory.load(how.wrapping_add(8))?,
+        resolve: memory.load(how.wrapping_add(16))?,
+    };
+    let path = guest_path(&thread.process, path)?;
+    if how.resolve != 0 && thread.process.root.is_confined() {
+        // The guest's own restrictions are relative to its directory, not to its root; to honour both takes a walk by hand.
+        let confined = Place::of(&thread.process, directory as i32, b".", Follow::Yes)?;
+        let path = c_path(&path)?;
+        let beneath = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
+        let how = OpenHow { resolve: beneath, ..how };
+        let base = Place::directory_descriptor(&confined)?;
+        return Ok(
+            super::root::open_how(std::os::fd::AsRawFd::as_raw_fd(&base), &path, &how)?.into_raw_fd() as u64
+        );
+    }
+    open(&thread.process, directory, &path, how)
+}
+
+fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returned {
+    if let Some(file) = ProcFile::of(path) {
+        return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
+    }
+    if process.root.is_confined() && !path.is_empty() {
+        let is_host_file = ProcFile::is_descriptor(path) || Root::is_shared(path);
+        if !is_host_file {
+            let path = absolute(process, directory as i32, path)?;
+            return Ok(process.root.open(&path, how)?.into_raw_fd() as u64);
+        }
+        let writes = how.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes && (path.starts_with(b"/proc/sys") || path.starts_with(b"/sys")) {
+            return Err(Errno(libc::EACCES));
+        }
+    }
+    let reads = how.flags as i32 & libc::O_ACCMODE == libc::O_RDONLY && how.flags & O_CREAT == 0;
+    let path =
+        if reads && !process.root.is_confined() { library_path(process, path)? } else { c_path(path)? };
+    if how.resolve != 0 {
+        return Ok(super::root::open_how(directory as i32, &path, &how)?.into_raw_fd() as u64);
+    }
+    // Opening a FIFO or a terminal waits.
+    // SAFETY: the path is live, and a new descriptor disturbs nobody.
+    unsafe { interruptible(libc::SYS_openat, [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0]) }
+}
+
+pub(crate) fn readlinkat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, result, size, ..]: Arguments,
+) -> Returned {
+    let process = &thread.process;
+    if (size as i32) <= 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let text = guest_path(process, path)?;
+    let own = match ProcFile::of(&text) {
+        Some(ProcFile::Executable) => Some(process.executable.as_os_str().as_bytes().to_vec()),
+        _ if process.root.is_confined() => confined_link(process, &text)?,
+        _ => None,
+    };
+    if let Some(target) = own {
+        let shown = &target[..target.len().min(size as usize)];
+        process.memory().write(result, shown)?;
+        return Ok(shown.len() as u64);
+    }
+    let place = Place::of(process, directory as i32, &text, Follow::No)?;
+    let result = buffer(process.memory(), result, size, true)?;
+    // SAFETY: the place's path is live, the buffer in the reservation.
+    unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
+}
+
+/// What a confined guest sees in the links of /proc.
+fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    Ok(match path {
+        b"/proc/self/cwd" => Some(process.root.working_directory()?),
+        b"/proc/self/root" => Some(b"/".to_vec()),
+        _ if ProcFile::is_descriptor(path) => {
+            let link = std::fs::read_link(std::ffi::OsStr::from_bytes(path))?;
+            let link = link.as_os_str().as_bytes();
+            let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
+            let inside = process.root.guest_name(link);
+            Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link.to_vec() })
+        }
+        _ => None,
+    })
+}
+
+/// A host call on a place: directory, path, and what else it takes.
+fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
+    let [c, d, e, f] = rest;
+    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
+}
+
+fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Place, Errno> {
+    Place::find(&thread.process, directory, path, follow)
+}
+
+fn by_flag(flags: u64) -> Follow {
+    if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
+}
+
+pub(crate) fn unlinkat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, flags, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_unlinkat, &find(thread, directory, path, Follow::No)?, [flags, 0, 0, 0])
+}
+
+pub(crate) fn mkdirat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_mkdirat, &find(thread, directory, path, Follow::No)?, [mode, 0, 0, 0])
+}
+
+pub(crate) fn mknodat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, device, ..]: Arguments,
+) -> Returned {
+    let kind = mode as u32 & libc::S_IFMT;
+    if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
+        // A device would lead out of the root.
+        return Err(Errno(libc::EPERM));
+    }
+    at(libc::SYS_mknodat, &find(thread, directory, path, Follow::No)?, [mode, device, 0, 0])
+}
+
+pub(crate) fn symlinkat(
+    thread: &mut Thread,
+    _: &mut State,
+    [target, directory, path, ..]: Arguments,
+) -> Returned {
+    let target = c_path(&guest_path(&thread.process, target)?)?;
+    let place = find(thread, directory, path, Follow::No)?;
+    // SAFETY: both strings are live.
+    unsafe {
+        host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
+    }
+}
+
+pub(crate) fn linkat(
+    thread: &mut Thread,
+    _: &mut State,
+    [from_directory, from, to_directory, to, flags, _]: Arguments,
+) -> Returned {
+    let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
+    let from = find(thread, from_directory, from, follow)?;
+    let to = find(thread, to_directory, to, Follow::No)?;
+    // SAFETY: both paths are live.
+    unsafe {
+        let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
+        host_call(libc::SYS_linkat, arguments)
+    }
+}
+
+pub(crate) fn renameat2(
+    thread: &mut Thread,
+    _: &mut State,
+    [from_directory, from, to_directory, to, flags, _]: Arguments,
+) -> Returned {
+    let from = find(thread, from_directory, from, Follow::No)?;
+    let to = find(thread, to_directory, to, Follow::No)?;
+    // SAFETY: both paths are live.
+    unsafe {
+        let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
+        host_call(libc::SYS_renameat2, arguments)
+    }
+}
+
+pub(crate) fn faccessat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_faccessat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+}
+
+pub(crate) fn faccessat2(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, flags, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_faccessat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+}
+
+pub(crate) fn fchmodat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_fchmodat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+}
+
+pub(crate) fn fchmodat2(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, mode, flags, ..]: Arguments,
+) -> Returned {
+    at(libc::SYS_fchmodat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+}
+
+pub(crate) fn fchownat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, user, group, flags, _]: Arguments,
+) -> Returned {
+    at(libc::SYS_fchownat, &find(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
+}
+
+pub(crate) fn utimensat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, times, flags, ..]: Arguments,
+) -> Returned {
+    let times = buffer(thread.process.memory(), times, 32, false)?;
+    if path == 0 {
+        // On the descriptor itself: only a null path says so.
+        // SAFETY: the times are in the reservation.
+        return unsafe { host_call(libc::SYS_utimensat, [directory, 0, times, flags, 0, 0]) };
+    }
+    at(libc::SYS_utimensat, &find(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
+}
+
+/// A host call on one whole path, and what else it takes.
+fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
+    let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
+    let [b, c, d, e] = rest;
+    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
+}
+
+pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: Arguments) -> Returned {
+    on(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])
+}
+
+pub(crate) fn chdir(thread: &mut Thread, _: &mut State, [path, ..]: Arguments) -> Returned {
+    on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
+}
+
+pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    if !thread.process.root.is_confined() {
+        let result = buffer(memory, result, size, true)?;
+        // SAFETY: the buffer is in the reservation.
+        return unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) };
+    }
+    let mut path = thread.process.root.working_directory()?;
+    path.push(0);
+    if (size as usize) < path.len() {
+        return Err(Errno(libc::ERANGE));
+    }
+    memory.write(result, &path)?;
+    Ok(path.len() as u64)
+}
+
+pub(crate) fn inotify_add_watch(
+    thread: &mut Thread,
+    _: &mut State,
+    [descriptor, path, mask, ..]: Arguments,
+) -> Returned {
+    let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
+    let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
+    // SAFETY: the place's path is live.
+    unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
+}
+
+fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+    let [path, name, value, size, flags, _] = arguments;
+    let memory = thread.process.memory();
+    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, false)?);
+    on(thread, number, path, follow, [name, value, size, flags])
+}
+
+fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+    let [path, name, value, size, ..] = arguments;
+    let memory = thread.process.memory();
+    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, true)?);
+    on(thread, number, path, follow, [name, value, size, 0])
+}
+
+fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+    let [path, list, size, ..] = arguments;
+    let list = buffer(thread.process.memory(), list, size, true)?;
+    on(thread, number, path, follow, [list, size, 0, 0])
+}
+
+fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+    let [path, name, ..] = arguments;
+    let name = buffer(thread.process.memory(), name, 1, false)?;
+    on(thread, number, path, follow, [name, 0, 0, 0])
+}
+
+pub(crate) fn setxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    set_attribute(thread, libc::SYS_setxattr, Follow::Yes, arguments)
+}
+
+pub(crate) fn lsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    set_attribute(thread, libc::SYS_lsetxattr, Follow::No, arguments)
+}
+
+pub(crate) fn getxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    get_attribute(thread, libc::SYS_getxattr, Follow::Yes, arguments)
+}
+
+pub(crate) fn lgetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    get_attribute(thread, libc::SYS_lgetxattr, Follow::No, arguments)
+}
+
+pub(crate) fn listxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    list_attributes(thread, libc::SYS_listxattr, Follow::Yes, arguments)
+}
+
+pub(crate) fn llistxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    list_attributes(thread, libc::SYS_llistxattr, Follow::No, arguments)
+}
+
+pub(crate) fn removexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    remove_attribute(thread, libc::SYS_removexattr, Follow::Yes, arguments)
+}
+
+pub(crate) fn lremovexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, arguments)
+}

@@ -1,0 +1,165 @@
+//! The two calls that hold many: fcntl and ioctl.
+//! Not a pass for every request: one whose structure holds pointers would let the guest at the host's memory.
+//! Source: fcntl(2), ioctl_list(2), tty_ioctl(4), netdevice(7).
+
+use longma_loongarch::State;
+
+use crate::host::calls::interruptible;
+use crate::syscalls::buffer;
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+/// What a request's argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Argument {
+    /// A number, or nothing.
+    Number,
+    /// A structure of so many bytes that the host reads.
+    In(u64),
+    /// A structure of so many bytes that the host writes.
+    Out(u64),
+    /// A structure of so many bytes that the host reads and writes.
+    InOut(u64),
+}
+use Argument::{In, InOut, Number, Out};
+
+/// fcntl's commands: first, last, argument. F_GETOWN_EX and the lock commands take structures.
+const COMMANDS: &[(i32, i32, Argument)] = &[
+    (0, 4, Number),
+    (5, 5, InOut(32)),
+    (6, 7, In(32)),
+    (8, 11, Number),
+    (15, 15, In(8)),
+    (16, 16, Out(8)),
+    (36, 36, InOut(32)),
+    (37, 38, In(32)),
+    (1024, 1034, Number),
+    (1035, 1038, InOut(8)),
+];
+
+/// ioctl's requests: first, last, argument.
+const REQUESTS: &[(u32, u32, Argument)] = &[
+    (0x02, 0x02, Out(4)),                // FIGETBSZ
+    (0x1268, 0x1268, Out(4)),            // BLKSSZGET
+    (0x5401, 0x5401, Out(36)),           // TCGETS
+    (0x5402, 0x5404, In(36)),            // TCSETS, W, F
+    (0x5405, 0x5405, Out(18)),           // TCGETA
+    (0x5406, 0x5408, In(18)),            // TCSETA, W, F
+    (0x5409, 0x540e, Number),            // TCSBRK, TCXONC, TCFLSH, TIOCEXCL, TIOCNXCL, TIOCSCTTY
+    (0x540f, 0x540f, Out(4)),            // TIOCGPGRP
+    (0x5410, 0x5410, In(4)),             // TIOCSPGRP
+    (0x5411, 0x5411, Out(4)),            // TIOCOUTQ
+    (0x5413, 0x5413, Out(8)),            // TIOCGWINSZ
+    (0x5414, 0x5414, In(8)),             // TIOCSWINSZ
+    (0x5415, 0x5415, Out(4)),            // TIOCMGET
+    (0x5416, 0x5418, In(4)),             // TIOCMBIS, TIOCMBIC, TIOCMSET
+    (0x5419, 0x5419, Out(4)),            // TIOCGSOFTCAR
+    (0x541a, 0x541a, In(4)),             // TIOCSSOFTCAR
+    (0x541b, 0x541b, Out(4)),            // FIONREAD
+    (0x541e, 0x541e, Out(72)),           // TIOCGSERIAL
+    (0x5420, 0x5421, In(4)),             // TIOCPKT, FIONBIO
+    (0x5422, 0x5422, Number),            // TIOCNOTTY
+    (0x5423, 0x5423, In(4)),             // TIOCSETD
+    (0x5424, 0x5424, Out(4)),            // TIOCGETD
+    (0x5425, 0x5428, Number),            // TCSBRKP, TIOCSBRK, TIOCCBRK
+    (0x5429, 0x5429, Out(4)),            // TIOCGSID
+    (0x5440, 0x5441, Number),            // TIOCGPTPEER
+    (0x5450, 0x5451, Number),            // FIONCLEX, FIOCLEX
+    (0x5452, 0x5452, In(4)),             // FIOASYNC
+    (0x5460, 0x5460, Out(8)),            // FIOQSIZE
+    (0x8901, 0x8902, In(4)),             // FIOSETOWN, SIOCSPGRP
+    (0x8903, 0x8905, Out(4)),            // FIOGETOWN, SIOCGPGRP, SIOCATMARK
+    (0x8906, 0x8907, Out(16)),           // SIOCGSTAMP, SIOCGSTAMPNS
+    (0x8910, 0x8911, InOut(40)),         // SIOCGIFNAME
+    (0x8913, 0x891f, InOut(40)),         // SIOCGIFFLAGS ... SIOCGIFMEM without pointers
+    (0x8921, 0x8922, InOut(40)),         // SIOCGIFMTU
+    (0x8927, 0x8927, InOut(40)),         // SIOCGIFHWADDR
+    (0x8933, 0x8933, InOut(40)),         // SIOCGIFINDEX
+    (0x8942, 0x8942, InOut(40)),         // SIOCGIFTXQLEN
+    (0x8970, 0x8970, InOut(40)),         // SIOCGIFMAP
+    (0x4004_5431, 0x4004_5431, In(4)),   // TIOCSPTLCK
+    (0x4004_5436, 0x4004_5436, Number),  // TIOCSIG
+    (0x4004_9409, 0x4004_9409, Number),  // FICLONE
+    (0x4008_6602, 0x4008_6602, In(4)),   // FS_IOC_SETFLAGS
+    (0x4020_940d, 0x4020_940d, In(32)),  // FICLONERANGE
+    (0x402c_542b, 0x402c_542d, In(44)),  // TCSETS2, W, F
+    (0x8004_5200, 0x8004_5200, Out(4)),  // RNDGETENTCNT
+    (0x8004_5430, 0x8004_5430, Out(4)),  // TIOCGPTN
+    (0x8004_5432, 0x8004_5432, Out(4)),  // TIOCGDEV
+    (0x8004_5438, 0x8004_5440, Out(4)),  // TIOCGPKT, TIOCGPTLCK, TIOCGEXCL
+    (0x8004_7601, 0x8004_7602, Out(4)),  // FS_IOC_GETVERSION
+    (0x8008_1272, 0x8008_1272, Out(8)),  // BLKGETSIZE64
+    (0x8008_6601, 0x8008_6601, Out(4)),  // FS_IOC_GETFLAGS
+    (0x8008_7601, 0x8008_7601, Out(4)),  // FS_IOC_GETVERSION
+    (0x801c_581f, 0x801c_581f, Out(28)), // FS_IOC_FSGETXATTR
+    (0x802c_542a, 0x802c_542a, Out(44)), // TCGETS2
+    (0x8010_8906, 0x8010_8907, Out(16)), // SIOCGSTAMP_NEW, SIOCGSTAMPNS_NEW
+];
+
+fn pass(thread: &Thread, number: i64, kind: Argument, arguments: Arguments) -> Returned {
+    let [descriptor, request, value, ..] = arguments;
+    let memory = thread.process.memory();
+    let value = match kind {
+        Number => value,
+        In(bytes) => buffer(memory, value, bytes, false)?,
+        Out(bytes) | InOut(bytes) => buffer(memory, value, bytes, true)?,
+    };
+    // F_SETLKW and TCSETSW wait.
+    // SAFETY: a number, or a pointer into the reservation to what the request takes, which holds no pointers.
+    unsafe { interruptible(number, [descriptor, request, value, 0, 0, 0]) }
+}
+
+pub(crate) fn fcntl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let command = arguments[1] as i32;
+    let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
+    let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
+    pass(thread, libc::SYS_fcntl, *kind, arguments)
+}
+
+/// SIOCGIFCONF, whose structure holds a pointer.
+const SIOCGIFCONF: u32 = 0x8912;
+/// `struct ifreq`'s size times more interfaces than a host has.
+const MOST_INTERFACE_BYTES: i32 = 40 * 4096;
+
+pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let request = arguments[1] as u32;
+    if request == SIOCGIFCONF {
+        return interfaces(thread, arguments);
+    }
+    let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
+    match row {
+        Some((.., kind)) => pass(thread, libc::SYS_ioctl, *kind, arguments),
+        // A bad descriptor is worth its own error.
+        // SAFETY: F_GETFD has no pointers.
+        None if unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFD) } < 0 => Err(Errno(libc::EBADF)),
+        None => Err(Errno(libc::ENOTTY)),
+    }
+}
+
+fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    let length = memory.load::<u32>(address)? as i32;
+    let guest_buffer = memory.load::<u64>(address.wrapping_add(8))?;
+    let length = length.clamp(0, MOST_INTERFACE_BYTES);
+    // `struct ifconf`: a 32-bit length and a pointer.
+    let mut host = [length as u64, buffer(memory, guest_buffer, length as u64, true)?];
+    // SAFETY: the structure is live and its buffer null or in the reservation.
+    let returned =
+        unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0]) }?;
+    memory.store(address, host[0] as u32)?;
+    Ok(returned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_request_stands_in_two_rows() {
+        let mut rows = REQUESTS.iter().map(|(first, last, _)| (*first, *last)).collect::<Vec<_>>();
+        rows.sort_unstable();
+        assert!(rows.windows(2).all(|pair| pair[0].0 <= pair[0].1 && pair[0].1 < pair[1].0));
+    }
+}

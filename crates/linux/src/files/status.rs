@@ -1,0 +1,103 @@
+//! The system calls that tell about files: stat and its family.
+//! Not statx's and statfs's structures, which host and guest share.
+//! Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
+
+use longma_loongarch::State;
+
+use super::{Follow, Place};
+use crate::syscalls::{buffer, host_call};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+/// asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
+fn guest_bytes(status: &libc::stat) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    bytes.extend(status.st_dev.to_le_bytes());
+    bytes.extend(status.st_ino.to_le_bytes());
+    bytes.extend(status.st_mode.to_le_bytes());
+    bytes.extend((status.st_nlink as u32).to_le_bytes());
+    bytes.extend(status.st_uid.to_le_bytes());
+    bytes.extend(status.st_gid.to_le_bytes());
+    bytes.extend(status.st_rdev.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(status.st_size.to_le_bytes());
+    bytes.extend((status.st_blksize as i32).to_le_bytes());
+    bytes.extend([0; 4]);
+    let (accessed, modified) =
+        ([status.st_atime, status.st_atime_nsec], [status.st_mtime, status.st_mtime_nsec]);
+    let changed = [status.st_ctime, status.st_ctime_nsec];
+    bytes.extend(status.st_blocks.to_le_bytes());
+    [accessed, modified, changed].iter().flatten().for_each(|number| bytes.extend(number.to_le_bytes()));
+    bytes.extend([0; 8]);
+    bytes
+}
+
+fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno> {
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let arguments = [directory, path, (&raw mut status) as u64, flags, 0, 0];
+    // SAFETY: the caller's path is live, and so is the structure.
+    unsafe { host_call(libc::SYS_newfstatat, arguments) }?;
+    Ok(status)
+}
+
+fn follow(flags: u64) -> Follow {
+    if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
+}
+
+pub(crate) fn newfstatat(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, result, flags, ..]: Arguments,
+) -> Returned {
+    let place = Place::find(&thread.process, directory, path, follow(flags))?;
+    let status = status_at(place.directory(), place.path(), flags)?;
+    thread.process.memory().write(result, &guest_bytes(&status))?;
+    Ok(0)
+}
+
+pub(crate) fn fstat(thread: &mut Thread, _: &mut State, [descriptor, result, ..]: Arguments) -> Returned {
+    if (descriptor as i32) < 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    let status = status_at(descriptor, c"".as_ptr() as u64, libc::AT_EMPTY_PATH as u64)?;
+    thread.process.memory().write(result, &guest_bytes(&status))?;
+    Ok(0)
+}
+
+pub(crate) fn statx(
+    thread: &mut Thread,
+    _: &mut State,
+    [directory, path, flags, mask, result, _]: Arguments,
+) -> Returned {
+    let place = Place::find_optional(&thread.process, directory, path, follow(flags))?;
+    let result = buffer(thread.process.memory(), result, 256, true)?;
+    // SAFETY: the place's path is live, the result in the reservation.
+    unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
+}
+
+pub(crate) fn statfs(thread: &mut Thread, _: &mut State, [path, result, ..]: Arguments) -> Returned {
+    let place = Place::find(&thread.process, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
+    let result = buffer(thread.process.memory(), result, 120, true)?;
+    // SAFETY: the place's path is live, the result in the reservation.
+    unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_stat_structure_has_the_size_and_the_fields_of_asm_generic() {
+        // SAFETY: plain data.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        (status.st_size, status.st_mode, status.st_nlink, status.st_blocks) = (0x1234, 0o100644, 3, 9);
+        let bytes = guest_bytes(&status);
+        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes[16..24], [0xa4, 0x81, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(bytes[48..50], [0x34, 0x12]);
+        assert_eq!(bytes[64], 9);
+    }
+}

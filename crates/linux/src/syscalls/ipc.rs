@@ -1,0 +1,193 @@
+//! System V shared memory, semaphores and message queues.
+//! Not POSIX message queues, which need no conversion.
+//! Source: shmget(2), shmat(2), semctl(2), msgsnd(2); Linux include/uapi/asm-generic/{ipcbuf,sembuf,shmbuf,msgbuf}.h.
+
+use std::sync::Arc;
+
+use longma_loongarch::State;
+
+use super::{buffer, host_call};
+use crate::host::calls::interruptible;
+use crate::memory::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+/// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
+const QUEUE_BYTES: u64 = 120;
+const SEGMENT_BYTES: u64 = 112;
+/// asm-generic's `struct semid64_ds`: x86-64 has a spare word after each time.
+const SEMAPHORES_BYTES: usize = 88;
+const HOST_SEMAPHORES_BYTES: usize = 104;
+/// `struct ipc64_perm`.
+const PERMISSION_BYTES: usize = 48;
+const MOST_OPERATIONS: u64 = 500;
+const MOST_SEMAPHORES: u64 = 32000;
+const MOST_MESSAGE_BYTES: u64 = 1 << 30;
+const SHM_REMAP: u64 = 0o40_000;
+const SHM_READ_ONLY: u64 = 0o10_000;
+const SHM_EXECUTE: u64 = 0o100_000;
+const SHM_ROUND: u64 = 0o20_000;
+
+fn control(thread: &Thread, number: i64, bytes: u64, [id, command, pointer, ..]: Arguments) -> Returned {
+    // IPC_64 is what 64-bit kernels understand anyway.
+    let command = command & !0x100;
+    let pointer = match command as i32 {
+        libc::IPC_RMID | libc::SHM_LOCK | libc::SHM_UNLOCK => 0,
+        libc::IPC_STAT | libc::IPC_SET | libc::IPC_INFO | 13..=15 => {
+            buffer(thread.process.memory(), pointer, bytes, true)?
+        }
+        _ => return Err(INVALID),
+    };
+    // SAFETY: zero, or a pointer into the reservation to the largest structure the command takes.
+    unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
+}
+
+pub(super) fn msgctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    control(thread, libc::SYS_msgctl, QUEUE_BYTES, arguments)
+}
+
+pub(super) fn shmctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    control(thread, libc::SYS_shmctl, SEGMENT_BYTES, arguments)
+}
+
+pub(super) fn msgsnd(
+    thread: &mut Thread,
+    _: &mut State,
+    [id, message, size, flags, ..]: Arguments,
+) -> Returned {
+    if size > MOST_MESSAGE_BYTES {
+        return Err(INVALID);
+    }
+    let message = buffer(thread.process.memory(), message, size + 8, false)?;
+    // SAFETY: the message is in the reservation.
+    unsafe { interruptible(libc::SYS_msgsnd, [id, message, size, flags, 0, 0]) }
+}
+
+pub(super) fn msgrcv(
+    thread: &mut Thread,
+    _: &mut State,
+    [id, message, size, kind, flags, _]: Arguments,
+) -> Returned {
+    if size > MOST_MESSAGE_BYTES {
+        return Err(INVALID);
+    }
+    let message = buffer(thread.process.memory(), message, size + 8, true)?;
+    // SAFETY: the message is in the reservation.
+    unsafe { interruptible(libc::SYS_msgrcv, [id, message, size, kind, flags, 0]) }
+}
+
+pub(super) fn semop(
+    thread: &mut Thread,
+    state: &mut State,
+    [id, operations, count, ..]: Arguments,
+) -> Returned {
+    semtimedop(thread, state, [id, operations, count, 0, 0, 0])
+}
+
+pub(super) fn semtimedop(
+    thread: &mut Thread,
+    _: &mut State,
+    [id, operations, count, timeout, ..]: Arguments,
+) -> Returned {
+    if count > MOST_OPERATIONS {
+        return Err(Errno(libc::E2BIG));
+    }
+    let memory = thread.process.memory();
+    let operations = buffer(memory, operations, 6 * count, false)?;
+    let timeout = buffer(memory, timeout, 16, false)?;
+    // SAFETY: null, or pointers into the reservation.
+    unsafe { interruptible(libc::SYS_semtimedop, [id, operations, count, timeout, 0, 0]) }
+}
+
+pub(super) fn semctl(
+    thread: &mut Thread,
+    _: &mut State,
+    [id, index, command, value, ..]: Arguments,
+) -> Returned {
+    let memory = thread.process.memory();
+    let command = command & !0x100;
+    let call = |value: u64| {
+        // SAFETY: a number, or a pointer to what the command takes.
+        unsafe { host_call(libc::SYS_semctl, [id, index, command, value, 0, 0]) }
+    };
+    match command as i32 {
+        libc::IPC_RMID | libc::GETVAL | libc::GETPID | libc::GETNCNT | libc::GETZCNT => call(0),
+        libc::SETVAL => call(value),
+        libc::GETALL | libc::SETALL => {
+            call(buffer(memory, value, 2 * MOST_SEMAPHORES, command as i32 == libc::GETALL)?)
+        }
+        // IPC_INFO, SEM_INFO: ten numbers.
+        3 | 19 => call(buffer(memory, value, 40, true)?),
+        libc::IPC_SET => {
+            let mut host = [0u8; HOST_SEMAPHORES_BYTES];
+            memory.read(value, &mut host[..PERMISSION_BYTES])?;
+            call(host.as_mut_ptr() as u64)
+        }
+        libc::IPC_STAT | 18 | 20 => {
+            let mut host = [0u64; HOST_SEMAPHORES_BYTES / 8];
+            let returned = call(host.as_mut_ptr() as u64)?;
+            // Permission, operation time, spare, change time, spare, count, two spares.
+            let words = PERMISSION_BYTES / 8;
+            let mut guest = host[..words].to_vec();
+            guest.extend([host[words], host[words + 2], host[words + 4], 0, 0]);
+            let bytes: Vec<u8> = guest.into_iter().flat_map(u64::to_le_bytes).collect();
+            memory.write(value, &bytes[..SEMAPHORES_BYTES])?;
+            Ok(returned)
+        }
+        _ => Err(INVALID),
+    }
+}
+
+pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]: Arguments) -> Returned {
+    // SAFETY: plain data.
+    let mut segment: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is live.
+    unsafe {
+        let pointer = (&raw mut segment) as u64;
+        host_call(libc::SYS_shmctl, [id, libc::IPC_STAT as u64, pointer, 0, 0, 0])
+    }?;
+    let placement = match address {
+        0 => Placement::Hint(0),
+        _ => {
+            let start = if flags & SHM_ROUND != 0 { address & !(PAGE_BYTES - 1) } else { address };
+            if flags & SHM_REMAP != 0 { Placement::Fixed(start) } else { Placement::FixedNoReplace(start) }
+        }
+    };
+    let protection =
+        Protection { read: true, write: flags & SHM_READ_ONLY == 0, execute: flags & SHM_EXECUTE != 0 };
+    let name = format!("/SYSV{id:08x}");
+    let origin = Origin { name, inode: id, ..Origin::default() };
+    let request = MapRequest {
+        placement,
+        length: segment.shm_segsz as u64,
+        protection,
+        shared: true,
+        backing: Backing::Anonymous(Arc::new(origin)),
+        flags: libc::MAP_NORESERVE,
+    };
+    let space = &thread.process.space;
+    let start = space.map(&request)?;
+    let Some(pointer) = space.memory().pointer(start, request.length) else { return Err(INVALID) };
+    let host_flags = (flags & SHM_READ_ONLY) | SHM_REMAP;
+    // SAFETY: replaces the mapping just made; the rest of its last guest page stays anonymous.
+    let attached = unsafe { host_call(libc::SYS_shmat, [id, pointer as u64, host_flags, 0, 0, 0]) };
+    if let Err(error) = attached {
+        space.unmap(start, request.length)?;
+        return Err(error);
+    }
+    Ok(start)
+}
+
+pub(super) fn shmdt(thread: &mut Thread, _: &mut State, [address, ..]: Arguments) -> Returned {
+    let space = &thread.process.space;
+    match space.mapping(address) {
+        Some((range, mapping)) if range.start == address && mapping.origin.name.starts_with("/SYSV") => {
+            // Mapping something else in its place detaches it, and leaves no hole in the reservation.
+            space.unmap(address, range.end - range.start).map(|()| 0)
+        }
+        _ => Err(INVALID),
+    }
+}

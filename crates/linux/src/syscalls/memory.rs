@@ -1,0 +1,248 @@
+//! The system calls about memory.
+//! Not their effect on the address space, which is `memory`'s.
+//! Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use longma_loongarch::State;
+
+use super::{Vectors, host_call};
+use crate::memory::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
+use crate::{Errno, Process, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+/// PROT_READ, WRITE, EXEC and SEM.
+const KNOWN_PROTECTION: u64 = 0xf;
+/// Those of mmap's flags that the host must see; the rest is either decided here or means nothing to a guest.
+const HOST_FLAGS: i32 =
+    libc::MAP_NORESERVE | libc::MAP_POPULATE | libc::MAP_NONBLOCK | libc::MAP_LOCKED | libc::MAP_SYNC;
+const MAP_TYPE: i32 = 0xf;
+
+pub(super) fn mmap(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, length, protection, flags, descriptor, offset]: Arguments,
+) -> Returned {
+    let (flags, descriptor) = (flags as i32, descriptor as i32);
+    let shared = match flags & MAP_TYPE {
+        libc::MAP_PRIVATE => false,
+        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => true,
+        _ => return Err(INVALID),
+    };
+    if !offset.is_multiple_of(PAGE_BYTES) || length == 0 {
+        return Err(INVALID);
+    }
+    if flags & libc::MAP_HUGETLB != 0 && flags & libc::MAP_ANONYMOUS != 0 {
+        // A machine without huge pages set aside.
+        return Err(Errno(libc::ENOMEM));
+    }
+    let placement = if flags & libc::MAP_FIXED_NOREPLACE != 0 {
+        Placement::FixedNoReplace(address)
+    } else if flags & libc::MAP_FIXED != 0 {
+        Placement::Fixed(address)
+    } else {
+        Placement::Hint(address)
+    };
+    let backing = if flags & libc::MAP_ANONYMOUS != 0 {
+        let name = if shared { "/dev/zero (deleted)" } else { "" };
+        Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
+    } else {
+        offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
+        file_backing(&thread.process, descriptor, offset)?
+    };
+    let mut host_flags = flags & HOST_FLAGS;
+    if host_flags & libc::MAP_SYNC != 0 {
+        host_flags |= libc::MAP_SHARED_VALIDATE;
+    }
+    thread.process.space.map(&MapRequest {
+        placement,
+        length,
+        protection: Protection::from_bits(protection as i32),
+        shared,
+        backing,
+        flags: host_flags,
+    })
+}
+
+fn file_backing(process: &Process, descriptor: i32, offset: u64) -> Result<Backing, Errno> {
+    // SAFETY: plain data, which fstat fills.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is live.
+    if unsafe { libc::fstat(descriptor, &raw mut status) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
+    let name = process.root.guest_name(link.as_os_str().as_bytes()).unwrap_or_default();
+    // Devices have no end of file.
+    let is_regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
+    Ok(Backing::File {
+        descriptor,
+        offset,
+        size: if is_regular { status.st_size as u64 } else { u64::MAX },
+        origin: Arc::new(Origin {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            device: status.st_dev,
+            inode: status.st_ino,
+            is_file: true,
+        }),
+    })
+}
+
+pub(super) fn munmap(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+    thread.process.space.unmap(address, length).map(|()| 0)
+}
+
+pub(super) fn mprotect(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, length, protection, ..]: Arguments,
+) -> Returned {
+    if protection & !KNOWN_PROTECTION != 0 {
+        return Err(INVALID);
+    }
+    thread.process.space.protect(address, length, Protection::from_bits(protection as i32)).map(|()| 0)
+}
+
+pub(super) fn mremap(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, old, new, flags, target, _]: Arguments,
+) -> Returned {
+    thread.process.space.remap(address, old, new, flags as i32, target)
+}
+
+pub(super) fn brk(thread: &mut Thread, _: &mut State, [address, ..]: Arguments) -> Returned {
+    Ok(thread.process.space.set_break(address))
+}
+
+pub(super) fn madvise(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, length, advice, ..]: Arguments,
+) -> Returned {
+    let space = &thread.process.space;
+    let (pointer, bytes) = space.host_range(address, length)?;
+    let advice = advice as i32;
+    match advice {
+        libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => return Err(Errno(libc::EPERM)),
+        // A range missing in the child would be a hole in its reservation; the guest only loses a saving.
+        libc::MADV_DONTFORK | libc::MADV_DOFORK => return Ok(0),
+        0..=23 | 25 => {}
+        _ => return Err(INVALID),
+    }
+    if bytes == 0 {
+        return Ok(0);
+    }
+    // SAFETY: whole pages of guest mappings.
+    let returned =
+        unsafe { host_call(libc::SYS_madvise, [pointer as u64, bytes as u64, advice as u64, 0, 0, 0]) }?;
+    if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE) {
+        space.contents_replaced(address, bytes as u64);
+    }
+    Ok(returned)
+}
+
+pub(super) fn msync(thread: &mut Thread, _: &mut State, [address, length, flags, ..]: Arguments) -> Returned {
+    let (pointer, bytes) = thread.process.space.host_range(address, length)?;
+    // SAFETY: whole pages of guest mappings.
+    unsafe { host_call(libc::SYS_msync, [pointer as u64, bytes as u64, flags, 0, 0, 0]) }
+}
+
+pub(super) fn mlock(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+    lock(thread, address, length, |pointer, bytes| (libc::SYS_mlock, [pointer, bytes, 0, 0, 0, 0]))
+}
+
+pub(super) fn mlock2(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, length, flags, ..]: Arguments,
+) -> Returned {
+    lock(thread, address, length, |pointer, bytes| (libc::SYS_mlock2, [pointer, bytes, flags, 0, 0, 0]))
+}
+
+pub(super) fn munlock(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+    lock(thread, address, length, |pointer, bytes| (libc::SYS_munlock, [pointer, bytes, 0, 0, 0, 0]))
+}
+
+fn lock(
+    thread: &Thread,
+    address: u64,
+    length: u64,
+    call: impl FnOnce(u64, u64) -> (i64, [u64; 6]),
+) -> Returned {
+    let start = address & !(PAGE_BYTES - 1);
+    let length = length.checked_add(address - start).ok_or(INVALID)?;
+    let (pointer, bytes) = thread.process.space.host_range(start, length)?;
+    let (number, arguments) = call(pointer as u64, bytes as u64);
+    // SAFETY: whole pages of guest mappings.
+    unsafe { host_call(number, arguments) }
+}
+
+pub(super) fn mlockall(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
+    // The host's call would take the emulator's own memory and the whole reservation for the guest's. That pages may be swapped
+    // out all the same cannot be seen by the guest.
+    if flags == 0 || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
+}
+
+pub(super) fn munlockall(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+    Ok(0)
+}
+
+pub(super) fn mincore(
+    thread: &mut Thread,
+    _: &mut State,
+    [address, length, vector, ..]: Arguments,
+) -> Returned {
+    const HOST_PAGES: usize = (PAGE_BYTES / crate::memory::HOST_PAGE_BYTES) as usize;
+    // Pieces keep the buffer small whatever the guest asks.
+    const PIECE_PAGES: usize = 1024;
+    let (pointer, bytes) = thread.process.space.host_range(address, length)?;
+    let pages = bytes / PAGE_BYTES as usize;
+    let mut found = vec![0u8; PIECE_PAGES * HOST_PAGES];
+    for first in (0..pages).step_by(PIECE_PAGES) {
+        let count = PIECE_PAGES.min(pages - first);
+        let start = pointer as u64 + first as u64 * PAGE_BYTES;
+        let arguments = [start, count as u64 * PAGE_BYTES, found.as_mut_ptr() as u64, 0, 0, 0];
+        // SAFETY: the buffer has a byte for each host page.
+        unsafe { host_call(libc::SYS_mincore, arguments) }?;
+        let pages: Vec<u8> = found[..count * HOST_PAGES]
+            .chunks(HOST_PAGES)
+            .map(|pages| u8::from(pages.iter().any(|page| page & 1 != 0)))
+            .collect();
+        thread.process.memory().write(vector.wrapping_add(first as u64), &pages)?;
+    }
+    Ok(0)
+}
+
+pub(super) fn process_vm_readv(thread: &mut Thread, state: &mut State, arguments: Arguments) -> Returned {
+    process_vm(thread, state, libc::SYS_process_vm_readv, true, arguments)
+}
+
+pub(super) fn process_vm_writev(thread: &mut Thread, state: &mut State, arguments: Arguments) -> Returned {
+    process_vm(thread, state, libc::SYS_process_vm_writev, false, arguments)
+}
+
+fn process_vm(
+    thread: &Thread,
+    _: &State,
+    number: i64,
+    local_written: bool,
+    [process, local, local_count, remote, remote_count, flags]: Arguments,
+) -> Returned {
+    // Another process's addresses are those of its emulator.
+    // SAFETY: getpid has no arguments and cannot fail.
+    if process as i32 != unsafe { libc::getpid() } {
+        return Err(Errno(libc::EPERM));
+    }
+    let memory = thread.process.memory();
+    let local = Vectors::new(memory, local, local_count, local_written)?;
+    let remote = Vectors::new(memory, remote, remote_count, !local_written)?;
+    let arguments =
+        [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
+    // SAFETY: both arrays are live and their buffers are in the reservation.
+    unsafe { host_call(number, arguments) }
+}

@@ -1,0 +1,196 @@
+//! The system calls about the system, limits and identities.
+//! Not clocks.
+//! Source: uname(2), prctl(2), prlimit(2), personality(2), getgroups(2).
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::sync::{Mutex, PoisonError};
+
+use longma_loongarch::State;
+
+use super::{buffer, host_call};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+/// A field of `struct new_utsname`.
+const NAME_BYTES: usize = 65;
+/// LoongArch came with 5.19; what a guest asks for by release is there from here on.
+const LEAST_RELEASE: (u32, u32) = (5, 19);
+
+pub(super) fn uname(thread: &mut Thread, _: &mut State, [result, ..]: Arguments) -> Returned {
+    // SAFETY: plain data.
+    let mut host: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is live.
+    unsafe { host_call(libc::SYS_uname, [(&raw mut host) as u64, 0, 0, 0, 0, 0]) }?;
+    let text = |field: &[libc::c_char; NAME_BYTES]| {
+        // SAFETY: the host terminates its strings.
+        unsafe { CStr::from_ptr(field.as_ptr()) }.to_bytes().to_vec()
+    };
+    let fields = [
+        text(&host.sysname),
+        text(&host.nodename),
+        release(&text(&host.release)),
+        text(&host.version),
+        b"loongarch64".to_vec(),
+        text(&host.domainname),
+    ];
+    let mut bytes = [0; 6 * NAME_BYTES];
+    for (field, place) in fields.iter().zip(bytes.chunks_mut(NAME_BYTES)) {
+        place[..field.len()].copy_from_slice(field);
+    }
+    thread.process.memory().write(result, &bytes)?;
+    Ok(0)
+}
+
+fn release(host: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(host);
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= LEAST_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
+}
+
+/// What prctl's second argument is.
+#[derive(Clone, Copy)]
+enum Option2 {
+    /// A number, like all after it.
+    Number,
+    /// A buffer of so many bytes that the host reads.
+    In(u64),
+    /// A buffer of so many bytes that the host writes.
+    Out(u64),
+}
+
+/// The options handed to the host.
+const OPTIONS: &[(i32, Option2)] = &[
+    (libc::PR_SET_PDEATHSIG, Option2::Number),
+    (libc::PR_GET_PDEATHSIG, Option2::Out(4)),
+    (libc::PR_GET_DUMPABLE, Option2::Number),
+    (libc::PR_SET_DUMPABLE, Option2::Number),
+    (libc::PR_GET_KEEPCAPS, Option2::Number),
+    (libc::PR_SET_KEEPCAPS, Option2::Number),
+    (libc::PR_SET_NAME, Option2::In(16)),
+    (libc::PR_GET_NAME, Option2::Out(16)),
+    (libc::PR_CAPBSET_READ, Option2::Number),
+    (libc::PR_CAPBSET_DROP, Option2::Number),
+    (libc::PR_GET_SECUREBITS, Option2::Number),
+    (libc::PR_SET_TIMERSLACK, Option2::Number),
+    (libc::PR_GET_TIMERSLACK, Option2::Number),
+    (libc::PR_SET_CHILD_SUBREAPER, Option2::Number),
+    (libc::PR_GET_CHILD_SUBREAPER, Option2::Out(4)),
+    (libc::PR_SET_NO_NEW_PRIVS, Option2::Number),
+    (libc::PR_GET_NO_NEW_PRIVS, Option2::Number),
+    (libc::PR_SET_THP_DISABLE, Option2::Number),
+    (libc::PR_GET_THP_DISABLE, Option2::Number),
+    (libc::PR_CAP_AMBIENT, Option2::Number),
+    (libc::PR_SET_PTRACER, Option2::Number),
+];
+
+pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    let [option, value, ..] = arguments;
+    match option as i32 {
+        libc::PR_GET_TID_ADDRESS => {
+            memory.store(value, thread.clear_child_tid)?;
+            return Ok(0);
+        }
+        libc::PR_GET_SECCOMP => return Ok(0),
+        libc::PR_SET_MM => return Err(Errno(libc::EPERM)),
+        _ => {}
+    }
+    let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(INVALID)?;
+    let mut host = arguments;
+    host[1] = match *kind {
+        Option2::Number => value,
+        Option2::In(bytes) => buffer(memory, value, bytes, false)?,
+        Option2::Out(bytes) => buffer(memory, value, bytes, true)?,
+    };
+    // SAFETY: numbers, or a pointer into the reservation; the options change nothing this program relies on.
+    unsafe { host_call(libc::SYS_prctl, host) }
+}
+
+/// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
+#[derive(Debug, Default)]
+pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
+
+pub(super) fn prlimit64(
+    thread: &mut Thread,
+    _: &mut State,
+    [process, resource, new, old, ..]: Arguments,
+) -> Returned {
+    let memory = thread.process.memory();
+    // SAFETY: getpid has no arguments and cannot fail.
+    let own = process as i32 == 0 || process as i32 == unsafe { libc::getpid() };
+    let kept = matches!(resource as u32, libc::RLIMIT_AS | libc::RLIMIT_DATA);
+    if !own || !kept {
+        let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
+        // SAFETY: null, or pointers into the reservation.
+        return unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) };
+    }
+    let mut limits = thread.process.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = limits.get(&(resource as u32)).copied().unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    if new != 0 {
+        let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+        if wanted.0 > wanted.1 {
+            return Err(INVALID);
+        }
+        // SAFETY: geteuid has no arguments and cannot fail.
+        if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
+            return Err(Errno(libc::EPERM));
+        }
+        limits.insert(resource as u32, wanted);
+    }
+    if old != 0 {
+        memory.store(old, now.0)?;
+        memory.store(old.wrapping_add(8), now.1)?;
+    }
+    Ok(0)
+}
+
+pub(super) fn personality(_: &mut Thread, _: &mut State, [wanted, ..]: Arguments) -> Returned {
+    // PER_LINUX is the only one here; its flags (no address randomisation, for one) hold already or do not matter.
+    if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
+}
+
+const MOST_GROUPS: u64 = 65536;
+
+pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+    let room = u64::from(count as u32).min(MOST_GROUPS);
+    let list = if room == 0 { 0 } else { buffer(thread.process.memory(), list, 4 * room, true)? };
+    // SAFETY: the list has the room that the count says, or the count is negative or zero.
+    unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
+}
+
+pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+    let count = u64::from(count as u32);
+    if count > MOST_GROUPS {
+        return Err(INVALID);
+    }
+    let list = buffer(thread.process.memory(), list, 4 * count, false)?;
+    // SAFETY: the list is in the reservation.
+    unsafe { host_call(libc::SYS_setgroups, [count, list, 0, 0, 0, 0]) }
+}
+
+pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
+    // What threads share is what the emulator shares; only undoing what is not shared costs nothing.
+    if flags == 0 { Ok(0) } else { Err(Errno(libc::EPERM)) }
+}
+
+pub(super) fn chroot(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+    Err(Errno(libc::EPERM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_older_than_loongarch_is_not_shown_to_guests() {
+        assert_eq!(release(b"6.18.44-generic"), b"6.18.44-generic");
+        assert_eq!(release(b"5.19.0"), b"5.19.0");
+        assert_eq!(release(b"5.4.0-42"), b"5.19.0");
+        assert_eq!(release(b"nonsense"), b"5.19.0");
+    }
+}
