@@ -170,7 +170,7 @@ pub(in crate::jit) fn find_host_code(a: &mut Assembler) -> MemoryOperand {
     const INDEX: Register = Register::RCX;
     let table = offset_of!(Cpu, jump_cache) as i64 - BASE_BIAS;
     let entry =
-        |offset| MemoryOperand::with_base_index_scale_displ_size(Register::RBP, INDEX, 4, table + offset, 4);
+        |offset| MemoryOperand::with_base_index_scale_displ_size(Register::RBP, INDEX, 4, table + offset, 1);
     a.op2(Code::Mov_r32_rm32, low32(INDEX), low32(TARGET));
     a.op2(Code::And_rm32_imm32, low32(INDEX), (JUMP_CACHE_ENTRIES as i32 - 1) << 2);
     a.op2(Code::Cmp_r64_rm64, TARGET, entry(0));
