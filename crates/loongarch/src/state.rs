@@ -90,8 +90,7 @@ impl State {
     /// Sets the low 32 bits of floating-point register `n`; the rest of the register keeps its bits
     /// (the manual leaves them undefined).
     pub fn set_f_word(&mut self, n: u8, bits: u32) {
-        let lane = &mut self.v[usize::from(n)].0[0];
-        *lane = *lane & !0xffff_ffff | u64::from(bits);
+        self.set_f(n, self.f(n) & !0xffff_ffff | u64::from(bits));
     }
 
     /// General register `n`.

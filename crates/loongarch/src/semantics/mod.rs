@@ -47,15 +47,20 @@ pub fn execute<E: Environment>(
     Ok(())
 }
 
+/// The files are asked by the part of the architecture: a row is then found in one or two of them.
 fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
-    integer::lookup(op)
-        .or_else(|| memory::lookup(op))
-        .or_else(|| control::lookup(op))
-        .or_else(|| bits::lookup(op))
-        .or_else(|| atomic::lookup(op))
-        .or_else(|| fp::lookup(op))
-        .or_else(|| vector::lookup(op))
-        .or_else(|| lbt::lookup(op))
+    match op.row().extension {
+        Extension::Base | Extension::Mul | Extension::Bit => integer::lookup(op)
+            .or_else(|| memory::lookup(op))
+            .or_else(|| control::lookup(op))
+            .or_else(|| bits::lookup(op)),
+        Extension::Bound => memory::lookup(op).or_else(|| control::lookup(op)),
+        Extension::Atomic => atomic::lookup(op),
+        Extension::Fp => fp::lookup(op).or_else(|| memory::lookup(op)).or_else(|| control::lookup(op)),
+        Extension::Lsx | Extension::Lasx => vector::lookup(op),
+        Extension::Lbt => lbt::lookup(op),
+        Extension::Privileged | Extension::Lvz => None,
+    }
 }
 
 /// The low 32 bits of `value`, sign-extended: how every word result reaches a general register.
