@@ -176,6 +176,14 @@ impl Translator {
         let emitted = emit::emit(region, start, first_link as u32, self.trampolines, self.based);
         let address = work.cache.append(&emitted.code);
         debug_assert_eq!(address, start);
+        if let Ok(d) = std::env::var("LDUMP") { // TEMPORARY
+            std::fs::write(format!("{d}/{:x}.bin", start), &emitted.code).unwrap();
+            let mut t = String::new();
+            for (p, g) in &emitted.positions { t += &format!("{:x} {:x}\n", start + u64::from(*p), g); }
+            t += &format!("{:?}\n", emitted.allocation);
+            for b in &region.blocks { t += &format!("B {:x} w{} n{} {:?}\n", b.start, b.weight, b.instructions.len(), b.end); for (i,x) in b.instructions.iter().enumerate() { t += &format!("I {:x} {}\n", b.start + 4*i as u64, x); } }
+            std::fs::write(format!("{d}/{:x}.txt", start), t).unwrap();
+        }
         let code = start..start + emitted.code.len() as u64;
         let host = start + emitted.entry as u64;
         self.placed.write().expect("no panic while held").push(Placed {

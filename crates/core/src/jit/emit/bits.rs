@@ -155,13 +155,11 @@ impl Emitter<'_> {
                 return;
             }
             _ if high < 31 && low == 0 => {
-                let from = self.part_of(i.j, low32);
-                self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+                self.copy_word(to, i.j);
                 self.a.op2(Code::And_rm32_imm32, low32(to), (1i32 << (high + 1)).wrapping_sub(1));
             }
             _ if high == 31 => {
-                let from = self.part_of(i.j, low32);
-                self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+                self.copy_word(to, i.j);
                 self.a.op2(Code::Shr_rm32_imm8, low32(to), low);
             }
             _ => {
@@ -173,6 +171,14 @@ impl Emitter<'_> {
             }
         }
         self.write(i.d, to);
+    }
+
+    /// Copies the low word of guest register `j`; the operation that follows clears the rest.
+    fn copy_word(&mut self, to: Register, j: u8) {
+        if self.host_of(j) != Some(to) {
+            let from = self.part_of(j, low32);
+            self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+        }
     }
 
     fn insert(&mut self, i: &Instruction, wide: bool) {
