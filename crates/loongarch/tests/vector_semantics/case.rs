@@ -160,10 +160,12 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// 256 bits: wholly random, or lanes of one width that are often numbers at the edge of something.
+    /// 256 bits: random, without negative bytes, nearly all zero, or lanes of one width that are often at the edge of something.
     fn vector(&mut self) -> [u64; 4] {
-        match self.below(8) {
+        match self.below(10) {
             0 => [0; 4].map(|_: u64| self.next()),
+            8 => [0; 4].map(|_: u64| self.next() & 0x7f7f_7f7f_7f7f_7f7f),
+            9 => [0; 4].map(|_: u64| (self.next() & 1) << self.below(64)),
             1 => self.lanes(8, Self::edge),
             2 => self.lanes(16, Self::edge),
             3 => self.lanes(32, Self::edge),
