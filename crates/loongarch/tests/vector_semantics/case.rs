@@ -164,14 +164,14 @@ impl Random {
     fn vector(&mut self) -> [u64; 4] {
         match self.below(10) {
             0 => [0; 4].map(|_: u64| self.next()),
-            8 => [0; 4].map(|_: u64| self.next() & 0x7f7f_7f7f_7f7f_7f7f),
-            9 => [0; 4].map(|_: u64| (self.next() & 1) << self.below(64)),
             1 => self.lanes(8, Self::edge),
             2 => self.lanes(16, Self::edge),
             3 => self.lanes(32, Self::edge),
             4 => self.lanes(64, Self::edge),
             5 => self.lanes(16, |random, _| random.half()),
             6 => self.lanes(32, |random, _| random.single().into()),
+            7 => [0; 4].map(|_: u64| self.next() & 0x7f7f_7f7f_7f7f_7f7f),
+            8 => [0; 4].map(|_: u64| (self.next() & 1) << self.below(64)),
             _ => self.lanes(64, |random, _| random.double()),
         }
     }
