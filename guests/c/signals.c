@@ -128,7 +128,7 @@ static void faults(uint64_t rounds) {
     if (sigsetjmp(back, 1) == 0)
         *(volatile long *)(uintptr_t)0x18 = 1;
     else
-        printf("null pointer: address %p, not mapped %d\n", last.si_addr, last.si_code == SEGV_MAPERR);
+        printf("null pointer: address %#lx, not mapped %d\n", (unsigned long)last.si_addr, last.si_code == SEGV_MAPERR);
     munmap(guarded, (size_t)page);
     if (sigsetjmp(back, 1) == 0)
         printf("%d\n", *(volatile char *)(guarded + 5));
@@ -138,7 +138,7 @@ static void faults(uint64_t rounds) {
     if (sigsetjmp(back, 1) == 0)
         nowhere();
     else
-        printf("jump to 0: address %p\n", last.si_addr);
+        printf("jump to 0: address %#lx\n", (unsigned long)last.si_addr);
 }
 
 static void bus_error(void) {
