@@ -59,7 +59,7 @@ class Outcome:
 def go_command():
     found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if found is None:
-        raise Failure("go_std: Go is missing: install Go 1.19 or later (Debian: apt install golang-go)")
+        raise Failure("go_std: Go is missing: install Go 1.19 or later (Debian: guests/build --install)")
     return found
 
 
