@@ -20,14 +20,23 @@ LIST = tomllib.loads((GUESTS / "guests.toml").read_text())
 
 
 def cases(only, vectors):
-    """Every run as (title, program, arguments, expected output or None, expected signal)."""
+    """Every run as (title, program, arguments, expected output, expected signal)."""
     for name, facts in LIST["c"].items():
         expected = (GUESTS / "expected" / f"{name}.txt").read_bytes()
         suffixes = ["", "-lsx", "-lasx"] if vectors and facts.get("vectors") else [""]
         for suffix in suffixes:
             yield name + suffix, PREBUILT / (name + suffix), facts["small"], expected, 0
     for case, signal in LIST["misbehave"].items():
-        yield f"misbehave {case}", PREBUILT / "misbehave", [case], None, signal
+        # One that dies prints nothing before.
+        expected = b"" if signal else (GUESTS / "expected" / f"misbehave-{case}.txt").read_bytes()
+        yield f"misbehave {case}", PREBUILT / "misbehave", [case], expected, signal
+
+
+def telling(stderr):
+    """The line of an error output that says most: where it panicked, or else the last."""
+    lines = stderr.decode(errors="replace").strip().splitlines() or [""]
+    panic = [at for at, line in enumerate(lines) if "panicked" in line]
+    return " ".join(lines[panic[0] : panic[0] + 2]) if panic else lines[-1]
 
 
 def verdict(emulator, program, arguments, expected, signal, timeout_s):
@@ -38,9 +47,8 @@ def verdict(emulator, program, arguments, expected, signal, timeout_s):
         return f"took over {timeout_s} s"
     # A signal shows as itself, or as a shell would report it.
     if run.returncode not in ((-signal, 128 + signal) if signal else (0,)):
-        said = run.stderr.decode(errors="replace").strip().splitlines()
-        return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {said[-1] if said else ''}"
-    if expected is None or run.stdout == expected:
+        return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {telling(run.stderr)}"
+    if run.stdout == expected:
         return ""
     got, want = run.stdout.decode(errors="replace").splitlines(), expected.decode().splitlines()
     for number, line in enumerate(want):

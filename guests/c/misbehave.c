@@ -22,6 +22,10 @@ static void run_data(void) {
 // Words no machine takes for an instruction: zeros on LoongArch, ud2 on x86-64.
 static void run_garbage(void) {
     uint32_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        perror("misbehave: mmap");
+        exit(1);
+    }
 #if defined(__x86_64__)
     page[0] = 0x0b0f0b0f;
 #endif
