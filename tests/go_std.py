@@ -29,7 +29,7 @@ EXTRA = """archive/tar archive/zip bufio bytes compress/bzip2 compress/gzip cont
 crypto/ed25519 crypto/md5 crypto/rsa crypto/sha1 crypto/sha512 encoding/base64 encoding/csv encoding/gob encoding/hex
 encoding/xml errors expvar flag fmt go/parser go/printer go/scanner hash/adler32 hash/fnv hash/maphash html
 image image/gif image/jpeg image/png internal/poll io io/fs io/ioutil log maps math/cmplx math/rand mime net
-net/http/httptest net/netip net/url os os/exec os/user path path/filepath reflect regexp/syntax runtime/debug
+net/http net/http/httptest net/netip net/url os os/exec os/user path path/filepath reflect regexp/syntax runtime runtime/debug
 slices strings syscall text/scanner text/tabwriter unicode unicode/utf16""".split()
 
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
