@@ -1,1 +1,16 @@
-//! A core: interpreter for cold code, just-in-time translation for hot code.
+//! A core at the functional level: an interpreter for cold code, a just-in-time translator for hot code.
+//! Not a process: what a trap means, and threads, are the caller's.
+//! Source: our own; see the book's chapter on execution.
+
+mod block;
+mod core;
+mod cpu;
+mod guest;
+mod jit;
+mod return_stack;
+
+pub use crate::{
+    core::{Core, Counts, SharedCode, Stop},
+    cpu::Cpu,
+    guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
+};

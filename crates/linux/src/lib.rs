@@ -19,6 +19,6 @@ mod threads;
 pub use engine::{Engine, Outcome};
 pub use errno::Errno;
 pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection};
-pub use process::{LoadError, Process, ProcessConfig};
+pub use process::{LoadError, Process, ProcessConfig, Sink};
 pub use signals::die_by;
 pub use threads::Thread;

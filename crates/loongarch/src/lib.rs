@@ -7,6 +7,7 @@ mod encode;
 mod environment;
 pub mod float;
 mod instruction;
+mod print;
 pub mod semantics;
 mod state;
 mod table;
@@ -16,6 +17,12 @@ pub use decode::decode;
 pub use encode::{EncodeError, encode};
 pub use environment::{Access, Environment, Fault, FaultCause, Scalar};
 pub use instruction::{Instruction, Op};
+pub use print::Register;
 pub use state::{ExtendedFlags, Fcsr, Reservation, State, Vector};
 pub use table::{Class, Extension, Immediate, Operand, RegisterKind, Row};
 pub use trap::Trap;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -76,15 +76,21 @@ pub struct State {
 }
 
 impl State {
-    /// The bits of floating-point register `n`.
-    pub fn f(&self, n: u8) -> u64 {
-        self.v[usize::from(n)].0[0]
+    /// The vector register that holds floating-point register `n` as an instruction names it: in stack mode f0-f7 are
+    /// counted from the top of the x87 stack. Vector instructions do not take this way.
+    pub fn fpr_index(&self, n: u8) -> usize {
+        usize::from(if self.lbt.stack_mode && n < 8 { n.wrapping_add(self.lbt.top) & 7 } else { n })
     }
 
-    /// Sets the bits of floating-point register `n`; the vector register's other lanes keep their bits
+    /// The bits of floating-point register `n`, renamed in stack mode.
+    pub fn f(&self, n: u8) -> u64 {
+        self.v[self.fpr_index(n)].0[0]
+    }
+
+    /// Sets the bits of floating-point register `n`, renamed in stack mode; the vector register's other lanes keep their bits
     /// (the manual leaves them undefined).
     pub fn set_f(&mut self, n: u8, bits: u64) {
-        self.v[usize::from(n)].0[0] = bits;
+        self.v[self.fpr_index(n)].0[0] = bits;
     }
 
     /// Sets the low 32 bits of floating-point register `n`; the rest of the register keeps its bits

@@ -4,6 +4,7 @@
 
 #[path = "qemu_oracle/array.rs"]
 mod array;
+mod checked;
 
 use array::Array;
 use longma_loongarch::{
@@ -126,13 +127,13 @@ fn an_access_to_nothing_changes_nothing() {
 /// Section 2.2.6: the address is aligned, or ALE; the bound holds, or BCE. As signed numbers (section 2.2.10 of ASRTLE).
 #[test]
 fn bound_checking_accesses_check_alignment_and_then_the_bound() {
-    let mut tried = 0;
+    let mut tried = Vec::new();
     for op in Op::all().filter(|op| op.row().extension == Extension::Bound && op.mnemonic().len() > 5) {
         let name = op.mnemonic();
         if name.starts_with("asrt") {
             continue;
         }
-        tried += 1;
+        tried.push(op);
         let bytes = match name.rsplit('.').next() {
             Some("b") => 1,
             Some("h") => 2,
@@ -185,7 +186,8 @@ fn bound_checking_accesses_check_alignment_and_then_the_bound() {
             }
         }
     }
-    assert_eq!(tried, 24);
+    assert_eq!(tried.len(), 24);
+    checked::assert_listed("formula-bound", tried);
 }
 
 #[test]
@@ -208,6 +210,7 @@ fn address_assertions_compare_as_signed_numbers() {
             assert_eq!(state.pc, if passes { 0x1004 } else { 0x1000 });
         }
     }
+    checked::assert_listed("formula-assertion", [Op::AsrtleD, Op::AsrtgtD]);
 }
 
 #[test]
@@ -222,6 +225,7 @@ fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
         let result = execute(&mut after, &Instruction { imm: 17, ..Instruction::new(op) }, &memory(&[]));
         assert_eq!((result, after), (Err(trap), state()));
     }
+    checked::assert_listed("formula-call", [Op::Syscall, Op::Break, Op::Dbcl]);
 }
 
 /// Section 2.2.10: the words are sign-extended; the counter's number goes to rj.
@@ -244,6 +248,22 @@ fn the_counter_and_the_configuration_are_the_environments() {
     state.x[usize::from(A)] = 1;
     execute(&mut state, &Instruction { d: C, j: A, ..Instruction::new(Op::Cpucfg) }, &memory).unwrap();
     assert_eq!(state.r(C), 0xffff_ffff_83f2_f2f2);
+    checked::assert_listed("formula-configuration", [Op::RdtimelW, Op::RdtimehW, Op::RdtimeD, Op::Cpucfg]);
+}
+
+/// Section 2.2.5: a prefetch is a hint, whatever it hints at and wherever.
+#[test]
+fn a_prefetch_changes_nothing_and_does_not_fault() {
+    for op in [Op::Preld, Op::Preldx] {
+        for hint in 0..32 {
+            let mut after = state();
+            (after.x[usize::from(A)], after.x[usize::from(B)]) = (u64::MAX - 2, 1 << 63);
+            let before = after.clone();
+            execute(&mut after, &Instruction { imm: hint, ..three(op) }, &memory(&[])).unwrap();
+            assert_eq!(after, State { pc: before.pc + 4, ..before }, "{} {hint}", op.mnemonic());
+        }
+    }
+    checked::assert_listed("formula-prefetch", [Op::Preld, Op::Preldx]);
 }
 
 #[test]
@@ -319,9 +339,11 @@ fn atomic_operations_demand_alignment_and_another_destination_than_their_address
 #[test]
 fn version_1_1_atomic_operations_change_just_their_bytes() {
     let sign_extend = |value: u64, bits: u32| ((value << (64 - bits)) as i64 >> (64 - bits)) as u64;
-    for op in atomic_ops(|name| {
+    let ops = atomic_ops(|name| {
         name.starts_with("amcas") || name.starts_with("am") && (name.ends_with(".b") || name.ends_with(".h"))
-    }) {
+    });
+    checked::assert_listed("formula-atomic", ops.iter().copied());
+    for op in ops {
         let name = op.mnemonic();
         let bits = match name.rsplit('.').next() {
             Some("b") => 8,
@@ -397,6 +419,8 @@ fn a_conditional_store_succeeds_once_and_only_where_it_was_linked() {
         let link = Instruction { d: C, j: A, ..Instruction::new(link) };
         assert_eq!(execute(&mut odd, &link, &memory), misaligned(BASE + 10, Access::Read));
     }
+    let links = [Op::LlW, Op::LlD, Op::LlacqW, Op::LlacqD, Op::ScW, Op::ScD, Op::ScrelW, Op::ScrelD];
+    checked::assert_listed("formula-conditional", links);
 }
 
 /// Section 2.2.7 (SC.Q): 16 bytes, linked by LL.D of either half.
@@ -425,6 +449,7 @@ fn a_conditional_store_of_16_bytes_sees_a_change_of_either_half() {
     state.x[usize::from(A)] = BASE + 16;
     execute(&mut state, &conditional, &memory).unwrap();
     assert_eq!((state.r(C), load(&memory, 16)), (0, 0x0707_0707_0707_0707));
+    checked::assert_listed("formula-conditional-16", [Op::ScQ]);
 }
 
 fn float_state(mode: RoundingMode, enables: u32, values: [u64; 3]) -> State {
@@ -555,6 +580,7 @@ proptest! {
             prop_assert!(near(single(Op::FrecipeS, y), 1.0 / f64::from(y)));
         }
         prop_assert!(near(single(Op::FrsqrteS, y.abs()), 1.0 / f64::from(y.abs()).sqrt()));
+        checked::assert_listed("formula-estimate", [Op::FrecipeS, Op::FrecipeD, Op::FrsqrteS, Op::FrsqrteD]);
     }
 }
 

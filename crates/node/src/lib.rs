@@ -1,1 +1,10 @@
-//! A machine file and a program become a running model.
+//! A program becomes a running process: guest threads on host threads, each with a core.
+//! Not the system calls (see `longma-linux`) nor the execution of instructions (see `longma-core`).
+//! Source: our own.
+
+mod engine;
+mod run;
+
+pub use longma_core::{ConfigurationWords, Counts};
+pub use longma_linux::{LoadError, ProcessConfig, Sink};
+pub use run::{Ending, Node, NodeConfig, NodeError};

@@ -9,6 +9,7 @@ mod arithmetic;
 mod compare;
 mod control;
 mod convert;
+mod extended;
 mod format;
 mod nan;
 mod round;
@@ -16,6 +17,7 @@ mod round;
 pub use arithmetic::{add, div, logb, mul, mul_add, recip, rsqrt, scaleb, sqrt, sub};
 pub use compare::{Relation, classify, compare, compare_condition, max, max_magnitude, min, min_magnitude};
 pub use convert::{Integer, convert, from_signed, from_unsigned, round_to_integral, to_integer};
+pub use extended::Extended;
 pub use format::{Double, Format, Half, Single};
 
 /// The direction in which a result is rounded; the numbers are FCSR's.

@@ -77,6 +77,11 @@ impl Batch {
         self.cases.len()
     }
 
+    /// The instructions of all cases.
+    pub fn ops(&self) -> impl Iterator<Item = Op> {
+        self.cases.iter().flat_map(|case| case.stub.iter().map(|instruction| instruction.op))
+    }
+
     /// Runs all cases on both machines and gives those that end differently, as `same` sees it.
     pub fn differences(
         &self,

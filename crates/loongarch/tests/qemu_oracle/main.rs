@@ -5,6 +5,8 @@
 
 mod array;
 mod cases;
+#[path = "../checked/mod.rs"]
+mod checked;
 mod machine;
 
 use std::collections::BTreeMap;
@@ -53,6 +55,7 @@ fn compare(name: &str, batch: &Batch, same: impl Fn(&Case, &Registers, &Register
     println!("{name}: {} cases", batch.len());
     let differences = batch.differences(name, same);
     if differences.is_empty() {
+        checked::assert_listed(&format!("qemu-{name}"), batch.ops());
         return;
     }
     let mut by_name: BTreeMap<&str, Vec<&Difference>> = BTreeMap::new();

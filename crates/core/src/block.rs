@@ -1,0 +1,131 @@
+//! A run of instructions with one entry: as the interpreter executes it and as regions are built from.
+//! Not translated code.
+//! Source: LoongArch Reference Manual, volume 1, section 2.2.5 (branches) for what ends a block.
+
+use longma_loongarch::{Class, Environment, Extension, Fault, Instruction, Op, decode};
+
+/// The longest block. Longer straight code continues in the next one.
+const MAX_INSTRUCTIONS: usize = 64;
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The next instruction begins another block.
+    Next(u64),
+    /// A conditional branch.
+    Branch {
+        /// Where it goes if taken.
+        taken: u64,
+        /// Where it goes otherwise.
+        next: u64,
+    },
+    /// A jump to a known place.
+    Jump(u64),
+    /// A call of a known place.
+    Call {
+        /// The function.
+        target: u64,
+        /// The instruction behind the call.
+        next: u64,
+    },
+    /// A call of an address in a register.
+    IndirectCall {
+        /// The instruction behind the call.
+        next: u64,
+    },
+    /// A return: a jump to the address in r1 that links nothing.
+    Return,
+    /// Any other jump to an address in a register.
+    Indirect,
+    /// The last instruction is the run loop's: it always traps, or changes what translated code relies on.
+    Leave {
+        /// The instruction behind it.
+        next: u64,
+    },
+    /// The word at the end is no instruction or cannot be fetched.
+    Invalid,
+}
+
+/// A run of instructions with one entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// The guest address of the first instruction.
+    pub start: u64,
+    /// The instructions, the one that ends the block included.
+    pub instructions: Vec<Instruction>,
+    /// How it ends.
+    pub end: End,
+}
+
+impl Block {
+    /// Decodes the block at `start`.
+    ///
+    /// # Errors
+    /// The first instruction cannot be fetched.
+    pub fn decode<E: Environment>(start: u64, guest: &E) -> Result<Self, Fault> {
+        let mut instructions = Vec::new();
+        let mut pc = start;
+        let end = loop {
+            let word = match guest.fetch(pc) {
+                Ok(word) => word,
+                Err(fault) if instructions.is_empty() => return Err(fault),
+                Err(_) => break End::Next(pc),
+            };
+            let Some(instruction) = decode(word) else {
+                break if instructions.is_empty() { End::Invalid } else { End::Next(pc) };
+            };
+            instructions.push(instruction);
+            if let Some(end) = end_of(&instruction, pc, instructions.iter().rev().nth(1)) {
+                break end;
+            }
+            pc += 4;
+            if instructions.len() == MAX_INSTRUCTIONS {
+                break End::Next(pc);
+            }
+        };
+        Ok(Self { start, instructions, end })
+    }
+
+    /// The guest address of instruction `index`.
+    pub fn pc(&self, index: usize) -> u64 {
+        self.start + 4 * index as u64
+    }
+}
+
+/// How `instruction` at `pc` ends a block, or `None` if it does not. `before` is the instruction ahead of it: a `pcaddu18i` makes
+/// the target of a `jirl` known.
+fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> Option<End> {
+    let next = pc.wrapping_add(4);
+    let relative = |offset: i32| pc.wrapping_add(offset as i64 as u64);
+    Some(match instruction.op {
+        Op::Beq | Op::Bne | Op::Blt | Op::Bge | Op::Bltu | Op::Bgeu => {
+            End::Branch { taken: relative(instruction.imm), next }
+        }
+        Op::Beqz | Op::Bnez | Op::Bceqz | Op::Bcnez => End::Branch { taken: relative(instruction.imm), next },
+        Op::B => End::Jump(relative(instruction.imm)),
+        Op::Bl => End::Call { target: relative(instruction.imm), next },
+        Op::Jirl => {
+            let known =
+                before.filter(|b| b.op == Op::Pcaddu18i && b.d == instruction.j && b.d != 0).map(|b| {
+                    let upper = (pc - 4).wrapping_add((i64::from(b.imm) << 18) as u64);
+                    upper.wrapping_add(instruction.imm as i64 as u64)
+                });
+            match (instruction.d, known) {
+                (0, Some(target)) => End::Jump(target),
+                (1, Some(target)) => End::Call { target, next },
+                (1, None) => End::IndirectCall { next },
+                (0, None) if instruction.j == 1 && instruction.imm == 0 => End::Return,
+                (0, None) => End::Indirect,
+                _ => End::Leave { next },
+            }
+        }
+        op => match (op.row().class, op.row().extension) {
+            (Class::Jump | Class::Branch, _) => End::Leave { next },
+            (_, Extension::Privileged | Extension::Lvz) => End::Leave { next },
+            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr) => {
+                End::Leave { next }
+            }
+            _ => return None,
+        },
+    })
+}

@@ -1,0 +1,303 @@
+//! The run loop of one guest thread: cold blocks are interpreted and counted, hot ones translated and run.
+//! Not what happens at a trap: that is the caller's.
+//! Source: our own.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use longma_linux::GuestMemory;
+use longma_loongarch::{Environment, Fault, State, Trap, decode, semantics};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    block::{Block, End},
+    cpu::{Cpu, ExitReason},
+    guest::{ConfigurationWords, Guest},
+    jit::{Translator, recovery::Registration, region::Profile},
+    return_stack::ReturnStack,
+};
+
+/// A block is translated when it has run this often: below, interpreting costs less than translating.
+const HOT: u32 = 30;
+
+/// Why [`Core::run`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The instruction at the program counter trapped.
+    Trap(Trap),
+    /// The attention flag was raised.
+    Attention,
+}
+
+/// What cores of one process count together.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Instructions executed one by one.
+    pub interpreted: AtomicU64,
+    /// Blocks decoded for interpretation.
+    pub blocks: AtomicU64,
+    /// Regions translated.
+    pub regions: AtomicU64,
+    /// Times translated code was entered from the run loop.
+    pub entries: AtomicU64,
+}
+
+/// The translated code of a process and its counters; cores of the process share it.
+#[derive(Clone)]
+pub struct SharedCode {
+    translator: Option<Arc<Translator>>,
+    counts: Arc<Counts>,
+}
+
+impl SharedCode {
+    /// Nothing translated yet. Where the host lacks what translated code needs (AVX2, FMA, BMI2), everything is interpreted.
+    ///
+    /// # Errors
+    /// The host gives no executable memory.
+    pub fn new(memory: &GuestMemory, translate: bool) -> io::Result<Self> {
+        let able = translate && host_is_able();
+        let translator = able.then(|| Translator::new(!memory.base().is_null()).map(Arc::new)).transpose()?;
+        Ok(Self { translator, counts: Arc::default() })
+    }
+
+    /// True if hot code is translated.
+    pub fn translates(&self) -> bool {
+        self.translator.is_some()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Forgets what was translated from a range of guest addresses. True if there was anything: then raise the attention flag of
+    /// every core, so that they leave the old code.
+    pub fn invalidate(&self, range: &Range<u64>) -> bool {
+        self.translator.as_ref().is_some_and(|t| t.invalidate(range))
+    }
+
+    /// Holds every lock until dropped: for a fork.
+    pub fn quiesce(&self) -> impl Sized + '_ {
+        self.translator.as_ref().map(|t| t.quiesce())
+    }
+}
+
+fn host_is_able() -> bool {
+    std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("bmi1")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt")
+        && std::arch::is_x86_feature_detected!("sse4.2")
+}
+
+/// One guest thread's core.
+pub struct Core {
+    // Dropped in this order: the registration points at the rest.
+    _registration: Option<Registration>,
+    cpu: Box<Cpu>,
+    return_stack: ReturnStack,
+    code: SharedCode,
+    profile: BlockProfile,
+    generation: u64,
+}
+
+/// Blocks that ran, and how often.
+#[derive(Default)]
+struct BlockProfile {
+    blocks: FxHashMap<u64, ProfiledBlock>,
+}
+
+struct ProfiledBlock {
+    block: Block,
+    semantics: Vec<semantics::Semantics<Guest>>,
+    runs: u32,
+}
+
+impl Profile for BlockProfile {
+    fn block(&self, pc: u64) -> Option<(&Block, u32)> {
+        self.blocks.get(&pc).map(|found| (&found.block, found.runs))
+    }
+}
+
+impl Core {
+    /// A core that starts with `state`. Use it only on the host thread that made it.
+    ///
+    /// # Errors
+    /// The host has no memory to give.
+    pub fn new(
+        state: State,
+        memory: GuestMemory,
+        words: ConfigurationWords,
+        code: SharedCode,
+    ) -> io::Result<Self> {
+        let return_stack = ReturnStack::allocate()?;
+        let mut cpu = Cpu::new(state, Guest::new(memory, words));
+        cpu.return_stack = return_stack.top();
+        cpu.return_stack_top = return_stack.top();
+        let registration = code.translator.clone().map(|translator| {
+            set_segment_base(cpu.guest.memory());
+            // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it.
+            unsafe { Registration::new(&raw mut *cpu, translator, return_stack.guard()) }
+        });
+        Ok(Self {
+            _registration: registration,
+            cpu,
+            return_stack,
+            generation: code.translator.as_ref().map_or(0, |t| t.generation()),
+            code,
+            profile: BlockProfile::default(),
+        })
+    }
+
+    /// The registers and the attention flag.
+    pub fn cpu(&mut self) -> &mut Cpu {
+        &mut self.cpu
+    }
+
+    /// Runs until something needs the caller.
+    pub fn run(&mut self) -> Stop {
+        loop {
+            if self.cpu.attention.is_requested() {
+                self.refresh();
+                return Stop::Attention;
+            }
+            let reason = match self.host_code() {
+                Some(host) => self.run_translated(host),
+                None => self.interpret_block(),
+            };
+            if let Err(trap) = reason {
+                return Stop::Trap(trap);
+            }
+        }
+    }
+
+    /// Executes one instruction.
+    pub fn step(&mut self) -> Option<Stop> {
+        if self.cpu.attention.is_requested() {
+            self.refresh();
+            return Some(Stop::Attention);
+        }
+        self.interpret_one().err().map(Stop::Trap)
+    }
+
+    /// Drops host addresses and decoded blocks if code has changed since they were found.
+    fn refresh(&mut self) {
+        let Some(translator) = &self.code.translator else {
+            self.profile.blocks.clear();
+            return;
+        };
+        let generation = translator.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.cpu.forget_host_addresses();
+            self.profile.blocks.clear();
+        }
+    }
+
+    fn host_code(&mut self) -> Option<u64> {
+        let translator = self.code.translator.as_ref()?;
+        if self.cpu.wants_floating_point_traps() {
+            return None;
+        }
+        let pc = self.cpu.state.pc;
+        if self.cpu.return_stack != self.return_stack.top() {
+            // SAFETY: the pointer lies in the return stack, at an entry of two words.
+            let [host, guest] = unsafe { *(self.cpu.return_stack as *const [u64; 2]) };
+            if guest == pc {
+                self.cpu.return_stack += 8;
+                return Some(host);
+            }
+        }
+        let slot = (pc >> 2) as usize % self.cpu.jump_cache.len();
+        let cached = self.cpu.jump_cache[slot];
+        if cached.guest == pc {
+            return Some(cached.host);
+        }
+        let host = translator.find(pc)?;
+        self.cpu.jump_cache[slot] = crate::cpu::JumpCacheEntry { guest: pc, host };
+        Some(host)
+    }
+
+    fn run_translated(&mut self, host: u64) -> Result<(), Trap> {
+        let translator = self.code.translator.as_ref().expect("host code has a translator");
+        self.cpu.load_rounding();
+        let reason = translator.run(&mut self.cpu, host);
+        self.cpu.collect_exceptions();
+        match reason {
+            ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => Ok(()),
+            ExitReason::Interpret => self.interpret_one(),
+            ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it")),
+        }
+    }
+
+    fn interpret_one(&mut self) -> Result<(), Trap> {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc)?;
+        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        let cpu = &mut *self.cpu;
+        semantics::execute(&mut cpu.state, &instruction, &cpu.guest)
+    }
+
+    fn interpret_block(&mut self) -> Result<(), Trap> {
+        let pc = self.cpu.state.pc;
+        let hot = match self.profile.blocks.get_mut(&pc) {
+            Some(found) => {
+                found.runs += 1;
+                found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
+            }
+            None => {
+                self.decode_block(pc)?;
+                false
+            }
+        };
+        if hot && !self.cpu.wants_floating_point_traps() && self.translate(pc) {
+            return Ok(());
+        }
+        let found = &self.profile.blocks[&pc];
+        let cpu = &mut *self.cpu;
+        let instructions = &found.block.instructions;
+        for (index, (instruction, semantics)) in instructions.iter().zip(&found.semantics).enumerate() {
+            cpu.state.pc = found.block.pc(index);
+            semantics(&mut cpu.state, instruction, &cpu.guest)?;
+        }
+        if !instructions.last().is_some_and(|last| last.op.is_control_flow()) {
+            cpu.state.pc = found.block.pc(instructions.len());
+        }
+        if found.block.end == End::Invalid {
+            return Err(Trap::IllegalInstruction);
+        }
+        Ok(())
+    }
+
+    fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
+        let block = Block::decode(pc, &self.cpu.guest)?;
+        let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
+        self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1 });
+        self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// True if the code at `pc` can now be run translated.
+    fn translate(&mut self, pc: u64) -> bool {
+        let Some(translator) = &self.code.translator else { return false };
+        let done = translator.translate(pc, &self.profile).is_some();
+        self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
+        done
+    }
+}
+
+/// Lets translated code reach guest memory through GS, which nothing else in the process uses.
+fn set_segment_base(memory: &GuestMemory) {
+    if memory.base().is_null() {
+        return;
+    }
+    const ARCH_SET_GS: i32 = 0x1001;
+    // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, memory.base()) };
+}

@@ -1,0 +1,76 @@
+//! What instructions see besides registers: the process's memory, the stable counter, the configuration words.
+//! Not the memory itself.
+//! Source: LoongArch Reference Manual, volume 1, section 2.2.10 (RDTIME, CPUCFG).
+
+use std::{sync::Arc, time::Instant};
+
+use longma_linux::GuestMemory;
+use longma_loongarch::{Environment, Fault, Scalar};
+
+/// The frequency of the stable counter of the 3A5000 and its kin, as CPUCFG words 4 and 5 give it.
+pub const STABLE_COUNTER_HZ: u64 = 100_000_000;
+
+/// Configuration words as `cpucfg` gives them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigurationWords(pub Vec<u32>);
+
+impl Default for ConfigurationWords {
+    /// An LA464 core's, measured on a 3C5000 (jiegec/la-inst), but for word 2's virtualisation bits, which a user program has no
+    /// use for.
+    fn default() -> Self {
+        let mut words = vec![0; 0x15];
+        words[0x0] = 0x0014_c011; // PRID: LA464
+        words[0x1] = 0x03f2_f2fe; // LA64, 48-bit addresses, unaligned access, CRC
+        words[0x2] = 0x007c_c3c7; // FP, LSX, LASX, complex, crypto, LBT, LSPW, LAM
+        words[0x3] = 0x0000_fcff; // store fill buffer, LL/SC behaviour, cache maintenance
+        words[0x4] = STABLE_COUNTER_HZ as u32;
+        words[0x5] = 0x0001_0001; // multiplied and divided by one
+        Self(words)
+    }
+}
+
+/// What the instructions of one process see besides registers.
+#[derive(Clone)]
+pub struct Guest {
+    memory: GuestMemory,
+    words: Arc<ConfigurationWords>,
+    started: Instant,
+}
+
+impl Guest {
+    /// A process's surroundings.
+    pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
+        Self { memory, words: Arc::new(words), started: Instant::now() }
+    }
+
+    /// The process's memory.
+    pub fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+}
+
+impl Environment for Guest {
+    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
+        self.memory.load(address)
+    }
+
+    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
+        self.memory.store(address, value)
+    }
+
+    fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
+        self.memory.compare_exchange(address, expected, new)
+    }
+
+    fn fetch(&self, address: u64) -> Result<u32, Fault> {
+        self.memory.fetch(address)
+    }
+
+    fn stable_counter(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64 / (1_000_000_000 / STABLE_COUNTER_HZ)
+    }
+
+    fn cpucfg(&self, index: u32) -> u32 {
+        self.words.0.get(index as usize).copied().unwrap_or(0)
+    }
+}

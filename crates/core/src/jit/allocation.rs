@@ -1,0 +1,181 @@
+//! Which guest registers live in host registers throughout one region.
+//! Not linear scan: one mapping holds for a whole region, so that the guest's registers are known at every instruction.
+//! Source: our own.
+
+use longma_loongarch::{Class, Instruction, Operand, RegisterKind};
+
+use super::{
+    region::Region,
+    registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS},
+};
+use crate::block::End;
+
+/// How a region moves vector registers between host registers and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum VectorWidth {
+    /// Only scalar floating point: the low 64 bits.
+    Scalar,
+    /// LSX: 128 bits.
+    Lsx,
+    /// LASX: 256 bits.
+    Lasx,
+}
+
+/// The mapping of one region.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    /// The guest register in each of [`GENERAL_HOSTS`].
+    pub general: [u8; GENERAL_HOSTS.len()],
+    /// The inverse of `general`: an index of [`GENERAL_HOSTS`].
+    pub general_host: [Option<u8>; 32],
+    /// Guest general registers that the region writes.
+    pub general_written: u32,
+    /// The guest register in each of [`VECTOR_HOSTS`], as far as they are used.
+    pub vector: [Option<u8>; VECTOR_HOSTS.len()],
+    /// The inverse of `vector`.
+    pub vector_host: [Option<u8>; 32],
+    /// Guest vector registers that the region writes.
+    pub vector_written: u32,
+    /// How much of a vector register the region uses.
+    pub vector_width: VectorWidth,
+}
+
+/// The registers of an instruction: `(kind, number, written)`.
+pub(crate) fn registers_of(instruction: &Instruction) -> impl Iterator<Item = (RegisterKind, u8, bool)> + '_ {
+    let row = instruction.op.row();
+    let writes_first = match row.class {
+        Class::Store | Class::Branch | Class::Prefetch | Class::Barrier => is_store_conditional(instruction),
+        _ => true,
+    };
+    let mut first = true;
+    row.operands.iter().filter_map(move |operand| match operand {
+        Operand::Register(kind, position) => {
+            let written = first && writes_first;
+            first = false;
+            Some((*kind, instruction.register_at(*position), written))
+        }
+        Operand::Immediate(_) => {
+            first = false;
+            None
+        }
+    })
+}
+
+fn is_store_conditional(instruction: &Instruction) -> bool {
+    use longma_loongarch::Op::*;
+    matches!(instruction.op, ScW | ScD | ScQ | ScrelW | ScrelD)
+}
+
+impl Allocation {
+    /// Gives host registers to the guest registers that the region uses most.
+    pub fn choose(region: &Region) -> Self {
+        let usage = Usage::count(region);
+        let general = choose_general(&usage);
+        let mut general_host = [None; 32];
+        for (index, guest) in general.into_iter().enumerate() {
+            general_host[usize::from(guest)] = Some(index as u8);
+        }
+        let mut busiest: Vec<u8> = (0..32).filter(|&n| usage.vector[usize::from(n)] > 0).collect();
+        busiest.sort_by_key(|&n| std::cmp::Reverse(usage.vector[usize::from(n)]));
+        let (mut vector, mut vector_host) = ([None; VECTOR_HOSTS.len()], [None; 32]);
+        for (index, guest) in busiest.into_iter().take(VECTOR_HOSTS.len()).enumerate() {
+            vector[index] = Some(guest);
+            vector_host[usize::from(guest)] = Some(index as u8);
+        }
+        Self {
+            general,
+            general_host,
+            general_written: usage.general_written,
+            vector,
+            vector_host,
+            vector_written: usage.vector_written,
+            vector_width: usage.vector_width,
+        }
+    }
+}
+
+/// How often each register is used, in executions.
+struct Usage {
+    general: [u64; 32],
+    general_written: u32,
+    vector: [u64; 32],
+    vector_written: u32,
+    vector_width: VectorWidth,
+    /// How often the region is entered and left.
+    crossings: u64,
+}
+
+impl Usage {
+    fn count(region: &Region) -> Self {
+        let mut usage = Self {
+            general: [0; 32],
+            general_written: 0,
+            vector: [0; 32],
+            vector_written: 0,
+            vector_width: VectorWidth::Scalar,
+            crossings: 1,
+        };
+        for block in &region.blocks {
+            let weight = u64::from(block.weight);
+            usage.crossings += match block.end {
+                End::Call { .. } | End::IndirectCall { .. } => 2 * weight,
+                End::Return | End::Indirect => 2 * weight,
+                End::Leave { .. } => weight,
+                _ => 0,
+            };
+            for instruction in &block.instructions {
+                for (kind, number, written) in registers_of(instruction) {
+                    usage.note(kind, number, written, weight);
+                }
+            }
+        }
+        usage
+    }
+
+    fn note(&mut self, kind: RegisterKind, number: u8, written: bool, weight: u64) {
+        let bit = u32::from(written) << number;
+        match kind {
+            RegisterKind::General => {
+                self.general[usize::from(number)] += weight;
+                self.general_written |= bit & !1;
+            }
+            RegisterKind::Float | RegisterKind::Vector128 | RegisterKind::Vector256 => {
+                self.vector[usize::from(number)] += weight;
+                self.vector_written |= bit;
+                self.vector_width = self.vector_width.max(match kind {
+                    RegisterKind::Vector256 => VectorWidth::Lasx,
+                    RegisterKind::Vector128 => VectorWidth::Lsx,
+                    _ => VectorWidth::Scalar,
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Starts from the canonical registers and trades the least used for busier ones while that saves more memory accesses than
+/// loading and storing them at the region's edges costs.
+fn choose_general(usage: &Usage) -> [u8; GENERAL_HOSTS.len()] {
+    let mut chosen = CANONICAL;
+    let mut outside: Vec<u8> =
+        (1..32).filter(|n| !CANONICAL.contains(n) && usage.general[usize::from(*n)] > 0).collect();
+    outside.sort_by_key(|&n| std::cmp::Reverse(usage.general[usize::from(n)]));
+    for candidate in outside {
+        let gain = usage.general[usize::from(candidate)];
+        let (slot, _) = chosen
+            .iter()
+            .enumerate()
+            .filter(|(slot, guest)| **guest == CANONICAL[*slot])
+            .min_by_key(|(_, guest)| usage.general[usize::from(**guest)])
+            .unwrap_or((usize::MAX, &0));
+        if slot == usize::MAX {
+            break;
+        }
+        let loss = usage.general[usize::from(chosen[slot])];
+        if gain <= loss + 2 * usage.crossings {
+            break;
+        }
+        chosen[slot] = candidate;
+    }
+    chosen
+}

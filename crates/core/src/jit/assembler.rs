@@ -1,0 +1,333 @@
+//! A buffer of host code under construction: instructions, labels, and the places that jump to them.
+//! Not an encoder: `iced-x86` encodes; only the five relative jumps, whose targets come later, are written here.
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpKind, Register};
+
+/// A place in the code, perhaps not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(u32);
+
+/// A condition of a jump, a set or a conditional move, by its number in the opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(dead_code)]
+pub enum Condition {
+    Overflow = 0,
+    Below = 2,
+    AboveOrEqual = 3,
+    Equal = 4,
+    NotEqual = 5,
+    BelowOrEqual = 6,
+    Above = 7,
+    Parity = 10,
+    NoParity = 11,
+    Less = 12,
+    GreaterOrEqual = 13,
+    LessOrEqual = 14,
+    Greater = 15,
+}
+
+impl Condition {
+    /// The condition that holds when this one does not.
+    pub fn inverted(self) -> Self {
+        use Condition::*;
+        match self {
+            Overflow => unreachable!("no inverse of overflow is used"),
+            Below => AboveOrEqual,
+            AboveOrEqual => Below,
+            Equal => NotEqual,
+            NotEqual => Equal,
+            BelowOrEqual => Above,
+            Above => BelowOrEqual,
+            Parity => NoParity,
+            NoParity => Parity,
+            Less => GreaterOrEqual,
+            GreaterOrEqual => Less,
+            LessOrEqual => Greater,
+            Greater => LessOrEqual,
+        }
+    }
+}
+
+/// An operand of a host instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arg {
+    /// A register.
+    Reg(Register),
+    /// Memory.
+    Mem(MemoryOperand),
+    /// An immediate; the instruction's code says how wide it is.
+    Imm(i64),
+}
+
+impl From<Register> for Arg {
+    fn from(register: Register) -> Self {
+        Self::Reg(register)
+    }
+}
+
+impl From<MemoryOperand> for Arg {
+    fn from(memory: MemoryOperand) -> Self {
+        Self::Mem(memory)
+    }
+}
+
+impl From<i32> for Arg {
+    fn from(value: i32) -> Self {
+        Self::Imm(i64::from(value))
+    }
+}
+
+impl From<i64> for Arg {
+    fn from(value: i64) -> Self {
+        Self::Imm(value)
+    }
+}
+
+/// Host code under construction, to run at a known address.
+pub struct Assembler {
+    encoder: Encoder,
+    start: u64,
+    length: usize,
+    labels: Vec<Option<usize>>,
+    /// Positions of 32-bit displacements, each the end of its instruction, and where they go.
+    fixups: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    /// Empty code that will stand at the host address `start`.
+    pub fn new(start: u64) -> Self {
+        Self { encoder: Encoder::new(64), start, length: 0, labels: Vec::new(), fixups: Vec::new() }
+    }
+
+    /// The number of bytes so far.
+    pub fn position(&self) -> usize {
+        self.length
+    }
+
+    /// A label that is not placed yet.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() as u32 - 1)
+    }
+
+    /// Places `label` here.
+    pub fn place(&mut self, label: Label) {
+        self.labels[label.0 as usize] = Some(self.length);
+    }
+
+    /// Where `label` was placed, from the start.
+    pub fn position_of(&self, label: Label) -> Option<usize> {
+        self.labels[label.0 as usize]
+    }
+
+    /// Appends one instruction.
+    pub fn op(&mut self, code: Code, arguments: &[Arg]) {
+        self.append(code, arguments, false);
+    }
+
+    /// `op` with two operands, memory first, done atomically.
+    pub fn locked(&mut self, code: Code, memory: MemoryOperand, register: Register) {
+        // An exchange locks by itself, and the prefix is valid on it.
+        self.append(code, &[memory.into(), register.into()], true);
+    }
+
+    fn append(&mut self, code: Code, arguments: &[Arg], lock: bool) {
+        let mut instruction = Instruction::default();
+        instruction.set_code(code);
+        instruction.set_has_lock_prefix(lock);
+        for (index, argument) in arguments.iter().enumerate() {
+            let index = index as u32;
+            match *argument {
+                Arg::Reg(register) => {
+                    instruction.set_op_kind(index, OpKind::Register);
+                    instruction.set_op_register(index, register);
+                }
+                Arg::Mem(memory) => {
+                    instruction.set_op_kind(index, OpKind::Memory);
+                    instruction.set_memory_base(memory.base);
+                    instruction.set_memory_index(memory.index);
+                    instruction.set_memory_index_scale(memory.scale);
+                    instruction.set_memory_displ_size(memory.displ_size);
+                    instruction.set_memory_displacement64(memory.displacement as u64);
+                    instruction.set_segment_prefix(memory.segment_prefix);
+                }
+                Arg::Imm(value) => {
+                    instruction.set_op_kind(index, immediate_kind(code, index));
+                    instruction.set_immediate_i64_of(index, value);
+                }
+            }
+        }
+        let at = self.start + self.length as u64;
+        match self.encoder.encode(&instruction, at) {
+            Ok(bytes) => self.length += bytes,
+            Err(error) => unreachable!("{code:?} {arguments:?}: {error}"),
+        }
+    }
+
+    /// `op` with no operand.
+    pub fn op0(&mut self, code: Code) {
+        self.op(code, &[]);
+    }
+
+    /// `op` with one operand.
+    pub fn op1(&mut self, code: Code, a: impl Into<Arg>) {
+        self.op(code, &[a.into()]);
+    }
+
+    /// `op` with two operands.
+    pub fn op2(&mut self, code: Code, a: impl Into<Arg>, b: impl Into<Arg>) {
+        self.op(code, &[a.into(), b.into()]);
+    }
+
+    /// `op` with three operands.
+    pub fn op3(&mut self, code: Code, a: impl Into<Arg>, b: impl Into<Arg>, c: impl Into<Arg>) {
+        self.op(code, &[a.into(), b.into(), c.into()]);
+    }
+
+    /// `op` with four operands.
+    pub fn op4(
+        &mut self,
+        code: Code,
+        a: impl Into<Arg>,
+        b: impl Into<Arg>,
+        c: impl Into<Arg>,
+        d: impl Into<Arg>,
+    ) {
+        self.op(code, &[a.into(), b.into(), c.into(), d.into()]);
+    }
+
+    fn byte(&mut self, value: u8) {
+        self.encoder.write_u8(value);
+        self.length += 1;
+    }
+
+    fn displacement(&mut self, value: i32) {
+        for byte in value.to_le_bytes() {
+            self.byte(byte);
+        }
+    }
+
+    fn displacement_to(&mut self, target: u64) {
+        let next = self.start + self.length as u64 + 4;
+        let distance = target.wrapping_sub(next) as i64;
+        self.displacement(i32::try_from(distance).expect("the code cache is smaller than 2 GiB"));
+    }
+
+    fn displacement_to_label(&mut self, label: Label) {
+        self.displacement(0);
+        self.fixups.push((self.length, label));
+    }
+
+    /// Jumps to `label`.
+    pub fn jump(&mut self, label: Label) {
+        self.byte(0xe9);
+        self.displacement_to_label(label);
+    }
+
+    /// Jumps to `label` if `condition` holds.
+    pub fn jump_if(&mut self, condition: Condition, label: Label) {
+        self.byte(0x0f);
+        self.byte(0x80 | condition as u8);
+        self.displacement_to_label(label);
+    }
+
+    /// Calls `label`.
+    pub fn call(&mut self, label: Label) {
+        self.byte(0xe8);
+        self.displacement_to_label(label);
+    }
+
+    /// Jumps to a host address in the code cache.
+    pub fn jump_to(&mut self, target: u64) {
+        self.byte(0xe9);
+        self.displacement_to(target);
+    }
+
+    /// Calls a host address in the code cache.
+    pub fn call_to(&mut self, target: u64) {
+        self.byte(0xe8);
+        self.displacement_to(target);
+    }
+
+    /// A jump or call whose displacement is aligned, so that another thread may change it in one store while it runs;
+    /// gives the displacement's position. It goes to `label` at first.
+    pub fn patchable(&mut self, call: bool, label: Label) -> usize {
+        while (self.start as usize + self.length + 1) % 4 != 0 {
+            self.byte(0x90);
+        }
+        self.byte(if call { 0xe8 } else { 0xe9 });
+        self.displacement_to_label(label);
+        self.length - 4
+    }
+
+    /// `set` of `condition` into the low byte register `register`.
+    pub fn set_if(&mut self, condition: Condition, operand: impl Into<Arg>) {
+        use Condition::*;
+        let code = match condition {
+            Overflow => Code::Seto_rm8,
+            Below => Code::Setb_rm8,
+            AboveOrEqual => Code::Setae_rm8,
+            Equal => Code::Sete_rm8,
+            NotEqual => Code::Setne_rm8,
+            BelowOrEqual => Code::Setbe_rm8,
+            Above => Code::Seta_rm8,
+            Parity => Code::Setp_rm8,
+            NoParity => Code::Setnp_rm8,
+            Less => Code::Setl_rm8,
+            GreaterOrEqual => Code::Setge_rm8,
+            LessOrEqual => Code::Setle_rm8,
+            Greater => Code::Setg_rm8,
+        };
+        self.op1(code, operand);
+    }
+
+    /// The finished code.
+    pub fn finish(mut self) -> Vec<u8> {
+        let mut bytes = self.encoder.take_buffer();
+        for (end, label) in self.fixups {
+            let target = self.labels[label.0 as usize].expect("every label is placed");
+            let distance = target as i64 - end as i64;
+            bytes[end - 4..end].copy_from_slice(&(distance as i32).to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The immediate kind that operand `index` of `code` takes.
+fn immediate_kind(code: Code, index: u32) -> OpKind {
+    use iced_x86::OpCodeOperandKind as Kind;
+    match code.op_code().op_kind(index) {
+        Kind::imm8 | Kind::imm8_const_1 => OpKind::Immediate8,
+        Kind::imm8sex16 => OpKind::Immediate8to16,
+        Kind::imm8sex32 => OpKind::Immediate8to32,
+        Kind::imm8sex64 => OpKind::Immediate8to64,
+        Kind::imm16 => OpKind::Immediate16,
+        Kind::imm32 => OpKind::Immediate32,
+        Kind::imm32sex64 => OpKind::Immediate32to64,
+        Kind::imm64 => OpKind::Immediate64,
+        other => unreachable!("{code:?} operand {index} is {other:?}"),
+    }
+}
+
+/// Sets an immediate by the kind already chosen for it.
+trait SetImmediate {
+    fn set_immediate_i64_of(&mut self, index: u32, value: i64);
+}
+
+impl SetImmediate for Instruction {
+    fn set_immediate_i64_of(&mut self, index: u32, value: i64) {
+        match self.op_kind(index) {
+            OpKind::Immediate8 => self.set_immediate8(value as u8),
+            OpKind::Immediate16 => self.set_immediate16(value as u16),
+            OpKind::Immediate32 => self.set_immediate32(value as u32),
+            OpKind::Immediate64 => self.set_immediate64(value as u64),
+            OpKind::Immediate8to16 => self.set_immediate8to16(value as i16),
+            OpKind::Immediate8to32 => self.set_immediate8to32(value as i32),
+            OpKind::Immediate8to64 => self.set_immediate8to64(value),
+            OpKind::Immediate32to64 => self.set_immediate32to64(value),
+            kind => unreachable!("{kind:?} is no immediate"),
+        }
+    }
+}

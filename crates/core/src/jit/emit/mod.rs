@@ -1,0 +1,570 @@
+//! From a region to host code: the frame of it - blocks, edges, exits - and what every instruction's emission shares.
+//! Not the instructions themselves: those are in the files beside this one, a file a group.
+//! Source: LoongArch Reference Manual, volume 1; Intel SDM, volume 2.
+
+mod atomic;
+mod bits;
+pub(super) mod control;
+mod float;
+mod integer;
+mod memory;
+mod vector;
+
+use std::mem::offset_of;
+
+use iced_x86::{Code, MemoryOperand, Register};
+use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
+
+use super::{
+    allocation::{Allocation, VectorWidth, registers_of},
+    assembler::{Arg, Assembler, Condition, Label},
+    call_out::{CallOut, execute_call_out},
+    region::{Region, RegionBlock},
+    registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
+    trampolines::{Trampolines, field, general_slot, vector_slot},
+};
+use crate::{
+    block::End,
+    cpu::{Cpu, ExitReason},
+};
+
+/// How far beyond a checked register an access may reach: less than the guard behind the guest's memory.
+const MAX_SLACK_BYTES: i64 = 16 << 10;
+
+/// A direct jump out of a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkSite {
+    /// The position of the jump's displacement in the region's code.
+    pub displacement: usize,
+    /// The position it goes to while its target has no code.
+    pub unlinked: usize,
+    /// The guest address it goes to.
+    pub target: u64,
+}
+
+/// A region's code and what the rest of the translator needs to know of it.
+pub(crate) struct Emitted {
+    pub code: Vec<u8>,
+    /// Position of the entry for jumps from other regions.
+    pub entry: usize,
+    /// Position of the code that writes every register to memory and leaves; EAX has the reason.
+    pub spill: usize,
+    /// `(position, guest address)` of every instruction, ascending by position.
+    pub positions: Vec<(u32, u64)>,
+    /// Positions of block entries that other code may ask for: `(guest address, position)`.
+    pub blocks: Vec<(u64, usize)>,
+    pub links: Vec<LinkSite>,
+    pub allocation: Allocation,
+    /// Instructions handed to the interpreter; the code holds pointers to them.
+    pub call_outs: Vec<Box<CallOut>>,
+}
+
+/// Code out of the straight path, written behind the blocks.
+enum Stub {
+    /// Leaves with a reason at a guest address.
+    Leave { label: Label, pc: u64, reason: ExitReason },
+    /// Leaves because the link's target has no translation.
+    Unlinked { label: Label, pc: u64, link: u32 },
+    /// Executes one instruction by the interpreter and continues.
+    CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
+    /// An indirect call whose target was not found.
+    CallMiss { label: Label, landing: Label },
+    /// A jump to shared code.
+    JumpTo { label: Label, host: u64 },
+    /// The edge of a conditional branch that leaves the region.
+    Edge { label: Label, target: u64 },
+}
+
+pub(super) struct Emitter<'a> {
+    a: Assembler,
+    region: &'a Region,
+    allocation: Allocation,
+    trampolines: Trampolines,
+    /// Guest memory does not start at host address 0: accesses go through the GS segment.
+    based: bool,
+    block_labels: Vec<(u64, Label)>,
+    stubs: Vec<Stub>,
+    links: Vec<LinkSite>,
+    first_link: u32,
+    call_outs: Vec<Box<CallOut>>,
+    positions: Vec<(u32, u64)>,
+    /// Guest registers whose value is known here.
+    known: [Option<u64>; 32],
+    /// Guest registers that were found in range here, and how far they have moved since, in bytes.
+    in_range: [Option<i64>; 32],
+    /// What the instruction just emitted says of the register it wrote.
+    wrote_known: Option<u64>,
+    wrote_in_range: Option<i64>,
+    /// The instruction being emitted.
+    pc: u64,
+    spill: Label,
+    call_out: Label,
+}
+
+/// Translates a region whose code will stand at host address `start`.
+pub(crate) fn emit(
+    region: &Region,
+    start: u64,
+    first_link: u32,
+    trampolines: Trampolines,
+    based: bool,
+) -> Emitted {
+    let mut a = Assembler::new(start);
+    let (spill, call_out) = (a.label(), a.label());
+    let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
+    let mut emitter = Emitter {
+        a,
+        region,
+        allocation: Allocation::choose(region),
+        trampolines,
+        based,
+        block_labels,
+        stubs: Vec::new(),
+        links: Vec::new(),
+        first_link,
+        call_outs: Vec::new(),
+        positions: Vec::new(),
+        known: [None; 32],
+        in_range: [None; 32],
+        wrote_known: None,
+        wrote_in_range: None,
+        pc: region.entry,
+        spill,
+        call_out,
+    };
+    emitter.run()
+}
+
+impl Emitter<'_> {
+    fn run(mut self) -> Emitted {
+        let entry = self.a.position();
+        self.enter_mapping();
+        let region = self.region;
+        if region.blocks.first().is_none_or(|b| b.start != region.entry) {
+            let label = self.label_of(region.entry).expect("a region has its entry");
+            self.a.jump(label);
+        }
+        for (index, block) in region.blocks.iter().enumerate() {
+            let next = region.blocks.get(index + 1).map(|b| b.start);
+            self.block(block, next);
+        }
+        let end_of_blocks = self.a.position();
+        self.positions.push((end_of_blocks as u32, 0));
+        while let Some(stub) = self.stubs.pop() {
+            self.stub(stub);
+        }
+        self.shared_exits();
+        let blocks = self
+            .block_labels
+            .iter()
+            .filter_map(|(pc, label)| Some((*pc, self.a.position_of(*label)?)))
+            .collect();
+        let spill = self.a.position_of(self.spill).expect("shared_exits places it");
+        Emitted {
+            entry,
+            spill,
+            positions: self.positions,
+            blocks,
+            links: self.links,
+            allocation: self.allocation,
+            call_outs: self.call_outs,
+            code: self.a.finish(),
+        }
+    }
+
+    fn label_of(&self, pc: u64) -> Option<Label> {
+        let index = self.block_labels.binary_search_by_key(&pc, |(start, _)| *start).ok()?;
+        Some(self.block_labels[index].1)
+    }
+
+    fn block(&mut self, block: &RegionBlock, next: Option<u64>) {
+        let label = self.label_of(block.start).expect("every block has a label");
+        self.a.place(label);
+        self.known = [None; 32];
+        self.in_range = [None; 32];
+        self.known[0] = Some(0);
+        self.pc = block.start;
+        if block.is_loop_head || block.start == self.region.entry {
+            self.positions.push((self.a.position() as u32, block.start));
+            self.check_attention();
+        }
+        let mut skip = false;
+        for (index, instruction) in block.instructions.iter().enumerate() {
+            self.pc = block.start + 4 * index as u64;
+            let following = block.instructions.get(index + 1);
+            if std::mem::take(&mut skip) {
+                continue;
+            }
+            self.positions.push((self.a.position() as u32, self.pc));
+            if following.is_none() && self.ends_block(block, instruction, next) {
+                return;
+            }
+            skip = self.fused(instruction, following, block, index, next);
+            if !skip {
+                self.instruction(instruction, following);
+            } else if index + 2 == block.instructions.len() && ends_with_control(block.end) {
+                return;
+            }
+        }
+        if let End::Next(target) = block.end {
+            self.go_to(target, next);
+        }
+    }
+
+    /// Emits one instruction that does not end a block.
+    fn instruction(&mut self, instruction: &Instruction, following: Option<&Instruction>) {
+        let emitted = self.constant(instruction, following)
+            || self.integer(instruction)
+            || self.bits(instruction)
+            || self.memory(instruction)
+            || self.atomic(instruction)
+            || self.float(instruction)
+            || self.vector(instruction);
+        if !emitted {
+            self.call_interpreter(instruction);
+        }
+        self.forget_written(instruction);
+    }
+
+    /// Emits a comparison and the branch behind it as one, if that is how the block ends.
+    fn fused(
+        &mut self,
+        instruction: &Instruction,
+        following: Option<&Instruction>,
+        block: &RegionBlock,
+        index: usize,
+        next: Option<u64>,
+    ) -> bool {
+        let (Some(branch), End::Branch { taken, next: fall }) = (following, block.end) else { return false };
+        if index + 2 != block.instructions.len() {
+            return false;
+        }
+        let Some(condition) = self.compare_and_branch(instruction, branch) else { return false };
+        self.branch(condition, taken, fall, next);
+        true
+    }
+
+    /// Updates what is known of registers after `instruction`.
+    fn forget_written(&mut self, instruction: &Instruction) {
+        let (known, in_range) = (self.wrote_known.take(), self.wrote_in_range.take());
+        for (kind, number, written) in registers_of(instruction) {
+            let both = matches!(instruction.op, Op::RdtimelW | Op::RdtimehW | Op::RdtimeD);
+            if kind == longma_loongarch::RegisterKind::General && (written || both) && number != 0 {
+                self.known[usize::from(number)] = known;
+                self.in_range[usize::from(number)] = in_range;
+            }
+        }
+    }
+
+    /// A jump within the region, or out of it.
+    fn go_to(&mut self, target: u64, next: Option<u64>) {
+        match self.label_of(target) {
+            Some(_) if next == Some(target) => {}
+            Some(label) => self.a.jump(label),
+            None => self.leave_to(target),
+        }
+    }
+
+    /// A jump to the code of another region, to be linked when it exists.
+    fn leave_to(&mut self, target: u64) {
+        self.leave_mapping();
+        self.linked_jump(target, false);
+    }
+
+    fn linked_jump(&mut self, target: u64, call: bool) {
+        let label = self.a.label();
+        let displacement = self.a.patchable(call, label);
+        let link = self.first_link + self.links.len() as u32;
+        self.links.push(LinkSite { displacement, unlinked: 0, target });
+        self.stubs.push(Stub::Unlinked { label, pc: target, link });
+    }
+
+    /// The label to branch to for going to `target`: a block, or a stub that leaves.
+    fn edge(&mut self, target: u64) -> Label {
+        if let Some(label) = self.label_of(target) {
+            return label;
+        }
+        let label = self.a.label();
+        self.stubs.push(Stub::Edge { label, target });
+        label
+    }
+
+    fn check_attention(&mut self) {
+        let label = self.a.label();
+        self.a.op2(Code::Cmp_rm32_imm8, field(offset_of!(Cpu, attention)), 0);
+        self.a.jump_if(Condition::NotEqual, label);
+        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention });
+    }
+
+    /// A label that hands the current instruction to the run loop.
+    fn interpret_label(&mut self) -> Label {
+        let label = self.a.label();
+        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Interpret });
+        label
+    }
+
+    /// Leaves with the current instruction for the run loop.
+    fn leave_here(&mut self) {
+        let label = self.interpret_label();
+        self.a.jump(label);
+    }
+
+    /// Hands one instruction to the interpreter and goes on.
+    fn call_interpreter(&mut self, instruction: &Instruction) {
+        self.set_pc(self.pc);
+        let call_out =
+            Box::new(CallOut { instruction: *instruction, semantics: semantics_of(instruction.op) });
+        self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*call_out) as i64);
+        self.call_outs.push(call_out);
+        let label = self.call_out;
+        self.a.call(label);
+    }
+
+    /// A label off the straight path where the interpreter executes `instruction`, and a label behind it to come back to.
+    fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
+        let (label, back) = (self.a.label(), self.a.label());
+        self.stubs.push(Stub::CallOut { label, back, pc: self.pc, instruction: *instruction });
+        (label, back)
+    }
+
+    fn set_pc(&mut self, pc: u64) {
+        let slot = field(offset_of!(Cpu, state) + offset_of!(State, pc));
+        if i32::try_from(pc as i64).is_ok() {
+            self.a.op2(Code::Mov_rm64_imm32, slot, pc as i64);
+        } else {
+            self.a.op2(Code::Mov_r64_imm64, Register::RAX, pc as i64);
+            self.a.op2(Code::Mov_rm64_r64, slot, Register::RAX);
+        }
+    }
+
+    fn set_reason(&mut self, reason: ExitReason) {
+        self.a.op2(Code::Mov_r32_imm32, Register::EAX, reason as i32);
+    }
+
+    fn stub(&mut self, stub: Stub) {
+        match stub {
+            Stub::Leave { label, pc, reason } => {
+                self.a.place(label);
+                self.set_pc(pc);
+                self.set_reason(reason);
+                self.a.jump(self.spill);
+            }
+            Stub::Unlinked { label, pc, link } => {
+                self.a.place(label);
+                self.links[(link - self.first_link) as usize].unlinked = self.a.position();
+                self.set_pc(pc);
+                self.a.op2(Code::Mov_rm32_imm32, field(offset_of!(Cpu, link)), link as i32);
+                self.set_reason(ExitReason::Unlinked);
+                self.a.jump_to(self.trampolines.leave_canonical);
+            }
+            Stub::CallOut { label, back, pc, instruction } => {
+                self.a.place(label);
+                self.pc = pc;
+                self.call_interpreter(&instruction);
+                self.a.jump(back);
+            }
+            Stub::CallMiss { label, landing } => {
+                control::call_miss(&mut self.a, label, landing, self.trampolines.leave_indirect);
+            }
+            Stub::JumpTo { label, host } => {
+                self.a.place(label);
+                self.a.jump_to(host);
+            }
+            Stub::Edge { label, target } => {
+                self.a.place(label);
+                self.leave_to(target);
+            }
+        }
+    }
+
+    /// The two exits that a region's own mapping needs.
+    fn shared_exits(&mut self) {
+        self.a.place(self.spill);
+        self.registers_to_memory();
+        self.a.jump_to(self.trampolines.leave);
+
+        self.a.place(self.call_out);
+        self.registers_to_memory();
+        self.a.op2(Code::Mov_r64_imm64, Register::RAX, execute_call_out as *const () as i64);
+        let call = self.a.label();
+        let (done, trapped) = (self.a.label(), self.a.label());
+        self.a.call(call);
+        self.a.op2(Code::Test_rm32_r32, Register::EAX, Register::EAX);
+        self.a.jump_if(Condition::NotEqual, trapped);
+        self.registers_from_memory();
+        self.a.place(done);
+        self.a.op0(Code::Retnq);
+        self.a.place(call);
+        self.a.jump_to(self.trampolines.call_out);
+        self.a.place(trapped);
+        self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ(Register::RSP, 8));
+        self.set_reason(ExitReason::Trap);
+        self.a.jump_to(self.trampolines.leave);
+    }
+
+    fn registers_to_memory(&mut self) {
+        for (host, guest) in GENERAL_HOSTS.into_iter().zip(self.allocation.general) {
+            if CANONICAL.contains(&guest) || self.allocation.general_written >> guest & 1 != 0 {
+                self.a.op2(Code::Mov_rm64_r64, general_slot(guest), host);
+            }
+        }
+        self.vectors_to_memory();
+    }
+
+    fn registers_from_memory(&mut self) {
+        for (host, guest) in GENERAL_HOSTS.into_iter().zip(self.allocation.general) {
+            self.a.op2(Code::Mov_r64_rm64, host, general_slot(guest));
+        }
+        self.vectors_from_memory();
+    }
+
+    fn enter_mapping(&mut self) {
+        enter_mapping(&mut self.a, &self.allocation);
+    }
+
+    /// From the region's mapping to the canonical one.
+    fn leave_mapping(&mut self) {
+        for index in 0..GENERAL_HOSTS.len() {
+            let (host, canonical, chosen) =
+                (GENERAL_HOSTS[index], CANONICAL[index], self.allocation.general[index]);
+            if canonical != chosen {
+                if self.allocation.general_written >> chosen & 1 != 0 {
+                    self.a.op2(Code::Mov_rm64_r64, general_slot(chosen), host);
+                }
+                self.a.op2(Code::Mov_r64_rm64, host, general_slot(canonical));
+            }
+        }
+        self.vectors_to_memory();
+    }
+
+    fn vectors_to_memory(&mut self) {
+        for (index, guest) in self.allocation.vector.into_iter().enumerate() {
+            let Some(guest) = guest.filter(|g| self.allocation.vector_written >> g & 1 != 0) else {
+                continue;
+            };
+            let host = VECTOR_HOSTS[index];
+            match self.allocation.vector_width {
+                VectorWidth::Scalar => self.a.op2(Code::VEX_Vmovsd_m64_xmm, vector_slot(guest), host),
+                VectorWidth::Lsx => self.a.op2(Code::VEX_Vmovdqu_xmmm128_xmm, vector_slot(guest), host),
+                VectorWidth::Lasx => {
+                    self.a.op2(Code::VEX_Vmovdqu_ymmm256_ymm, vector_slot(guest), wide(host))
+                }
+            }
+        }
+    }
+
+    fn vectors_from_memory(&mut self) {
+        vectors_from_memory(&mut self.a, &self.allocation);
+    }
+
+    // Operands.
+
+    /// The host register of guest general register `number`, if it has one.
+    fn host_of(&self, number: u8) -> Option<Register> {
+        self.allocation.general_host[usize::from(number)].map(|index| GENERAL_HOSTS[usize::from(index)])
+    }
+
+    /// A host register that holds guest register `number`: its own, or `scratch` after a load.
+    fn read(&mut self, number: u8, scratch: Register) -> Register {
+        if number == 0 {
+            self.a.op2(Code::Xor_r32_rm32, low32(scratch), low32(scratch));
+            return scratch;
+        }
+        self.host_of(number).unwrap_or_else(|| {
+            self.a.op2(Code::Mov_r64_rm64, scratch, general_slot(number));
+            scratch
+        })
+    }
+
+    /// Guest register `number` (not r0) as a 64-bit source operand.
+    fn source(&self, number: u8) -> Arg {
+        self.host_of(number).map_or_else(|| general_slot(number).into(), Arg::Reg)
+    }
+
+    /// Guest register `number` (not r0) as a 32-bit source operand.
+    fn source32(&self, number: u8) -> Arg {
+        self.host_of(number).map_or_else(|| general_slot(number).into(), |r| low32(r).into())
+    }
+
+    /// Copies guest register `number` into `to`.
+    fn copy(&mut self, to: Register, number: u8) {
+        if number == 0 {
+            self.a.op2(Code::Xor_r32_rm32, low32(to), low32(to));
+        } else if self.host_of(number) != Some(to) {
+            let source = self.source(number);
+            self.a.op2(Code::Mov_r64_rm64, to, source);
+        }
+    }
+
+    /// The host register to compute guest register `number` in: its own, or `scratch`.
+    fn target(&self, number: u8, scratch: Register) -> Register {
+        self.host_of(number).unwrap_or(scratch)
+    }
+
+    /// Puts `value` into guest register `number`.
+    fn write(&mut self, number: u8, value: Register) {
+        match self.host_of(number) {
+            _ if number == 0 => {}
+            Some(host) if host == value => {}
+            Some(host) => self.a.op2(Code::Mov_r64_rm64, host, value),
+            None => self.a.op2(Code::Mov_rm64_r64, general_slot(number), value),
+        }
+    }
+
+    /// Puts a constant into a host register.
+    fn load_constant(&mut self, to: Register, value: u64) {
+        if value == 0 {
+            self.a.op2(Code::Xor_r32_rm32, low32(to), low32(to));
+        } else if u32::try_from(value).is_ok() {
+            self.a.op2(Code::Mov_r32_imm32, low32(to), value as i64);
+        } else if i32::try_from(value as i64).is_ok() {
+            self.a.op2(Code::Mov_rm64_imm32, to, value as i64);
+        } else {
+            self.a.op2(Code::Mov_r64_imm64, to, value as i64);
+        }
+    }
+
+    /// Puts a constant into guest register `number`.
+    fn write_constant(&mut self, number: u8, value: u64) {
+        match self.host_of(number) {
+            _ if number == 0 => {}
+            Some(host) => self.load_constant(host, value),
+            None if i32::try_from(value as i64).is_ok() => {
+                self.a.op2(Code::Mov_rm64_imm32, general_slot(number), value as i64);
+            }
+            None => {
+                self.a.op2(Code::Mov_r64_imm64, Register::RAX, value as i64);
+                self.a.op2(Code::Mov_rm64_r64, general_slot(number), Register::RAX);
+            }
+        }
+    }
+}
+
+/// True if the last instruction of such a block is emitted with the block's end.
+fn ends_with_control(end: End) -> bool {
+    !matches!(end, End::Next(_))
+}
+
+/// From the canonical mapping to a region's.
+pub(in crate::jit) fn enter_mapping(a: &mut Assembler, allocation: &Allocation) {
+    for index in 0..GENERAL_HOSTS.len() {
+        let (host, canonical, chosen) = (GENERAL_HOSTS[index], CANONICAL[index], allocation.general[index]);
+        if canonical != chosen {
+            a.op2(Code::Mov_rm64_r64, general_slot(canonical), host);
+            a.op2(Code::Mov_r64_rm64, host, general_slot(chosen));
+        }
+    }
+    vectors_from_memory(a, allocation);
+}
+
+fn vectors_from_memory(a: &mut Assembler, allocation: &Allocation) {
+    for (index, guest) in allocation.vector.into_iter().enumerate() {
+        let Some(guest) = guest else { continue };
+        let host = VECTOR_HOSTS[index];
+        match allocation.vector_width {
+            VectorWidth::Scalar => a.op2(Code::VEX_Vmovsd_xmm_m64, host, vector_slot(guest)),
+            VectorWidth::Lsx => a.op2(Code::VEX_Vmovdqu_xmm_xmmm128, host, vector_slot(guest)),
+            VectorWidth::Lasx => a.op2(Code::VEX_Vmovdqu_ymm_ymmm256, wide(host), vector_slot(guest)),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What happens when the host faults in translated code: the guest's registers are brought to memory and the run loop takes over
+//! at the very instruction.
+//! Not the guest's signal: the interpreter executes the instruction again and finds out what it is.
+//! Source: Intel SDM volume 1, 11.5 (floating-point exceptions), sigaction(2).
+
+use std::{cell::Cell, sync::Arc};
+
+use super::Translator;
+use crate::cpu::{Cpu, ExitReason};
+
+/// What the fault handler of this host thread needs.
+#[derive(Clone, Copy)]
+struct Running {
+    cpu: *mut Cpu,
+    translator: *const Translator,
+    /// The inaccessible page below the return stack.
+    guard: (u64, u64),
+}
+
+thread_local! {
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+}
+
+/// Makes faults of this host thread in `translator`'s code those of `cpu`. Ends when dropped.
+pub(crate) struct Registration {
+    _translator: Arc<Translator>,
+}
+
+impl Registration {
+    /// # Safety
+    /// `cpu` stays where it is until the registration is dropped, on this host thread.
+    pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
+        longma_linux::host::faults::add_recovery(recover);
+        RUNNING.set(Some(Running {
+            cpu,
+            translator: Arc::as_ptr(&translator),
+            guard: (guard.start, guard.end),
+        }));
+        Self { _translator: translator }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        RUNNING.set(None);
+    }
+}
+
+fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
+    let Some(running) = RUNNING.get() else { return false };
+    // SAFETY: the registration keeps the translator alive, and `cpu` in place.
+    let (translator, cpu) = unsafe { (&*running.translator, &mut *running.cpu) };
+    let registers = &mut context.uc_mcontext.gregs;
+    let at = registers[libc::REG_RIP as usize] as u64;
+    if !translator.cache_range.contains(&at) {
+        return false;
+    }
+    // SAFETY: the kernel fills the address for the signals that have one.
+    let address = unsafe { info.si_addr() } as u64;
+    if signal == libc::SIGSEGV && (running.guard.0..running.guard.1).contains(&address) {
+        // The return stack is full: returns to the oldest callers will be looked up instead.
+        registers[libc::REG_RSP as usize] = cpu.return_stack_top as i64;
+        return true;
+    }
+    let Ok(placed) = translator.placed.read() else { return false };
+    let index = placed.partition_point(|region| region.code.end <= at);
+    let Some(region) = placed.get(index).filter(|region| region.code.contains(&at)) else { return false };
+    let position = (at - region.code.start) as u32;
+    let instruction = region.positions.partition_point(|(start, _)| *start <= position);
+    let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else {
+        return false;
+    };
+    cpu.state.pc = pc;
+    registers[libc::REG_RAX as usize] = ExitReason::Interpret as i64;
+    registers[libc::REG_RIP as usize] = region.spill as i64;
+    true
+}

@@ -1,0 +1,329 @@
+//! Floating-point arithmetic, comparison and conversion on vector lanes.
+//! Not the arithmetic itself (see `crate::float`), and not traps: `mod.rs` shows FCSR what all lanes raised together.
+//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide; LoongArch Reference Manual, volume 1, section 3.
+
+use super::half::{Families, Half as Operands};
+use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
+
+/// What an instruction's lanes share.
+pub(super) struct Rounding {
+    /// FCSR's rounding mode.
+    pub mode: RoundingMode,
+    /// The exceptions of all lanes so far.
+    pub raised: ExceptionFlags,
+}
+
+/// The result of a floating-point instruction in 128 bits.
+pub(super) type FloatFunction = fn(&Operands, &mut Rounding) -> u128;
+
+/// A family in single and double precision.
+macro_rules! both {
+    ($stem:literal $function:ident $(, $more:expr)*) => {
+        &[
+            (concat!($stem, ".s"), $function::<Single $(, { $more })*>),
+            (concat!($stem, ".d"), $function::<Double $(, { $more })*>),
+        ]
+    };
+}
+
+/// The five ways to round to an integer, each a family: `$name` with the way in the middle of its names.
+macro_rules! roundings {
+    ($stem:literal $($suffix:literal $function:ident::<$($type:ty),*>),*) => {
+        &[$(
+            (concat!($stem, "", $suffix), $function::<$($type,)* CURRENT>),
+            (concat!($stem, "rm", $suffix), $function::<$($type,)* DOWNWARD>),
+            (concat!($stem, "rp", $suffix), $function::<$($type,)* UPWARD>),
+            (concat!($stem, "rz", $suffix), $function::<$($type,)* TOWARD_ZERO>),
+            (concat!($stem, "rne", $suffix), $function::<$($type,)* NEAREST_EVEN>)
+        ),*]
+    };
+}
+
+/// The 22 conditions of a comparison, numbered as the encoding does.
+macro_rules! comparisons {
+    ($($condition:literal $number:literal),*) => {
+        &[$(
+            (concat!("vfcmp.", $condition, ".s"), compare::<Single, $number>),
+            (concat!("vfcmp.", $condition, ".d"), compare::<Double, $number>)
+        ),*]
+    };
+}
+
+/// Floating-point families, without the x of LASX.
+pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
+    both!("vfadd" add),
+    both!("vfsub" sub),
+    both!("vfmul" mul),
+    both!("vfdiv" div),
+    both!("vfmadd" mul_add, false, false),
+    both!("vfmsub" mul_add, true, false),
+    both!("vfnmadd" mul_add, false, true),
+    both!("vfnmsub" mul_add, true, true),
+    both!("vfmax" max),
+    both!("vfmin" min),
+    both!("vfmaxa" max_magnitude),
+    both!("vfmina" min_magnitude),
+    both!("vflogb" logb),
+    both!("vfsqrt" sqrt),
+    both!("vfrecip" recip),
+    both!("vfrsqrt" rsqrt),
+    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are, too.
+    both!("vfrecipe" recip),
+    both!("vfrsqrte" rsqrt),
+    roundings!("vfrint" ".s" round::<Single>, ".d" round::<Double>),
+    roundings!("vftint" ".w.s" to_integer::<Single, Word>, ".l.d" to_integer::<Double, Long>,
+        ".w.d" to_words::<Double, Word>, "l.l.s" low_to_long::<Single, Long>, "h.l.s" high_to_long::<Single, Long>),
+    &[
+        ("vftint.wu.s", to_integer::<Single, UnsignedWord, CURRENT>),
+        ("vftint.lu.d", to_integer::<Double, UnsignedLong, CURRENT>),
+        ("vftintrz.wu.s", to_integer::<Single, UnsignedWord, TOWARD_ZERO>),
+        ("vftintrz.lu.d", to_integer::<Double, UnsignedLong, TOWARD_ZERO>),
+        ("vffint.s.w", from_integer::<Single, Word>),
+        ("vffint.s.wu", from_integer::<Single, UnsignedWord>),
+        ("vffint.d.l", from_integer::<Double, Long>),
+        ("vffint.d.lu", from_integer::<Double, UnsignedLong>),
+        ("vffintl.d.w", from_low_words),
+        ("vffinth.d.w", from_high_words),
+        ("vffint.s.l", from_longs),
+        ("vfcvt.h.s", narrow::<Single, Half>),
+        ("vfcvt.s.d", narrow::<Double, Single>),
+        ("vfcvtl.s.h", widen_low::<Half, Single>),
+        ("vfcvth.s.h", widen_high::<Half, Single>),
+        ("vfcvtl.d.s", widen_low::<Single, Double>),
+        ("vfcvth.d.s", widen_high::<Single, Double>),
+    ],
+    comparisons!(
+        "caf" 0x00, "saf" 0x01, "clt" 0x02, "slt" 0x03, "ceq" 0x04, "seq" 0x05, "cle" 0x06, "sle" 0x07,
+        "cun" 0x08, "sun" 0x09, "cult" 0x0a, "sult" 0x0b, "cueq" 0x0c, "sueq" 0x0d, "cule" 0x0e, "sule" 0x0f,
+        "cne" 0x10, "sne" 0x11, "cor" 0x14, "sor" 0x15, "cune" 0x18, "sune" 0x19
+    ),
+];
+
+/// Floating-point families that raise nothing and leave FCSR alone.
+pub(super) const QUIET_FAMILIES: Families =
+    &[&[("vfclass.s", classify::<Single>), ("vfclass.d", classify::<Double>)]];
+
+const NEAREST_EVEN: u8 = 0;
+const TOWARD_ZERO: u8 = 1;
+const UPWARD: u8 = 2;
+const DOWNWARD: u8 = 3;
+/// FCSR says.
+const CURRENT: u8 = 4;
+
+/// The rounding mode an instruction's name says.
+fn mode<const MODE: u8>(rounding: &Rounding) -> RoundingMode {
+    RoundingMode::ALL.get(usize::from(MODE)).copied().unwrap_or(rounding.mode)
+}
+
+/// An integer type of a conversion.
+trait Int {
+    const TYPE: Integer;
+}
+struct Word;
+struct UnsignedWord;
+struct Long;
+struct UnsignedLong;
+impl Int for Word {
+    const TYPE: Integer = Integer::I32;
+}
+impl Int for UnsignedWord {
+    const TYPE: Integer = Integer::U32;
+}
+impl Int for Long {
+    const TYPE: Integer = Integer::I64;
+}
+impl Int for UnsignedLong {
+    const TYPE: Integer = Integer::U64;
+}
+
+/// Lane `index` of `half`, `bits` wide, zero-extended.
+fn lane(half: u128, bits: u32, index: u32) -> u64 {
+    (half >> (index * bits)) as u64 & u64::MAX >> (64 - bits)
+}
+
+/// The half whose lane `i` of `bits` bits is `f(i)`'s low bits; what the lanes raise is collected.
+fn lanes(bits: u32, rounding: &mut Rounding, f: impl Fn(u32, RoundingMode) -> (u64, ExceptionFlags)) -> u128 {
+    (0..128 / bits).fold(0, |half, i| {
+        let (value, raised) = f(i, rounding.mode);
+        rounding.raised |= raised;
+        half | u128::from(value & u64::MAX >> (64 - bits)) << (i * bits)
+    })
+}
+
+/// An operation on register j's lanes.
+fn unary<F: Format>(
+    half: &Operands,
+    rounding: &mut Rounding,
+    f: impl Fn(u64, RoundingMode) -> (u64, ExceptionFlags),
+) -> u128 {
+    lanes(F::BITS, rounding, |i, mode| f(lane(half.j, F::BITS, i), mode))
+}
+
+/// An operation on register j's and register k's lanes.
+fn binary<F: Format>(
+    half: &Operands,
+    rounding: &mut Rounding,
+    f: impl Fn(u64, u64, RoundingMode) -> (u64, ExceptionFlags),
+) -> u128 {
+    lanes(F::BITS, rounding, |i, mode| f(lane(half.j, F::BITS, i), lane(half.k, F::BITS, i), mode))
+}
+
+fn add<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, float::add::<F>)
+}
+
+fn sub<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, float::sub::<F>)
+}
+
+fn mul<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, float::mul::<F>)
+}
+
+fn div<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, float::div::<F>)
+}
+
+fn mul_add<F: Format, const NEGATE_ADDEND: bool, const NEGATE_RESULT: bool>(
+    half: &Operands,
+    rounding: &mut Rounding,
+) -> u128 {
+    lanes(F::BITS, rounding, |i, mode| {
+        let [j, k, a] = [half.j, half.k, half.a].map(|register| lane(register, F::BITS, i));
+        float::mul_add::<F>(j, k, a, NEGATE_ADDEND, NEGATE_RESULT, mode)
+    })
+}
+
+fn max<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, |j, k, _| float::max::<F>(j, k))
+}
+
+fn min<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, |j, k, _| float::min::<F>(j, k))
+}
+
+fn max_magnitude<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, |j, k, _| float::max_magnitude::<F>(j, k))
+}
+
+fn min_magnitude<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, |j, k, _| float::min_magnitude::<F>(j, k))
+}
+
+fn logb<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    unary::<F>(half, rounding, |j, _| float::logb::<F>(j))
+}
+
+fn classify<F: Format>(half: &Operands) -> u128 {
+    (0..128 / F::BITS).fold(0, |result, i| {
+        let class = float::classify::<F>(lane(half.j, F::BITS, i));
+        result | u128::from(class) << (i * F::BITS)
+    })
+}
+
+fn sqrt<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    unary::<F>(half, rounding, float::sqrt::<F>)
+}
+
+fn recip<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    unary::<F>(half, rounding, float::recip::<F>)
+}
+
+fn rsqrt<F: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    unary::<F>(half, rounding, float::rsqrt::<F>)
+}
+
+fn round<F: Format, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let mode = mode::<MODE>(rounding);
+    unary::<F>(half, rounding, |j, _| float::round_to_integral::<F>(j, mode))
+}
+
+/// Every bit of a lane says whether the condition holds.
+fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    binary::<F>(half, rounding, |j, k, _| {
+        let (holds, raised) = float::compare_condition::<F>(j, k, CONDITION);
+        (if holds { u64::MAX } else { 0 }, raised)
+    })
+}
+
+/// Each lane to an integer of its width.
+fn to_integer<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let mode = mode::<MODE>(rounding);
+    unary::<F>(half, rounding, |j, _| float::to_integer::<F>(j, I::TYPE, mode))
+}
+
+/// k's lanes to the low 64 bits and j's to the high, as integers half as wide.
+fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let mode = mode::<MODE>(rounding);
+    lanes(I::TYPE.bits, rounding, |i, _| {
+        let (source, i) = pair(half, i, 128 / F::BITS);
+        float::to_integer::<F>(lane(source, F::BITS, i), I::TYPE, mode)
+    })
+}
+
+/// Register k for the first `count` lanes, register j for those after, and the lane of it.
+fn pair(half: &Operands, index: u32, count: u32) -> (u128, u32) {
+    if index < count { (half.k, index) } else { (half.j, index - count) }
+}
+
+/// j's lanes in the low 64 bits, as integers twice as wide.
+fn low_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    let mode = mode::<MODE>(rounding);
+    lanes(I::TYPE.bits, rounding, |i, _| float::to_integer::<F>(lane(half.j, F::BITS, i), I::TYPE, mode))
+}
+
+/// As [`low_to_long`], those in the high 64 bits.
+fn high_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    low_to_long::<F, I, MODE>(&high(half), rounding)
+}
+
+/// The operands with j's high 64 bits moved to the low.
+fn high(half: &Operands) -> Operands {
+    Operands { j: half.j >> 64, ..*half }
+}
+
+/// An integer lane in format `F`.
+fn converted<F: Format, I: Int>(value: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
+    let unused = 64 - I::TYPE.bits;
+    if I::TYPE.signed {
+        float::from_signed::<F>((value << unused) as i64 >> unused, mode)
+    } else {
+        float::from_unsigned::<F>(value << unused >> unused, mode)
+    }
+}
+
+fn from_integer<F: Format, I: Int>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    unary::<F>(half, rounding, converted::<F, I>)
+}
+
+fn from_low_words(half: &Operands, rounding: &mut Rounding) -> u128 {
+    lanes(Double::BITS, rounding, |i, mode| converted::<Double, Word>(lane(half.j, 32, i), mode))
+}
+
+fn from_high_words(half: &Operands, rounding: &mut Rounding) -> u128 {
+    from_low_words(&high(half), rounding)
+}
+
+fn from_longs(half: &Operands, rounding: &mut Rounding) -> u128 {
+    lanes(Single::BITS, rounding, |i, mode| {
+        let (source, i) = pair(half, i, 2);
+        converted::<Single, Long>(lane(source, 64, i), mode)
+    })
+}
+
+/// k's lanes to the low 64 bits and j's to the high, in a format half as wide.
+fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    lanes(To::BITS, rounding, |i, mode| {
+        let (source, i) = pair(half, i, 128 / From::BITS);
+        float::convert::<From, To>(lane(source, From::BITS, i), mode)
+    })
+}
+
+/// j's lanes in the low 64 bits, in a format twice as wide.
+fn widen_low<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    lanes(To::BITS, rounding, |i, mode| float::convert::<From, To>(lane(half.j, From::BITS, i), mode))
+}
+
+fn widen_high<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
+    widen_low::<From, To>(&high(half), rounding)
+}

@@ -1,0 +1,148 @@
+//! One process from its first instruction to its end.
+//! Not what it prints: that goes through the guest's own file descriptors.
+//! Source: our own.
+
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
+
+use longma_core::{ConfigurationWords, Core, Counts, SharedCode, Stop};
+use longma_linux::{
+    LoadError, Outcome, Process, ProcessConfig, Thread,
+    host::{attention::register_attention, faults},
+};
+use longma_loongarch::{State, Trap};
+
+use crate::engine::{Cores, NodeEngine};
+
+/// What to run and how.
+pub struct NodeConfig {
+    /// The program and what it sees.
+    pub process: ProcessConfig,
+    /// What `cpucfg` tells the program of the core.
+    pub words: ConfigurationWords,
+    /// Whether hot code is translated; otherwise everything is interpreted.
+    pub translate: bool,
+}
+
+/// A process that cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The program cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The host has no memory for translated code or for a core.
+    #[error(
+        "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
+    )]
+    Host(#[source] io::Error),
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exit(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// What the cores of a process share.
+pub(crate) struct Shared {
+    process: Arc<Process>,
+    pub code: SharedCode,
+    pub cores: Cores,
+    words: ConfigurationWords,
+    finish: OnceLock<Box<dyn Fn(Ending, &Counts) + Send + Sync>>,
+}
+
+/// A loaded process.
+pub struct Node {
+    shared: Arc<Shared>,
+    thread: Thread,
+    state: State,
+}
+
+impl Node {
+    /// Loads the program.
+    ///
+    /// # Errors
+    /// The program cannot be loaded, or the host lacks memory.
+    pub fn load(config: NodeConfig) -> Result<Self, NodeError> {
+        faults::install();
+        faults::prepare_thread();
+        let (process, thread, state) = Process::load(config.process)?;
+        let code = SharedCode::new(process.memory(), config.translate).map_err(NodeError::Host)?;
+        let shared = Arc::new(Shared {
+            process,
+            code,
+            cores: Cores::default(),
+            words: config.words,
+            finish: OnceLock::new(),
+        });
+        shared.process.set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
+        Ok(Self { shared, thread, state })
+    }
+
+    /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
+    pub fn run(self, finish: impl Fn(Ending, &Counts) + Send + Sync + 'static) -> ! {
+        let Self { shared, mut thread, mut state } = self;
+        let _ = shared.finish.set(Box::new(finish));
+        thread.begin(&mut state);
+        run_thread(&shared, thread, state);
+        // The main thread is over and others go on; the last of them ends the program.
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Runs one guest thread on this host thread until it or the process ends.
+pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State) {
+    let core = Core::new(state, shared.process.memory().clone(), shared.words.clone(), shared.code.clone());
+    let mut core = match core {
+        Ok(core) => core,
+        Err(_) => end(shared, Ending::Signal(libc::SIGKILL)),
+    };
+    // SAFETY: the core, and its flag in it, stay where they are until the registration is taken back below.
+    let listed = unsafe {
+        let flag = &raw const core.cpu().attention;
+        register_attention(flag);
+        shared.cores.list(flag)
+    };
+    let status = loop {
+        let outcome = match core.run() {
+            Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
+            Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
+            Stop::Attention => {
+                core.cpu().attention.clear();
+                thread.deliver_pending(&mut core.cpu().state)
+            }
+        };
+        match outcome {
+            Outcome::Continue => {}
+            Outcome::ExitThread(status) => break status,
+            Outcome::ExitProcess(status) => end(shared, Ending::Exit(status)),
+            Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
+        }
+    };
+    drop(listed);
+    // SAFETY: null is always valid.
+    unsafe { register_attention(std::ptr::null()) };
+    if shared.cores.count() == 0 {
+        end(shared, Ending::Exit(status));
+    }
+}
+
+/// Ends the program as the guest ended.
+fn end(shared: &Shared, ending: Ending) -> ! {
+    if let Some(finish) = shared.finish.get() {
+        finish(ending, shared.code.counts());
+    }
+    match ending {
+        // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.
+        Ending::Exit(status) => unsafe { libc::_exit(status) },
+        Ending::Signal(signal) => longma_linux::die_by(signal),
+    }
+}
