@@ -242,6 +242,7 @@ impl Core {
         match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => Ok(()),
             ExitReason::Interpret => self.interpret_one(),
+            ExitReason::Syscall => Err(Trap::Syscall(0)),
             ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it")),
         }
     }

@@ -38,6 +38,8 @@ pub(crate) enum ExitReason {
     Interpret = 3,
     /// The instruction at the program counter trapped; `Cpu::trap` says how.
     Trap = 4,
+    /// The instruction at the program counter is `syscall 0`.
+    Syscall = 5,
 }
 
 /// Everything translated code reaches through its base register.

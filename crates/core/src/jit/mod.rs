@@ -132,6 +132,7 @@ impl Translator {
             1 => ExitReason::Indirect,
             2 => ExitReason::Attention,
             4 => ExitReason::Trap,
+            5 => ExitReason::Syscall,
             _ => ExitReason::Interpret,
         }
     }
