@@ -163,8 +163,8 @@ pub fn scaleb<F: Format>(a: u64, n: i64, mode: RoundingMode) -> (u64, ExceptionF
     }
 }
 
-/// The exponent of 2 of `a` as a number of the same format. A negative number is invalid: hardware takes a logarithm, which is
-/// where it leaves IEEE 754's logB.
+/// The exponent of 2 of `a` as a number of the same format. A negative number is invalid: the manual takes a logarithm,
+/// and so does QEMU, where IEEE 754's logB takes the magnitude.
 pub fn logb<F: Format>(a: u64) -> (u64, ExceptionFlags) {
     if let Some(nan) = propagate::<F>(&[a]) {
         return nan;

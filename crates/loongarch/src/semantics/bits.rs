@@ -75,7 +75,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             state.set_r(i.d, (both << (8 * i.imm) >> 64) as u64);
             Ok(())
         },
-        // A field whose end is below its start is illegal as the hardware sees it; the manual demands msb >= lsb.
+        // The manual demands msb >= lsb and leaves the rest open; here, as in QEMU, it is an illegal instruction.
         Op::BstrinsW => |state, i, _| {
             let mask = field_mask(i.imm, i.imm2)?;
             let value = state.r(i.d) & !mask | state.r(i.j) << i.imm2 & mask;

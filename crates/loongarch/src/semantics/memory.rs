@@ -5,7 +5,7 @@
 use super::Semantics;
 use crate::{Access, Environment, Fault, FaultCause, Instruction, Op, State, Trap};
 
-/// `rd` = the number at rj + imm, extended as the cast `$as` says.
+/// `rd` = the number at the address, sign-extended through `$signed` where there is one.
 macro_rules! load {
     ($address:ident, $unsigned:ty $(as $signed:ty)?) => {
         |state, i, e| {

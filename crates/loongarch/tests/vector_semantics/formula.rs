@@ -252,7 +252,9 @@ fn lanewise(o: &Operation) -> Option<Register> {
         ("vsle", 1) => Box::new(move |_, j, k| truth(j <= k)),
         ("vslt", 1) => Box::new(move |_, j, k| truth(j < k)),
         ("vmul", 1) => Box::new(|_, j, k| j.wrapping_mul(k)),
-        ("vmuh", 1) if bits == 64 && !e.signed => Box::new(|_, j, k| (j as u128 * k as u128 >> 64) as Number),
+        ("vmuh", 1) if bits == 64 && !e.signed => {
+            Box::new(|_, j, k| ((j as u128 * k as u128) >> 64) as Number)
+        }
         ("vmuh", 1) => Box::new(|_, j, k| (j * k) >> bits),
         ("vmadd", 1) => Box::new(|d, j, k| d.wrapping_add(j.wrapping_mul(k))),
         ("vmsub", 1) => Box::new(|d, j, k| d.wrapping_sub(j.wrapping_mul(k))),

@@ -183,7 +183,7 @@ fn mul<T: Element>(half: &Half) -> u128 {
 fn mul_high<T: Narrow>(half: &Half) -> u128 {
     binary(half, |j: T, k: T| {
         let product = j.widen().wrapping_mul(k.widen()) >> T::BITS;
-        T::lane(product.bits(), 0)
+        T::truncate(product.bits())
     })
 }
 

@@ -91,7 +91,7 @@ fn insert<T: Element>(d: [u128; 2], index: usize, value: T) -> [u128; 2] {
 }
 
 fn insert_general<T: Element, const HALVES: usize>(state: &mut State, instruction: &Instruction) {
-    let value = T::lane(state.r(instruction.j).into(), 0);
+    let value = T::truncate(state.r(instruction.j).into());
     let old = read_halves(state, instruction.d);
     write_halves::<HALVES>(state, instruction.d, insert(old, instruction.imm as usize, value));
 }
@@ -142,7 +142,7 @@ fn permute_quadwords(state: &mut State, instruction: &Instruction) {
 fn extended<T: Narrow, W: Element>(value: T) -> W {
     let low = u32::min(T::BITS, W::BITS);
     let extension = if value < T::default() { u128::MAX.checked_shl(low).unwrap_or(0) } else { 0 };
-    W::lane(value.bits() | extension, 0)
+    W::truncate(value.bits() | extension)
 }
 
 fn extend<T: Narrow, W: Element>(state: &mut State, instruction: &Instruction) {

@@ -38,8 +38,14 @@ pub(super) trait Element:
     const ONE: Self;
     const MIN: Self;
     const MAX: Self;
-    /// Lane `index` of `half`.
-    fn lane(half: u128, index: usize) -> Self;
+    /// All lanes of 128 bits.
+    type Lanes: AsRef<[Self]> + AsMut<[Self]>;
+    /// The lanes of `half`; as an array, so that the compiler sees that they are independent.
+    fn split(half: u128) -> Self::Lanes;
+    /// The half of these lanes.
+    fn join(lanes: Self::Lanes) -> u128;
+    /// The number with these low bits.
+    fn truncate(bits: u128) -> Self;
     /// The bits, zero-extended.
     fn bits(self) -> u128;
     fn wrapping_add(self, other: Self) -> Self;
@@ -52,6 +58,11 @@ pub(super) trait Element:
     fn leading_zeros(self) -> u32;
     fn count_ones(self) -> u32;
     fn rotate_right(self, amount: u32) -> Self;
+
+    /// Lane `index` of `half`.
+    fn lane(half: u128, index: usize) -> Self {
+        Self::split(half).as_ref()[index]
+    }
 
     /// The low bits as a shift amount, less than the width.
     fn as_amount(self) -> u32 {
@@ -90,7 +101,19 @@ macro_rules! element {
             const ONE: Self = 1;
             const MIN: Self = $type::MIN;
             const MAX: Self = $type::MAX;
-            fn lane(half: u128, index: usize) -> Self { (half >> (index as u32 * $type::BITS)) as Self }
+            type Lanes = [$type; 128 / $type::BITS as usize];
+            fn split(half: u128) -> Self::Lanes {
+                let bytes = half.to_le_bytes();
+                let (chunks, _) = bytes.as_chunks();
+                std::array::from_fn(|i| $type::from_le_bytes(chunks[i]))
+            }
+            fn join(lanes: Self::Lanes) -> u128 {
+                let mut bytes = [0; 16];
+                let (chunks, _) = bytes.as_chunks_mut();
+                chunks.iter_mut().zip(lanes).for_each(|(chunk, lane)| *chunk = lane.to_le_bytes());
+                u128::from_le_bytes(bytes)
+            }
+            fn truncate(bits: u128) -> Self { bits as Self }
             fn bits(self) -> u128 { self as $unsigned as u128 }
             fn wrapping_add(self, other: Self) -> Self { $type::wrapping_add(self, other) }
             fn wrapping_sub(self, other: Self) -> Self { $type::wrapping_sub(self, other) }
@@ -121,17 +144,23 @@ narrow!(i8 u8 i16, u8 u8 u16, i16 u16 i32, u16 u16 u32, i32 u32 i64, u32 u32 u64
 
 /// The half whose lane `i` is `f(i)`.
 pub(super) fn lanes<T: Element>(f: impl Fn(usize) -> T) -> u128 {
-    (0..T::LANES).fold(0, |half, i| half | f(i).bits() << (i as u32 * T::BITS))
+    let mut result = T::split(0);
+    result.as_mut().iter_mut().enumerate().for_each(|(i, lane)| *lane = f(i));
+    T::join(result)
 }
 
 /// The half whose lanes come from the lanes of `x` at the same place.
 pub(super) fn unary<T: Element>(x: u128, f: impl Fn(T) -> T) -> u128 {
-    lanes(|i| f(T::lane(x, i)))
+    let mut result = T::split(x);
+    result.as_mut().iter_mut().for_each(|lane| *lane = f(*lane));
+    T::join(result)
 }
 
 /// The half whose lanes come from the lanes of register j and register k at the same place.
 pub(super) fn binary<T: Element>(half: &Half, f: impl Fn(T, T) -> T) -> u128 {
-    lanes(|i| f(T::lane(half.j, i), T::lane(half.k, i)))
+    let (mut result, k) = (T::split(half.j), T::split(half.k));
+    result.as_mut().iter_mut().zip(k.as_ref()).for_each(|(lane, k)| *lane = f(*lane, *k));
+    T::join(result)
 }
 
 /// The half with `value` in every lane.

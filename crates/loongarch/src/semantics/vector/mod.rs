@@ -57,8 +57,29 @@ enum Source {
     Vector,
     /// A general register, the same for both halves.
     General,
-    /// The first immediate, repeated in lanes of so many bits; 0 if lanes have no size.
-    Immediate(u32),
+    /// The first immediate, repeated in every lane.
+    Immediate(Repeat),
+}
+
+/// How a number becomes every lane of 128 bits.
+#[derive(Clone, Copy)]
+struct Repeat {
+    /// The bits of one lane.
+    mask: u128,
+    /// A one in every lane; no lanes at all are nought.
+    ones: u128,
+}
+
+impl Repeat {
+    fn in_lanes_of(bits: u32) -> Self {
+        let (mask, lanes) =
+            (u128::MAX.checked_shr(128 - bits).unwrap_or(0), 128u32.checked_div(bits).unwrap_or(0));
+        Self { mask, ones: (0..lanes).fold(0, |ones, i| ones | 1 << (i * bits)) }
+    }
+
+    fn of(self, value: i32) -> u128 {
+        (value as u128 & self.mask).wrapping_mul(self.ones)
+    }
 }
 
 /// The action of every instruction, by its place in the instruction table.
@@ -101,7 +122,7 @@ fn source(op: Op, position: u8) -> Source {
     match register {
         Some(RegisterKind::General) => Source::General,
         Some(_) => Source::Vector,
-        None => Source::Immediate(element_bits(op.mnemonic())),
+        None => Source::Immediate(Repeat::in_lanes_of(element_bits(op.mnemonic()))),
     }
 }
 
@@ -146,12 +167,14 @@ fn run(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
 
 /// What `instruction` reads for half `index` of its result.
 fn operands(state: &State, instruction: &Instruction, sources: &Sources, index: usize) -> Half {
-    let vector = |number| read_halves(state, number)[index];
+    let vector = |number: u8| {
+        let lanes = &state.v[usize::from(number)].0[2 * index..];
+        u128::from(lanes[0]) | u128::from(lanes[1]) << 64
+    };
     let operand = |source: &Source, number| match source {
         Source::Vector => vector(number),
         Source::General => state.r(number).into(),
-        Source::Immediate(0) => 0,
-        Source::Immediate(bits) => repeated(instruction.imm as u128, *bits),
+        Source::Immediate(repeat) => repeat.of(instruction.imm),
     };
     Half {
         d: vector(instruction.d),
@@ -160,12 +183,6 @@ fn operands(state: &State, instruction: &Instruction, sources: &Sources, index: 
         a: vector(instruction.a),
         imm: instruction.imm,
     }
-}
-
-/// The low `bits` of `value` in every lane of that width.
-fn repeated(value: u128, bits: u32) -> u128 {
-    let lane = value & (u128::MAX >> (128 - bits));
-    (0..128 / bits).fold(0, |half, i| half | lane << (i * bits))
 }
 
 /// Both halves of vector register `number`, the low one first.
@@ -217,7 +234,8 @@ mod tests {
     fn an_immediate_is_repeated_in_lanes_as_wide_as_the_name_says() {
         assert_eq!(element_bits("vslti.hu"), 16);
         assert_eq!(element_bits("vssrlni.du.q"), 128);
-        assert_eq!(repeated(-1i32 as u128, 32), u128::MAX);
-        assert_eq!(repeated(5, 64), 5 | 5 << 64);
+        assert_eq!(Repeat::in_lanes_of(32).of(-1), u128::MAX);
+        assert_eq!(Repeat::in_lanes_of(64).of(5), 5 | 5 << 64);
+        assert_eq!(Repeat::in_lanes_of(0).of(-1), 0);
     }
 }

@@ -115,15 +115,15 @@ fn flip_bit<T: Element>(half: &Half) -> u128 {
 }
 
 fn count_leading_ones<T: Element>(half: &Half) -> u128 {
-    unary(half.j, |j: T| T::lane((!j).leading_zeros().into(), 0))
+    unary(half.j, |j: T| T::truncate((!j).leading_zeros().into()))
 }
 
 fn count_leading_zeros<T: Element>(half: &Half) -> u128 {
-    unary(half.j, |j: T| T::lane(j.leading_zeros().into(), 0))
+    unary(half.j, |j: T| T::truncate(j.leading_zeros().into()))
 }
 
 fn count_ones<T: Element>(half: &Half) -> u128 {
-    unary(half.j, |j: T| T::lane(j.count_ones().into(), 0))
+    unary(half.j, |j: T| T::truncate(j.count_ones().into()))
 }
 
 /// The low half's lanes at twice the width, shifted left.
@@ -143,7 +143,7 @@ fn extend_high<T: Narrow>(half: &Half) -> u128 {
 fn narrowed<W: Element, N: Element + TryFrom<W>, const HOW: u8>(x: W, amount: u32) -> N {
     let shifted = if HOW & ROUND != 0 { x.shift_right_rounded(amount) } else { x >> amount };
     if HOW & SATURATE == 0 {
-        return N::lane(shifted.bits(), 0);
+        return N::truncate(shifted.bits());
     }
     N::try_from(shifted).unwrap_or(if shifted < W::default() { N::MIN } else { N::MAX })
 }

@@ -2,7 +2,7 @@
 //! Not movement between the halves of a 256-bit register or to other register files (see `cross.rs`).
 //! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
 
-use super::half::{Element, Families, Half, family, lanes, splat};
+use super::half::{Element, Families, Half, family, lanes, splat, unary};
 
 /// Shuffle families.
 pub(super) const FAMILIES: Families = &[
@@ -44,21 +44,24 @@ const ODD: usize = 1;
 
 /// Even (odd) lanes of k and j, side by side.
 fn pack<T: Element, const PARITY: usize>(half: &Half) -> u128 {
-    lanes(|i| T::lane(if i % 2 == 0 { half.k } else { half.j }, i - i % 2 + PARITY))
+    let [j, k] = [half.j, half.k].map(T::split);
+    lanes(|i| if i % 2 == 0 { &k } else { &j }.as_ref()[i - i % 2 + PARITY])
 }
 
 /// Even (odd) lanes of k, then those of j.
 fn pick<T: Element, const PARITY: usize>(half: &Half) -> u128 {
-    let middle = T::LANES / 2;
-    lanes(|i| T::lane(if i < middle { half.k } else { half.j }, i % middle * 2 + PARITY))
+    let ([j, k], middle) = ([half.j, half.k].map(T::split), T::LANES / 2);
+    lanes(|i| if i < middle { &k } else { &j }.as_ref()[i % middle * 2 + PARITY])
 }
 
 fn interleave_low<T: Element>(half: &Half) -> u128 {
-    lanes(|i| T::lane(if i % 2 == 0 { half.k } else { half.j }, i / 2))
+    let [j, k] = [half.j, half.k].map(T::split);
+    lanes(|i| if i % 2 == 0 { &k } else { &j }.as_ref()[i / 2])
 }
 
 fn interleave_high<T: Element>(half: &Half) -> u128 {
-    lanes(|i| T::lane(if i % 2 == 0 { half.k } else { half.j }, i / 2 + T::LANES / 2))
+    let [j, k] = [half.j, half.k].map(T::split);
+    lanes(|i| if i % 2 == 0 { &k } else { &j }.as_ref()[i / 2 + T::LANES / 2])
 }
 
 /// Only the index's low bits count.
@@ -81,21 +84,24 @@ fn extract_insert<T: Element>(half: &Half) -> u128 {
     lanes(|i| if i == to { T::lane(half.j, from) } else { T::lane(half.d, i) })
 }
 
-/// The lane that `index` names among `low`'s and, above them, `high`'s.
+/// For each of `indices` the lane that it names among k's and, above them, j's.
 ///
 /// Bits beyond those needed are ignored, as the 3A6000 does and QEMU; the 3A5000 gives zero if bit 6 or 7 is set.
-fn select<T: Element>(index: T, low: u128, high: u128) -> T {
-    let index = index.bits() as usize % (2 * T::LANES);
-    T::lane(if index < T::LANES { low } else { high }, index % T::LANES)
+fn select<T: Element>(half: &Half, indices: u128) -> u128 {
+    let [j, k] = [half.j, half.k].map(T::split);
+    unary(indices, |index: T| {
+        let index = index.bits() as usize % (2 * T::LANES);
+        if index < T::LANES { &k } else { &j }.as_ref()[index % T::LANES]
+    })
 }
 
 fn shuffle_bytes(half: &Half) -> u128 {
-    lanes(|i| select(u8::lane(half.a, i), half.k, half.j))
+    select::<u8>(half, half.a)
 }
 
 /// Unlike the byte form, the indices are in register d.
 fn shuffle<T: Element>(half: &Half) -> u128 {
-    lanes(|i| select(T::lane(half.d, i), half.k, half.j))
+    select::<T>(half, half.d)
 }
 
 /// Two bits of the immediate.
@@ -105,7 +111,8 @@ fn two_bits(imm: i32, index: usize) -> usize {
 
 /// The same permutation in each group of four lanes.
 fn shuffle_fours<T: Element>(half: &Half) -> u128 {
-    lanes(|i| T::lane(half.j, i / 4 * 4 + two_bits(half.imm, i % 4)))
+    let j = T::split(half.j);
+    lanes(|i| j.as_ref()[i / 4 * 4 + two_bits(half.imm, i % 4)])
 }
 
 /// Each 64-bit lane is one of d's two and j's two.
@@ -133,7 +140,7 @@ fn shift_bytes_right(half: &Half) -> u128 {
 fn first_negative<T: Element>(half: &Half) -> u128 {
     let first = (0..T::LANES).find(|&i| T::lane(half.j, i) < T::default()).unwrap_or(T::LANES);
     let to = T::lane(half.k, 0).bits() as usize % T::LANES;
-    lanes(|i| if i == to { T::lane(first as u128, 0) } else { T::lane(half.d, i) })
+    lanes(|i| if i == to { T::truncate(first as u128) } else { T::lane(half.d, i) })
 }
 
 /// One bit a lane, in the lowest bits.
