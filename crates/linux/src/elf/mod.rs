@@ -42,7 +42,9 @@ pub trait Source {
 impl Source for [u8] {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<bool> {
         let bytes = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..buffer.len()));
-        bytes.map(|bytes| buffer.copy_from_slice(bytes));
+        if let Some(bytes) = bytes {
+            buffer.copy_from_slice(bytes);
+        }
         Ok(bytes.is_some())
     }
 

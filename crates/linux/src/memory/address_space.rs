@@ -477,7 +477,7 @@ impl AddressSpace {
         if wanted < heap.start || wanted > self.top {
             return heap.end;
         }
-        let pages = |address| page_up(address).unwrap_or(u64::MAX & !(PAGE_BYTES - 1));
+        let pages = |address| page_up(address).unwrap_or(!(PAGE_BYTES - 1));
         let (now, then) = (pages(heap.end), pages(wanted));
         let done = if then > now {
             let origin = Origin { name: "[heap]".into(), ..Origin::default() };

@@ -76,6 +76,20 @@ impl PageBitmap {
         old
     }
 
+    /// The lowest page of `pages` that is in the set.
+    pub fn first_in(&self, pages: Range<u64>) -> Option<u64> {
+        let mut page = pages.start;
+        while page < pages.end && (page / 64) < self.length as u64 {
+            let rest = self.word((page / 64) as usize).load(Ordering::Acquire) >> (page % 64);
+            if rest != 0 {
+                let found = page + u64::from(rest.trailing_zeros());
+                return (found < pages.end).then_some(found);
+            }
+            page = (page / 64 + 1) * 64;
+        }
+        None
+    }
+
     /// Puts every page of `pages` in.
     pub fn insert_range(&self, pages: Range<u64>) {
         self.each_word(pages, |word, mask| {
@@ -126,6 +140,8 @@ mod tests {
         let set = PageBitmap::new(1 << 20).unwrap();
         set.insert_range(60..200);
         assert!(!set.contains(59) && set.contains(60) && set.contains(199) && !set.contains(200));
+        assert_eq!((set.first_in(0..60), set.first_in(0..61)), (None, Some(60)));
+        assert_eq!((set.first_in(199..1 << 20), set.first_in(200..u64::MAX)), (Some(199), None));
         assert!(set.remove(100) && !set.remove(100));
         set.remove_range(0..1 << 20);
         assert!(set.is_empty() && !set.contains(60));

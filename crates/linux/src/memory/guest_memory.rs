@@ -350,14 +350,14 @@ impl GuestMemory {
     /// Gives the guest back its write permission on the pages of `range` that hold translated code, and tells the engine.
     fn release_code(&self, range: Range<u64>) -> bool {
         let mut released = false;
-        let pages = range.start / HOST_PAGE_BYTES..range.end.div_ceil(HOST_PAGE_BYTES);
-        // A huge buffer has far more pages than there can be protected ones in practice, but each costs one bit test.
-        for page in pages {
+        let (mut next, end) = (range.start / HOST_PAGE_BYTES, range.end.div_ceil(HOST_PAGE_BYTES));
+        while let Some(page) = self.0.code.first_in(next..end) {
             let start = page * HOST_PAGE_BYTES;
             if self.unprotect_code(start) {
                 released = true;
                 self.notify_code_changed(start..start + HOST_PAGE_BYTES);
             }
+            next = page + 1;
         }
         released
     }

@@ -153,18 +153,18 @@ impl Mappings {
             // Only private anonymous memory and pieces of one file join: two shared anonymous mappings are two objects.
             (a.origin.is_file || !a.shared) && a.advanced(distance) == *b
         };
-        if let Some((before, found)) = range.start.checked_sub(1).and_then(|last| self.at(last)) {
-            if joins(found, &mapping, range.start - before.start) {
-                mapping = found.clone();
-                range.start = before.start;
-                self.map.remove(&before.start);
-            }
+        if let Some((before, found)) = range.start.checked_sub(1).and_then(|last| self.at(last))
+            && joins(found, &mapping, range.start - before.start)
+        {
+            mapping = found.clone();
+            range.start = before.start;
+            self.map.remove(&before.start);
         }
-        if let Some((after, found)) = self.at(range.end) {
-            if joins(&mapping, found, after.start - range.start) {
-                range.end = after.end;
-                self.map.remove(&after.start);
-            }
+        if let Some((after, found)) = self.at(range.end)
+            && joins(&mapping, found, after.start - range.start)
+        {
+            range.end = after.end;
+            self.map.remove(&after.start);
         }
         self.map.insert(range.start, (range.end, mapping));
         executable

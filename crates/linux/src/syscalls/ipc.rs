@@ -141,6 +141,24 @@ pub(super) fn semctl(
     }
 }
 
+pub(super) fn mq_notify(thread: &mut Thread, _: &mut State, [queue, event, ..]: Arguments) -> Returned {
+    /// The offset of `sigev_notify` in `struct sigevent`.
+    const NOTIFY: usize = 12;
+    const SIGEV_THREAD: u32 = 2;
+    let memory = thread.process.memory();
+    let mut copy = [0u8; 64];
+    if event != 0 {
+        memory.read(event, &mut copy)?;
+    }
+    // For SIGEV_THREAD the host would follow a pointer in the structure.
+    if copy[NOTIFY..NOTIFY + 4] == SIGEV_THREAD.to_le_bytes() {
+        return Err(INVALID);
+    }
+    let pointer = if event == 0 { 0 } else { copy.as_ptr() as u64 };
+    // SAFETY: null, or a live structure of a kind that holds no pointers.
+    unsafe { host_call(libc::SYS_mq_notify, [queue, pointer, 0, 0, 0, 0]) }
+}
+
 pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut segment: libc::shmid_ds = unsafe { std::mem::zeroed() };

@@ -48,8 +48,6 @@ pub(crate) enum Action {
     Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
     /// ENOSYS, and programs know how to do without: not worth a word.
     Absent,
-    /// ENOSYS, and the program may suffer: said once.
-    Missing,
     /// EPERM: the call is the administrator's.
     Denied,
 }
@@ -70,7 +68,7 @@ impl Thread {
         let number = state.r(A7);
         let arguments: [u64; 6] = std::array::from_fn(|index| state.r(A0 + index as u8));
         let Some(row) = table::row(number) else {
-            self.say_missing(number, None);
+            self.say_missing(number);
             state.set_r(A0, Errno(libc::ENOSYS).returned());
             return Outcome::Continue;
         };
@@ -106,20 +104,15 @@ impl Thread {
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
-            Action::Missing => {
-                self.say_missing(row.number.into(), Some(row.name));
-                Err(Errno(libc::ENOSYS))
-            }
         }
     }
 
-    fn say_missing(&self, number: u64, name: Option<&str>) {
+    fn say_missing(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
         let mut told = self.process.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A hostile guest could make this grow without end.
         if told.len() < 1024 && told.insert(number) {
-            let name = name.map_or_else(|| number.to_string(), |name| format!("{name} ({number})"));
-            sink(&format!("system call {name} is not implemented; it returns ENOSYS"));
+            sink(&format!("system call {number} is not implemented; it returns ENOSYS"));
         }
     }
 }

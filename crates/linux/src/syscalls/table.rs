@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use super::Action::{Absent, Call, Control, Denied, Host, Missing, Waits};
+use super::Action::{Absent, Call, Control, Denied, Host, Waits};
 use super::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out, OutBuffer,
     OutVectors, Signal, Size, Text,
@@ -218,7 +218,7 @@ const ROWS: &[Row] = &[
     row_of(181, "mq_unlink", Host(libc::SYS_mq_unlink), &[Text]),
     row_of(182, "mq_timedsend", Waits(libc::SYS_mq_timedsend), &[Int, InBuffer(2), Size, Int, In(16)]),
     row_of(183, "mq_timedreceive", Waits(libc::SYS_mq_timedreceive), &[Int, OutBuffer(2), Size, Out(4), In(16)]),
-    row_of(184, "mq_notify", Missing, &[Int, Address]),
+    row_of(184, "mq_notify", Call(ipc::mq_notify), &[Int, Address]),
     row_of(185, "mq_getsetattr", Host(libc::SYS_mq_getsetattr), &[Int, In(64), Out(64)]),
     row_of(186, "msgget", Host(libc::SYS_msgget), &[Int, Hex]),
     row_of(187, "msgctl", Call(ipc::msgctl), &[Int, Int, Address]),

@@ -1,0 +1,222 @@
+//! The address space as system calls show it: 16 KiB pages, errors, huge sizes, code protection.
+//! Not the map's bookkeeping, which has its own property test.
+//! Source: mmap(2), mremap(2), mprotect(2).
+
+mod guest;
+
+use guest::{Guest, error};
+use longma_loongarch::{Access, FaultCause};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+const MMAP: u64 = 222;
+const MUNMAP: u64 = 215;
+const MPROTECT: u64 = 226;
+const MREMAP: u64 = 216;
+const PRIVATE_ANONYMOUS: u64 = 0x22;
+const FIXED: u64 = 0x10;
+const NO_REPLACE: u64 = 0x10_0000;
+const NO_FILE: u64 = u64::MAX;
+const READ_WRITE: u64 = 3;
+const PAGE: u64 = 16384;
+
+#[test]
+fn absurd_sizes_are_refused_and_harm_nobody() {
+    let mut guest = Guest::new();
+    for length in [u64::MAX, 1 << 63, 1 << 48, guest.process.memory().limit()] {
+        let mapped = guest.call(MMAP, &[0, length, READ_WRITE, PRIVATE_ANONYMOUS, NO_FILE, 0]);
+        assert_eq!(mapped, error(libc::ENOMEM), "{length:#x}");
+        assert!(guest.call(MUNMAP, &[0x10000, length]) < 0);
+        assert!(guest.call(MPROTECT, &[0x10000, length, 1]) < 0);
+    }
+    assert_eq!(guest.call(MMAP, &[0, 0, READ_WRITE, PRIVATE_ANONYMOUS, NO_FILE, 0]), error(libc::EINVAL));
+}
+
+#[test]
+fn a_huge_reservation_costs_nothing_and_can_be_used_piece_by_piece() {
+    let mut guest = Guest::new();
+    let address = guest.call(MMAP, &[0, 1 << 40, 0, PRIVATE_ANONYMOUS | 0x4000, NO_FILE, 0]) as u64;
+    assert_eq!(guest.call(MPROTECT, &[address + (1 << 39), PAGE, READ_WRITE]), 0);
+    guest.process.memory().store(address + (1 << 39), 7u64).unwrap();
+    let fault = guest.process.memory().load::<u64>(address).unwrap_err();
+    assert_eq!((fault.address, fault.cause), (address, FaultCause::Forbidden));
+    assert_eq!(guest.call(MUNMAP, &[address, 1 << 40]), 0);
+    let fault = guest.process.memory().load::<u64>(address + (1 << 39)).unwrap_err();
+    assert_eq!(fault.cause, FaultCause::Unmapped);
+}
+
+#[test]
+fn a_hint_is_taken_where_it_is_free() {
+    let mut guest = Guest::new();
+    let hint = 0xc0_0000_0000;
+    assert_eq!(guest.call(MMAP, &[hint, 1 << 26, 0, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64, hint);
+    let other = guest.call(MMAP, &[hint, PAGE, READ_WRITE, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64;
+    assert_ne!(other, hint);
+    let taken = guest.call(MMAP, &[hint, PAGE, 1, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]);
+    assert_eq!(taken, error(libc::EEXIST));
+    assert_eq!(guest.call(MMAP, &[hint, PAGE, 1, PRIVATE_ANONYMOUS | FIXED, NO_FILE, 0]) as u64, hint);
+}
+
+#[test]
+fn pages_are_16_kib_and_page_zero_is_never_mapped() {
+    let mut guest = Guest::new();
+    let address = guest.map(1, READ_WRITE);
+    assert_eq!(address % PAGE, 0);
+    guest.process.memory().store(address + PAGE - 8, 1u64).unwrap();
+    assert_eq!(guest.call(MUNMAP, &[address + 4096, 4096]), error(libc::EINVAL));
+    let low = guest.call(MMAP, &[0, PAGE, 3, PRIVATE_ANONYMOUS | FIXED, NO_FILE, 0]);
+    assert_eq!(low, error(libc::EPERM));
+}
+
+#[test]
+fn a_files_last_page_reads_as_zero_to_its_end_and_no_further() {
+    let mut guest = Guest::new();
+    let path = guest.directory.path().join("file");
+    std::fs::write(&path, vec![7u8; 5000]).unwrap();
+    let file = guest.open(&path, libc::O_RDWR) as u64;
+    for sharing in [1, 2] {
+        let address = guest.call(MMAP, &[0, 2 * PAGE, READ_WRITE, sharing, file, 0]) as u64;
+        let memory = guest.process.memory();
+        assert_eq!(memory.load::<u8>(address + 4999), Ok(7));
+        assert_eq!(memory.load::<u8>(address + 5000), Ok(0));
+        assert_eq!(memory.load::<u64>(address + PAGE - 8), Ok(0), "sharing {sharing}");
+        let beyond = memory.load::<u8>(address + PAGE).unwrap_err();
+        assert_eq!(beyond.cause, FaultCause::BeyondFile);
+    }
+}
+
+#[test]
+fn a_mapping_grows_in_place_or_moves_with_its_contents() {
+    let mut guest = Guest::new();
+    let wall = guest.map(4 * PAGE, READ_WRITE);
+    assert_eq!(guest.call(MUNMAP, &[wall, 2 * PAGE]), 0);
+    let hole = guest.call(MMAP, &[wall, PAGE, READ_WRITE, PRIVATE_ANONYMOUS | FIXED, NO_FILE, 0]) as u64;
+    guest.process.memory().store(hole, 0x1234u64).unwrap();
+    assert_eq!(guest.call(MREMAP, &[hole, PAGE, 2 * PAGE, 0]) as u64, hole);
+    assert_eq!(guest.call(MREMAP, &[hole, 2 * PAGE, 3 * PAGE, 0]), error(libc::ENOMEM));
+    let moved = guest.call(MREMAP, &[hole, 2 * PAGE, 8 * PAGE, 1]) as u64;
+    assert_ne!(moved, hole);
+    assert_eq!(guest.process.memory().load::<u64>(moved), Ok(0x1234));
+    guest.process.memory().store(moved + 8 * PAGE - 8, 1u64).unwrap();
+    assert_eq!(guest.process.memory().load::<u64>(hole).unwrap_err().cause, FaultCause::Unmapped);
+    assert_eq!(guest.call(MREMAP, &[moved, 8 * PAGE, PAGE, 0]) as u64, moved);
+    assert!(guest.process.memory().load::<u8>(moved + PAGE).is_err());
+}
+
+#[test]
+fn only_executable_pages_can_be_fetched_from() {
+    let mut guest = Guest::new();
+    let address = guest.map(PAGE, READ_WRITE);
+    let memory = guest.process.memory().clone();
+    assert_eq!(memory.fetch(address).unwrap_err().cause, FaultCause::Forbidden);
+    assert_eq!(memory.fetch(address + 2).unwrap_err().cause, FaultCause::Misaligned);
+    assert_eq!(guest.call(MPROTECT, &[address, PAGE, 5]), 0);
+    assert_eq!(memory.fetch(address), Ok(0));
+    assert_eq!(memory.store(address, 1u32).unwrap_err().cause, FaultCause::Forbidden);
+    assert_eq!(memory.fetch(0x7000_0000).unwrap_err().cause, FaultCause::Unmapped);
+}
+
+/// An engine that notes what it is told.
+#[derive(Default)]
+struct Notes(Mutex<Vec<Range<u64>>>);
+
+impl longma_linux::Engine for Notes {
+    fn spawn(&self, _: longma_linux::Thread, _: longma_loongarch::State) -> std::io::Result<()> {
+        Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+    fn invalidate(&self, range: Range<u64>) {
+        self.0.lock().unwrap().push(range);
+    }
+}
+
+#[test]
+fn the_engine_hears_of_every_way_to_change_code() {
+    let mut guest = Guest::new();
+    let notes = Arc::new(Notes::default());
+    guest.process.set_engine(notes.clone());
+    let told = || std::mem::take(&mut *notes.0.lock().unwrap());
+    let address = guest.map(2 * PAGE, 7);
+    let process = guest.process.clone();
+    let space = process.address_space();
+
+    assert!(space.protect_code(address) && space.is_code_protected(address));
+    assert!(!space.is_code_protected(address + 4096), "one host page, not the guest's whole page");
+    process.memory().store(address + 8, 1u32).unwrap();
+    assert_eq!(told(), [address..address + 4096], "a store");
+    assert!(!space.is_code_protected(address));
+
+    assert!(space.protect_code(address));
+    let file = guest.open("/dev/zero", libc::O_RDONLY) as u64;
+    assert_eq!(guest.call(63, &[file, address, 100]), 100);
+    assert_eq!(told(), [address..address + 4096], "a system call that fills a buffer");
+
+    assert!(space.protect_code(address));
+    assert_eq!(process.memory().compare_exchange(address, 0u64, 1), Ok(0));
+    assert_eq!(told(), [address..address + 4096], "an atomic operation");
+
+    assert!(space.protect_code(address));
+    assert_eq!(guest.call(MPROTECT, &[address, PAGE, 7]), 0);
+    assert!(!space.is_code_protected(address));
+    assert_eq!(told(), [address..address + PAGE], "mprotect");
+    assert_eq!(guest.call(MUNMAP, &[address, PAGE]), 0);
+    assert_eq!(told(), [address..address + PAGE], "munmap");
+    assert!(!space.protect_code(address), "nothing is there any more");
+}
+
+#[test]
+fn writes_while_another_thread_protects_code_all_arrive() {
+    let mut guest = Guest::new();
+    let notes = Arc::new(Notes::default());
+    guest.process.set_engine(notes);
+    let address = guest.map(PAGE, 7);
+    let process = guest.process.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                process.address_space().protect_code(address);
+            }
+        });
+        scope.spawn(|| {
+            for value in 0..2000u64 {
+                process.memory().store(address, value).unwrap();
+                assert_eq!(process.memory().load::<u64>(address), Ok(value));
+            }
+        });
+    });
+}
+
+#[test]
+fn an_access_beyond_the_address_space_is_refused_before_it_is_tried() {
+    let guest = Guest::new();
+    let memory = guest.process.memory();
+    for address in [memory.limit(), memory.limit() - 4, u64::MAX, u64::MAX - 8, 1 << 63] {
+        let fault = memory.load::<u64>(address).unwrap_err();
+        assert_eq!((fault.access, fault.cause), (Access::Read, FaultCause::Unmapped), "{address:#x}");
+        assert!(memory.store(address, 0u64).is_err() && memory.fill(address, 9, 0).is_err());
+        assert!(memory.read(address, &mut [0; 16]).is_err() && memory.write(address, &[0; 16]).is_err());
+    }
+}
+
+#[test]
+fn a_number_across_two_pages_names_the_page_that_refuses() {
+    let mut guest = Guest::new();
+    let address = guest.map(2 * PAGE, READ_WRITE);
+    assert_eq!(guest.call(MPROTECT, &[address + PAGE, PAGE, 1]), 0);
+    let memory = guest.process.memory();
+    let fault = memory.store(address + PAGE - 4, u64::MAX).unwrap_err();
+    assert_eq!((fault.address, fault.cause), (address + PAGE, FaultCause::Forbidden));
+    assert_eq!(memory.load::<u64>(address + PAGE - 4), Ok(0), "all or nothing");
+}
+
+#[test]
+fn sixteen_bytes_are_exchanged_as_one() {
+    let mut guest = Guest::new();
+    let address = guest.map(PAGE, READ_WRITE);
+    let memory = guest.process.memory();
+    memory.store(address, 5u128 << 64 | 6).unwrap();
+    assert_eq!(memory.compare_exchange(address, 1u128, 2), Ok(5 << 64 | 6));
+    assert_eq!(memory.compare_exchange(address, 5u128 << 64 | 6, 7 << 100), Ok(5 << 64 | 6));
+    assert_eq!(memory.load::<u128>(address), Ok(7 << 100));
+    assert_eq!(memory.compare_exchange(address + 8, 0u128, 0).unwrap_err().cause, FaultCause::Misaligned);
+    assert_eq!(memory.compare_exchange(0x7000_0000, 0u128, 0).unwrap_err().cause, FaultCause::Unmapped);
+}

@@ -1,0 +1,197 @@
+//! What a guest sees of files: its root, the /proc files about itself, structures and errors.
+//! Not the host's file systems.
+//! Source: openat2(2), proc(5), stat(2).
+
+mod guest;
+
+use guest::{Guest, error};
+use std::os::unix::fs::symlink;
+
+const READ: i32 = libc::O_RDONLY;
+const HERE: u64 = libc::AT_FDCWD as u64;
+const OPENAT: u64 = 56;
+const STATX: u64 = 291;
+const UNLINKAT: u64 = 35;
+const READLINKAT: u64 = 78;
+
+/// A directory outside the guest's root, with a secret in it.
+fn outside() -> tempfile::TempDir {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    outside
+}
+
+#[test]
+fn a_confined_guest_sees_its_root_as_the_whole_file_system() {
+    let mut guest = Guest::confined();
+    std::fs::create_dir(guest.directory.path().join("etc")).unwrap();
+    std::fs::write(guest.directory.path().join("etc/motd"), "inside").unwrap();
+    for path in ["/etc/motd", "etc/motd", "/../../etc/motd", "/etc/../etc/./motd"] {
+        let file = guest.open(path, READ);
+        assert!(file >= 0, "{path}: {file}");
+        assert_eq!(guest.read(file), b"inside", "{path}");
+    }
+}
+
+#[test]
+fn no_link_leads_a_confined_guest_out_of_its_root() {
+    let outside = outside();
+    let mut guest = Guest::confined();
+    let root = guest.directory.path().to_owned();
+    symlink(outside.path(), root.join("directory")).unwrap();
+    symlink(outside.path().join("secret"), root.join("file")).unwrap();
+    symlink("../../../../../../../../etc/passwd", root.join("up")).unwrap();
+    let secret = outside.path().join("secret");
+    let up = format!("/../../../../..{}", secret.display());
+    let result = guest.map(0x4000, 3);
+    for path in ["/directory/secret", "/file", "/up", "file", secret.to_str().unwrap(), &up] {
+        assert_eq!(guest.open(path, READ), error(libc::ENOENT), "{path}");
+        let path = guest.path(path);
+        assert_eq!(guest.call(STATX, &[HERE, path, 0, 0x7ff, result]), error(libc::ENOENT));
+        let write = (libc::O_WRONLY | libc::O_CREAT) as u64;
+        let created = guest.call(OPENAT, &[HERE, path, write, 0o600]);
+        assert!(created >= 0 || created == error(libc::ENOENT), "{created}");
+        guest.call(UNLINKAT, &[HERE, path, 0]);
+    }
+    assert_eq!(std::fs::read_to_string(secret).unwrap(), "secret");
+    assert!(std::path::Path::new("/etc/passwd").exists());
+}
+
+#[test]
+fn a_trailing_slash_does_not_follow_a_link_out_of_the_root() {
+    let outside = outside();
+    let mut guest = Guest::confined();
+    symlink(outside.path(), guest.directory.path().join("link")).unwrap();
+    let result = guest.map(0x4000, 3);
+    let path = guest.path("/link/");
+    let status = guest.call(STATX, &[HERE, path, libc::AT_SYMLINK_NOFOLLOW as u64, 0x7ff, result]);
+    if status == 0 {
+        let mode = u16::from_le_bytes(guest.bytes(result + 28, 2).try_into().unwrap());
+        assert_eq!(u32::from(mode) & libc::S_IFMT, libc::S_IFLNK, "it is the link, not what is outside");
+    }
+    let path = guest.path("/link/secret");
+    assert_eq!(guest.call(UNLINKAT, &[HERE, path, 0]), error(libc::ENOENT));
+}
+
+#[test]
+fn a_directory_descriptor_is_no_way_out_either() {
+    let outside = outside();
+    let mut guest = Guest::confined();
+    std::fs::create_dir(guest.directory.path().join("a")).unwrap();
+    let directory = guest.open("/a", READ | libc::O_DIRECTORY);
+    assert!(directory >= 0);
+    let path = guest.path(format!("../../../../../..{}/secret", outside.path().display()));
+    assert_eq!(guest.call(OPENAT, &[directory as u64, path, 0, 0]), error(libc::ENOENT));
+    let proc = guest.open("/proc/self/fd", READ | libc::O_DIRECTORY);
+    let path = guest.path("../root/etc/passwd");
+    assert!(guest.call(OPENAT, &[proc as u64, path, 0, 0]) < 0);
+}
+
+#[test]
+fn a_confined_guest_has_the_devices_that_programs_cannot_do_without() {
+    let mut guest = Guest::confined();
+    assert!(guest.open("/dev/null", libc::O_RDWR) >= 0);
+    assert!(guest.open("/dev/urandom", READ) >= 0);
+    assert_eq!(guest.open("/dev/mem", READ), error(libc::ENOENT));
+    assert_eq!(guest.open("/proc/1/environ", READ), error(libc::ENOENT));
+}
+
+#[test]
+fn the_guests_own_maps_are_shown_and_not_the_emulators() {
+    let mut guest = Guest::new();
+    let file = guest.open("/proc/self/maps", READ);
+    let text = String::from_utf8(guest.read(file)).unwrap();
+    let program = guest.directory.path().join("program").canonicalize().unwrap();
+    assert!(text.contains("[stack]") && text.contains("[vdso]"), "{text}");
+    let line = text.lines().find(|line| line.ends_with(program.to_str().unwrap())).unwrap();
+    assert!(line.starts_with("00200000-00204000 r-xp 00000000 "), "{line}");
+    assert!(!text.contains("libc.so"), "{text}");
+}
+
+#[test]
+fn the_executable_link_names_the_guests_program() {
+    let mut guest = Guest::confined();
+    let (path, result) = (guest.path("/proc/self/exe"), guest.map(0x4000, 3));
+    assert_eq!(guest.call(READLINKAT, &[HERE, path, result, 100]), 8);
+    assert_eq!(guest.bytes(result, 8), b"/program");
+    let file = guest.open("/proc/self/exe", READ);
+    assert_eq!(guest.read(file), guest::smallest());
+}
+
+#[test]
+fn the_emulators_memory_cannot_be_opened() {
+    let mut guest = Guest::new();
+    let own = format!("/proc/{}/mem", std::process::id());
+    for path in ["/proc/self/mem", "/proc/thread-self/mem", own.as_str()] {
+        assert_eq!(guest.open(path, libc::O_RDWR), error(libc::EACCES), "{path}");
+    }
+}
+
+#[test]
+fn the_auxiliary_vector_says_what_a_loongarch_kernel_says() {
+    let mut guest = Guest::new();
+    let file = guest.open("/proc/self/auxv", READ);
+    let bytes = guest.read(file);
+    let words: Vec<u64> = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let entry = |key: u64| words.chunks(2).find(|pair| pair[0] == key).map(|pair| pair[1]);
+    assert_eq!(entry(libc::AT_PAGESZ), Some(16384));
+    assert_eq!(entry(libc::AT_ENTRY), Some(0x20_0100));
+    assert_eq!(entry(libc::AT_PHDR), Some(0x20_0040));
+    let platform = entry(libc::AT_PLATFORM).unwrap();
+    assert_eq!(guest.bytes(platform, 10), b"loongarch\0");
+    let vdso = entry(libc::AT_SYSINFO_EHDR).unwrap();
+    assert_eq!(guest.bytes(vdso, 4), b"\x7fELF");
+}
+
+#[test]
+fn a_bad_pointer_is_efault_whatever_it_is() {
+    let mut guest = Guest::new();
+    for address in [1, 0x8000, u64::MAX, u64::MAX - 4095, 1 << 63, 1 << 47, guest.process.memory().limit()] {
+        assert_eq!(guest.call(OPENAT, &[HERE, address, 0, 0]), error(libc::EFAULT), "{address:#x}");
+        // read, pread64, readv, fstat, getcwd, uname, pipe2, clock_gettime
+        let file = guest.open("/dev/zero", READ) as u64;
+        assert_eq!(guest.call(63, &[file, address, 100]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(65, &[file, address, 1]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(80, &[file, address]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(160, &[address]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(59, &[address, 0]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(113, &[0, address]), error(libc::EFAULT), "{address:#x}");
+        assert_eq!(guest.call(57, &[file]), 0);
+    }
+}
+
+#[test]
+fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
+    let mut guest = Guest::new();
+    let file = guest.open("/dev/zero", READ) as u64;
+    let near_the_end = guest.process.memory().limit() - 0x8000;
+    assert_eq!(guest.call(63, &[file, near_the_end, u64::MAX >> 1]), error(libc::EFAULT));
+    let vectors: Vec<u8> = [near_the_end, 1 << 40].into_iter().flat_map(u64::to_le_bytes).collect();
+    let vectors = guest.put(&vectors);
+    assert_eq!(guest.call(65, &[file, vectors, 1]), error(libc::EFAULT));
+    assert_eq!(guest.call(65, &[file, vectors, 1025]), error(libc::EINVAL));
+}
+
+#[test]
+fn an_unknown_call_is_enosys_and_named_once() {
+    use std::sync::{Arc, Mutex};
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::write(&program, guest::smallest()).unwrap();
+    let sink = told.clone();
+    let config = longma_linux::ProcessConfig {
+        program,
+        diagnostics: Some(Arc::new(move |line: &str| sink.lock().unwrap().push(line.to_owned()))),
+        ..Default::default()
+    };
+    let (_, mut thread, mut state) = longma_linux::Process::load(config).unwrap();
+    for number in [4000, 4000, u64::MAX, 425] {
+        state.set_r(11, number);
+        assert_eq!(thread.syscall(&mut state), longma_linux::Outcome::Continue);
+        assert_eq!(state.r(4) as i64, error(libc::ENOSYS));
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("4000"), "{told:?}");
+}

@@ -1,0 +1,32 @@
+//! Any bytes as a program: loading gives a process whose memory holds together, or an error; nothing panics or hangs.
+#![no_main]
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use libfuzzer_sys::fuzz_target;
+use longma_linux::{Process, ProcessConfig, elf::Image};
+
+const LIMIT: u64 = 1 << 46;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(image) = Image::parse(data, LIMIT) else { return };
+    let mut end = 0;
+    for segment in &image.segments {
+        assert!(segment.address >= end && segment.file_bytes <= segment.memory_bytes);
+        assert!(segment.offset + segment.file_bytes <= data.len() as u64);
+        end = segment.address + segment.memory_bytes;
+        assert!(end <= LIMIT);
+    }
+    // SAFETY: the name is terminated, and the descriptor is new and ours.
+    let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"program".as_ptr(), 0)) };
+    file.write_all(data).expect("memory for one program");
+    let program = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    if let Ok((process, _, state)) = Process::load(ProcessConfig { program, ..Default::default() }) {
+        // What the loader wrote can be read back, and the map holds no overlaps.
+        process.memory().load::<u64>(state.r(3)).expect("the stack is there");
+        let mappings = process.address_space().mappings();
+        assert!(mappings.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));
+    }
+});
