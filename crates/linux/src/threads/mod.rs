@@ -30,6 +30,8 @@ pub struct Thread {
     pub(crate) robust_list: u64,
     /// The call that a signal interrupted before it did anything.
     pub(crate) interrupted: Option<Interrupted>,
+    /// A call that a signal interrupts does not deliver it.
+    pub(crate) leaves_signals: bool,
     birth: Option<Birth>,
 }
 
@@ -66,6 +68,7 @@ impl Thread {
             clear_child_tid: 0,
             robust_list: 0,
             interrupted: None,
+            leaves_signals: false,
             birth: None,
         }
     }
