@@ -81,7 +81,8 @@ impl Family {
         let exact = self.units.iter().find(|u| u.0 == sign);
         // "KB" in a data sheet means 1024 bytes, which this file format writes "KiB".
         let like = || self.units.iter().rfind(|u| u.0.eq_ignore_ascii_case(sign));
-        let binary = || self.units.iter().find(|u| u.0.replace('i', "").eq_ignore_ascii_case(sign));
+        let is_binary = |u: &&Unit| u.0.contains('i') && u.0.replace('i', "").eq_ignore_ascii_case(sign);
+        let binary = || self.units.iter().find(is_binary);
         let guess = exact
             .or_else(|| if self.base == "byte" { binary().or_else(like) } else { like() })
             .or_else(|| self.units.iter().find(|u| sign == "us" && u.0 == "us"));

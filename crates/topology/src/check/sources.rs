@@ -75,11 +75,11 @@ impl Check<'_> {
             core.tlbs.iter().for_each(|p| self.names(&p.source));
             core.operations.values().for_each(|p| self.names(&p.source));
             core.store.iter().for_each(|p| self.must("the in-core store", &p.marks, &p.source));
-            for idma in &core.idma {
+            if let Some(idma) = &core.idma {
                 self.must("the IDMA engine", &idma.marks, &idma.source);
                 self.of(crate::parts::Idma::KEYS, &idma.source_of, &idma.marks);
             }
-            for cam in &core.cam {
+            if let Some(cam) = &core.cam {
                 self.must("the CAM", &cam.marks, &cam.source);
                 self.of(crate::parts::Cam::KEYS, &cam.source_of, &cam.marks);
             }
@@ -126,11 +126,11 @@ impl Check<'_> {
                 self.must(&format!("bus `{}`", bus.name), &bus.marks, &bus.source);
                 self.of(crate::parts::Bus::KEYS, &bus.source_of, &bus.marks);
             }
-            for distances in &host.distances {
+            if let Some(distances) = &host.distances {
                 self.must("distances", &distances.marks, &distances.source);
                 self.of(crate::parts::Distances::KEYS, &distances.source_of, &distances.marks);
             }
-            for os in &host.os {
+            if let Some(os) = &host.os {
                 self.must("the operating system", &os.marks, &os.source);
                 self.of(crate::parts::Os::KEYS, &os.source_of, &os.marks);
             }
