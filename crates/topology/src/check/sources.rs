@@ -134,6 +134,7 @@ impl Check<'_> {
                 self.must("the operating system", &os.marks, &os.source);
                 self.of(crate::parts::Os::KEYS, &os.source_of, &os.marks);
             }
+            host.bandwidths.iter().for_each(|p| self.must("a measured bandwidth", &p.marks, &p.source));
             host.core_to_core.iter().for_each(|p| self.must("core to core", &p.marks, &p.source));
         }
         for switch in &file.switches {

@@ -27,6 +27,8 @@ part! {
         os: Option<Os>,
         /// Core-to-core hand-over of a cache line.
         core_to_core: Option<CoreToCore>,
+        /// Measured memory bandwidths, by number of threads.
+        bandwidths: Vec<MeasuredBandwidth>,
         /// Where the numbers come from.
         source: Cited,
     }
@@ -143,6 +145,22 @@ part! {
         cpus: Vec<u32>,
         /// One way; the diagonal is 0.
         latency: Matrix<Time>,
+        /// Where the numbers come from.
+        source: Cited,
+    }
+}
+
+part! {
+    /// Memory bandwidth of a host as measured, counting bytes as STREAM does.
+    pub struct MeasuredBandwidth = "measured bandwidth" {
+        /// Threads, each on a core of its own as far as there are.
+        threads: u32,
+        /// Reading.
+        read: BitRate,
+        /// Copying: bytes read and bytes written.
+        copy: BitRate,
+        /// STREAM triad: two arrays read, one written.
+        triad: BitRate,
         /// Where the numbers come from.
         source: Cited,
     }
