@@ -104,7 +104,7 @@ impl Effort {
                 largest_chase: 768 << 20,
                 largest_array: 256 << 20,
                 most_cpus: 8,
-                rounds: 4,
+                rounds: 8,
             },
             Thoroughness::Thorough => Self {
                 repeats: 9,
