@@ -130,7 +130,9 @@ pub fn run(args: Args) -> Outcome {
 fn print(text: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write the output: {error}").into()),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the output: {error}").into())
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }
@@ -141,7 +143,8 @@ fn print_json(value: &Value) -> Outcome {
 
 /// Writes a file whole or not at all: an interrupted run leaves the old one.
 fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
-    let mut name = path.file_name().ok_or_else(|| format!("{} is no file name", path.display()))?.to_os_string();
+    let mut name =
+        path.file_name().ok_or_else(|| format!("{} is no file name", path.display()))?.to_os_string();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
     let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
@@ -191,9 +194,18 @@ fn list(format: Format) -> Outcome {
     print(&table(&rows))
 }
 
-fn show(name: &str, svg: Option<&Path>, detail: Detail, width: Option<usize>, sources: bool, format: Format) -> Outcome {
+fn show(
+    name: &str,
+    svg: Option<&Path>,
+    detail: Detail,
+    width: Option<usize>,
+    sources: bool,
+    format: Format,
+) -> Outcome {
     let machine = Machine::open(name).map_err(|error| match error {
-        longma_topology::OpenError::Invalid(report) => format!("{report}\n\n{}", report.render(columns(), false)),
+        longma_topology::OpenError::Invalid(report) => {
+            format!("{report}\n\n{}", report.render(columns(), false))
+        }
         other => other.to_string(),
     })?;
     if let Some(path) = svg {
@@ -206,7 +218,9 @@ fn show(name: &str, svg: Option<&Path>, detail: Detail, width: Option<usize>, so
     let mut text = draw_text(&machine, width.unwrap_or_else(columns), detail, colour());
     if sources {
         let mut rows = vec![["SOURCE", "KIND", "TITLE"].map(String::from).to_vec()];
-        rows.extend(machine.sources.iter().map(|(name, s)| vec![name.clone(), s.kind.word().into(), s.title.clone()]));
+        rows.extend(
+            machine.sources.iter().map(|(name, s)| vec![name.clone(), s.kind.word().into(), s.title.clone()]),
+        );
         let _ = write!(text, "\n{}", table(&rows));
     }
     print(&text)
@@ -239,7 +253,11 @@ fn check_files(files: &[String], format: Format) -> Outcome {
 fn read_stdin() -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     // One byte more than the largest machine file, so that a larger one is noticed by its errors, not by memory.
-    std::io::stdin().lock().take((4 << 20) + 1).read_to_string(&mut text).map_err(|e| format!("cannot read standard input: {e}"))?;
+    std::io::stdin()
+        .lock()
+        .take((4 << 20) + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| format!("cannot read standard input: {e}"))?;
     Ok(text)
 }
 
@@ -250,7 +268,13 @@ fn describe(output: Option<&Path>, root: Option<PathBuf>, format: FileFormat) ->
 }
 
 /// Writes a machine file and prints it in the form asked for; `table` replaces the drawing.
-fn emit(toml: &str, headline: &str, output: Option<&Path>, format: FileFormat, table: Option<(&str, &Value)>) -> Outcome {
+fn emit(
+    toml: &str,
+    headline: &str,
+    output: Option<&Path>,
+    format: FileFormat,
+    table: Option<(&str, &Value)>,
+) -> Outcome {
     let text = format!("# {headline}\n{toml}");
     if let Some(path) = output {
         write_file(path, &text)?;
@@ -275,7 +299,8 @@ fn emit(toml: &str, headline: &str, output: Option<&Path>, format: FileFormat, t
 fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileFormat) -> Outcome {
     let mut file = discover(&Sysfs::live())?;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1000) } else { ProgressBar::hidden() };
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style);
     let measured = measure(&file, thoroughness, &mut |what, share| {
         bar.set_position((share * 1000.0) as u64);
@@ -296,13 +321,25 @@ fn measured_table(measured: &Measured) -> String {
     let gb = |bytes: u64| format!("{:.2} GB/s", bytes as f64 / 1e9);
     let mut rows = vec![["WHAT", "MEASURED", "HOW"].map(String::from).to_vec()];
     for cache in &measured.caches {
-        rows.push(vec![format!("{} latency", cache.cache), ns(cache.latency_ps), format!("chase through {} KiB", cache.bytes >> 10)]);
+        rows.push(vec![
+            format!("{} latency", cache.cache),
+            ns(cache.latency_ps),
+            format!("chase through {} KiB", cache.bytes >> 10),
+        ]);
     }
     for (from, row) in measured.memory_ps.iter().enumerate() {
         for (to, ps) in row.iter().enumerate() {
-            let what = if row.len() > 1 { format!("memory latency {from} to {to}") } else { "memory latency".into() };
+            let what = if row.len() > 1 {
+                format!("memory latency {from} to {to}")
+            } else {
+                "memory latency".into()
+            };
             let pages = if measured.huge_pages { "huge pages" } else { "small pages" };
-            rows.push(vec![what, ns(*ps), format!("chase through {} MiB, {pages}", measured.memory_bytes >> 20)]);
+            rows.push(vec![
+                what,
+                ns(*ps),
+                format!("chase through {} MiB, {pages}", measured.memory_bytes >> 20),
+            ]);
         }
     }
     for b in &measured.bandwidths {
@@ -313,7 +350,11 @@ fn measured_table(measured: &Measured) -> String {
     }
     for (i, one) in measured.cpus.iter().enumerate() {
         for (j, other) in measured.cpus.iter().enumerate().skip(i + 1) {
-            rows.push(vec![format!("CPU {one} to {other}"), ns(measured.core_to_core_ps[i][j]), "a cache line, one way".into()]);
+            rows.push(vec![
+                format!("CPU {one} to {other}"),
+                ns(measured.core_to_core_ps[i][j]),
+                "a cache line, one way".into(),
+            ]);
         }
     }
     let mut text = table(&rows);

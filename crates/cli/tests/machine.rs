@@ -27,8 +27,18 @@ fn json(args: &[&str]) -> serde_json::Value {
 #[test]
 fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
     let list = json(&["list", "--format", "json"]);
-    let names: Vec<_> = list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap().to_string()).collect();
-    let wanted = ["godson3", "godson3-conventional", "hygon-8node", "loongson-3a4000", "loongson-3a5000", "piii-myrinet", "sandybridge-2x6", "zns-host"];
+    let names: Vec<_> =
+        list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap().to_string()).collect();
+    let wanted = [
+        "godson3",
+        "godson3-conventional",
+        "hygon-8node",
+        "loongson-3a4000",
+        "loongson-3a5000",
+        "piii-myrinet",
+        "sandybridge-2x6",
+        "zns-host",
+    ];
     assert_eq!(names, wanted);
     for name in &names {
         assert!(success(&["list"]).contains(name.as_str()));
@@ -79,7 +89,13 @@ fn a_broken_file_is_reported_and_the_command_fails() {
     let output = longma(&["check", path, "--format", "json"]);
     assert_eq!(output.status.code(), Some(1));
     let problems: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(problems.as_array().unwrap().iter().any(|p| p["line"] == 5 && p["column"] == 1 && p["level"] == "error"));
+    assert!(
+        problems
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|p| p["line"] == 5 && p["column"] == 1 && p["level"] == "error")
+    );
 }
 
 #[test]
@@ -130,7 +146,10 @@ fn a_quick_measurement_is_written_as_a_machine_file_that_check_accepts() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-    command.args(["machine", "show", "hygon-8node", "--format", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["machine", "show", "hygon-8node", "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();

@@ -149,9 +149,16 @@ impl Statistics {
     ///
     /// # Errors
     /// If the name is malformed or taken, or if one name would be both a value and a group.
-    pub fn insert(&mut self, name: &str, value: Value, unit: &str, description: &str) -> Result<(), StatisticsError> {
+    pub fn insert(
+        &mut self,
+        name: &str,
+        value: Value,
+        unit: &str,
+        description: &str,
+    ) -> Result<(), StatisticsError> {
         let word = |w: &str| {
-            !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+            !w.is_empty()
+                && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
         };
         if !name.split('.').all(word) {
             return Err(StatisticsError::BadName(name.into()));
@@ -171,7 +178,13 @@ impl Statistics {
     ///
     /// # Errors
     /// As [`Statistics::insert`].
-    pub fn count(&mut self, name: &str, n: u64, unit: &str, description: &str) -> Result<(), StatisticsError> {
+    pub fn count(
+        &mut self,
+        name: &str,
+        n: u64,
+        unit: &str,
+        description: &str,
+    ) -> Result<(), StatisticsError> {
         self.insert(name, Value::Counter(Counter(n)), unit, description)
     }
 
@@ -224,7 +237,8 @@ impl Statistics {
                 if words.peek().is_none() {
                     group.insert(word.into(), statistic.to_json());
                 } else {
-                    let entry = group.entry(word).or_insert_with(|| serde_json::Value::Object(Default::default()));
+                    let entry =
+                        group.entry(word).or_insert_with(|| serde_json::Value::Object(Default::default()));
                     // `insert` refuses names that are both value and group.
                     group = entry.as_object_mut().expect("a group is an object");
                 }
@@ -240,7 +254,8 @@ impl Statistic {
             Value::Counter(counter) => serde_json::json!(counter.0),
             Value::Rate { .. } => serde_json::json!(self.value.quotient()),
             Value::Histogram(h) => {
-                let classes: Vec<_> = h.classes().map(|(from, to, n)| serde_json::json!([from, to, n])).collect();
+                let classes: Vec<_> =
+                    h.classes().map(|(from, to, n)| serde_json::json!([from, to, n])).collect();
                 serde_json::json!({ "count": h.count, "mean": h.mean(), "min": h.min, "max": h.max, "classes": classes })
             }
         };
@@ -262,7 +277,9 @@ impl Value {
             Value::Counter(counter) => counter.0.to_string(),
             Value::Rate { .. } => self.quotient().map_or("-".into(), |q| format!("{q:.4}")),
             Value::Histogram(h) => match (h.mean(), h.min, h.max) {
-                (Some(mean), Some(min), Some(max)) => format!("n={} mean={mean:.2} min={min} max={max}", h.count),
+                (Some(mean), Some(min), Some(max)) => {
+                    format!("n={} mean={mean:.2} min={min} max={max}", h.count)
+                }
                 _ => "n=0".into(),
             },
         }

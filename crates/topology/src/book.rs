@@ -19,7 +19,11 @@ pub fn markdown() -> String {
     for part in keys() {
         let mut heading = part.name.to_string();
         heading[..1].make_ascii_uppercase();
-        let _ = write!(text, "### {heading}\n\n{}\n\n| key | holds | if left out | meaning |\n| --- | --- | --- | --- |\n", part.doc);
+        let _ = write!(
+            text,
+            "### {heading}\n\n{}\n\n| key | holds | if left out | meaning |\n| --- | --- | --- | --- |\n",
+            part.doc
+        );
         for key in part.keys {
             let absent = match (key.required, key.default) {
                 (true, _) => "**must be given**".into(),

@@ -158,10 +158,8 @@ impl HostInstance {
             for core in &mut self.cores[first..] {
                 core.caches.push(self.caches.len());
             }
-            self.caches.push(CacheInstance {
-                cache: cache.to_string(),
-                cores: (first..self.cores.len()).collect(),
-            });
+            self.caches
+                .push(CacheInstance { cache: cache.to_string(), cores: (first..self.cores.len()).collect() });
         }
     }
 }

@@ -2,7 +2,9 @@
 //! Not a printer: rendering returns text, the command decides where it goes.
 //! Source: report layout by the miette crate.
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
+};
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;

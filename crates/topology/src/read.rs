@@ -187,7 +187,12 @@ impl<'a, 'i> Open<'a, 'i> {
             if T::REQUIRED {
                 self.marks.broken.push(name);
                 let help = format!("add `{name} = ...` ({})", T::kind());
-                problems.error(self.marks.at(), format!("{} has no `{name}`", self.what), "missing here", help);
+                problems.error(
+                    self.marks.at(),
+                    format!("{} has no `{name}`", self.what),
+                    "missing here",
+                    help,
+                );
             }
             return T::placeholder();
         };

@@ -43,7 +43,11 @@ impl Family {
     fn error(&self, message: String, help: String) -> UnitError {
         let help = if help.is_empty() {
             let units: Vec<_> = self.units.iter().map(|u| u.0).collect();
-            format!("write a number, one space and a unit ({}), such as \"{}\"", units.join(", "), self.example)
+            format!(
+                "write a number, one space and a unit ({}), such as \"{}\"",
+                units.join(", "),
+                self.example
+            )
         } else {
             help
         };
@@ -225,8 +229,9 @@ impl std::str::FromStr for Latency {
         match text.parse() {
             Ok(time) => Ok(Latency::Time(time)),
             Err(UnitError { message, help }) if help.starts_with("write a number") => {
-                let message = message.replace("a time", "a latency");
-                let help = "write cycles of the part's clock or a time, such as \"14 cycles\" or \"85 ns\"".into();
+                let message = message.replace("a time", "a latency").replace("unit of time", "unit of latency");
+                let help =
+                    "write cycles of the part's clock or a time, such as \"14 cycles\" or \"85 ns\"".into();
                 Err(UnitError { message, help })
             }
             Err(error) => Err(error),
@@ -322,7 +327,10 @@ mod tests {
         assert_eq!(help("64KB".parse()), "write \"64 KiB\"");
         assert_eq!(help("64 kib".parse()), "write \"64 KiB\"");
         assert_eq!("2.5ghz".parse::<Frequency>().unwrap_err().help, "write \"2.5 GHz\"");
-        assert_eq!("12 parsecs".parse::<Latency>().unwrap_err().message, "\"parsecs\" is not a unit of latency");
+        assert_eq!(
+            "12 parsecs".parse::<Latency>().unwrap_err().message,
+            "\"parsecs\" is not a unit of latency"
+        );
         assert!("-1 ns".parse::<Time>().is_err());
         assert!("0.0001 ns".parse::<Time>().unwrap_err().message.contains("finer than one picosecond"));
         assert!("99999999999 TiB".parse::<Size>().unwrap_err().message.contains("too large"));

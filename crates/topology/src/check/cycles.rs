@@ -21,8 +21,14 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
     for chip in file.chips.values() {
         let crossbars = chip.crossbars.iter();
-        let slaves = |x: &crate::parts::Crossbar| x.slaves.iter().map(|s| (s.to_string(), s.span())).collect();
-        report(&crossbars.map(|x| (x.name.clone(), slaves(x))).collect(), "a request never arrives", "`slaves`", problems);
+        let slaves =
+            |x: &crate::parts::Crossbar| x.slaves.iter().map(|s| (s.to_string(), s.span())).collect();
+        report(
+            &crossbars.map(|x| (x.name.clone(), slaves(x))).collect(),
+            "a request never arrives",
+            "`slaves`",
+            problems,
+        );
     }
 }
 
@@ -48,7 +54,12 @@ fn report(graph: &Graph, what: &str, key: &str, problems: &mut Problems) {
                     let from = path.iter().position(|p| p.0 == to).unwrap_or(0);
                     let names: Vec<_> = path[from..].iter().map(|p| p.0).chain([to.as_str()]).collect();
                     let message = format!("{what}: {}", names.join(" -> "));
-                    problems.error(span.clone(), message, "leads back", format!("change one {key} on this path"));
+                    problems.error(
+                        span.clone(),
+                        message,
+                        "leads back",
+                        format!("change one {key} on this path"),
+                    );
                 }
                 Some(true) => {}
                 None if graph.contains_key(to) => {

@@ -55,7 +55,12 @@ impl Rule {
         }
         if let Some(row) = short {
             let message = format!("row {row} has {} columns, the table {rows} rows", matrix.rows[row].len());
-            problems.error(matrix.row_span(row), message, "not square", "give as many columns as rows".into());
+            problems.error(
+                matrix.row_span(row),
+                message,
+                "not square",
+                "give as many columns as rows".into(),
+            );
             return false;
         }
         if self.symmetric {
@@ -63,8 +68,12 @@ impl Rule {
                 let (there, back) = (&matrix.rows[column][row], &matrix.rows[row][column]);
                 if there != back {
                     let (what, of) = (self.what, self.of);
-                    let message = format!("the {what} from {of} {row} to {column} is {back}, from {column} to {row} {there}");
-                    let help = format!("write the same value in row {column}, column {row} and in row {row}, column {column}");
+                    let message = format!(
+                        "the {what} from {of} {row} to {column} is {back}, from {column} to {row} {there}"
+                    );
+                    let help = format!(
+                        "write the same value in row {column}, column {row} and in row {row}, column {column}"
+                    );
                     problems.error(matrix.span(row, column), message, "not symmetric", help);
                 }
             }
@@ -76,7 +85,10 @@ impl Rule {
 fn nearest_is_self<T: PartialOrd + Display>(matrix: &Matrix<T>, problems: &mut Problems) {
     for (node, row) in matrix.rows.iter().enumerate() {
         if let Some(near) = (0..row.len()).find(|&to| row[to] < row[node]) {
-            let message = format!("node {near} is nearer to node {node} ({}) than its own memory ({})", row[near], row[node]);
+            let message = format!(
+                "node {near} is nearer to node {node} ({}) than its own memory ({})",
+                row[near], row[node]
+            );
             problems.error(matrix.span(node, near), message, "nearer than local", "correct the row".into());
         }
     }
@@ -90,7 +102,12 @@ fn slit_is_ten(matrix: &Matrix<u32>, problems: &mut Problems) {
         }
         if let Some(near) = (0..row.len()).find(|&to| row[to] < 10) {
             let message = format!("the relative distance from node {node} to {near} is below 10");
-            problems.error(matrix.span(node, near), message, "nearer than local", "local is 10 by definition".into());
+            problems.error(
+                matrix.span(node, near),
+                message,
+                "nearer than local",
+                "local is 10 by definition".into(),
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ mod wiring;
 
 use crate::layout::{Layout, MAX_CORES};
 use crate::machine::MachineFile;
-use crate::parts::{ChipNode, Chip, Cluster};
+use crate::parts::{Chip, ChipNode, Cluster};
 use crate::read::Problems;
 
 /// Notes everything wrong with `file`; counts the machine out if that makes sense.
@@ -58,8 +58,9 @@ fn countable(file: &MachineFile, problems: &mut Problems) -> bool {
         total = total.saturating_add(parts.saturating_mul(host.count.into()));
         if total > 16 * MAX_CORES {
             let message = format!("host `{}` has too many parts", host.name);
-            let help =
-                format!("a machine has at most {MAX_CORES} cores; look at the `count` and `cores` of its chips");
+            let help = format!(
+                "a machine has at most {MAX_CORES} cores; look at the `count` and `cores` of its chips"
+            );
             problems.error(host.marks.at(), message, "counted out here", help);
             return false;
         }

@@ -14,7 +14,10 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     miss_paths(file, problems);
     first_level(file, problems);
     unused(file, problems);
-    let hosts = file.hosts.iter().flat_map(|h| crate::layout::host_names(h).into_iter().map(|n| (n, h.marks.key("name"))));
+    let hosts = file
+        .hosts
+        .iter()
+        .flat_map(|h| crate::layout::host_names(h).into_iter().map(|n| (n, h.marks.key("name"))));
     let switches = file.switches.iter().map(|s| (s.name.clone(), s.marks.key("name")));
     unique(hosts.chain(switches).take(MAX_CORES as usize), "host or switch", problems);
     for host in &file.hosts {
@@ -103,9 +106,15 @@ fn miss_paths(file: &MachineFile, problems: &mut Problems) {
                     let Some(cache) = file.caches.get(*name) else { continue };
                     let next = &*cache.next;
                     let known = file.caches.contains_key(next);
-                    if known && !reach.contains(next) && reported.insert((name.to_string(), next.to_string())) {
-                        let message = format!("a miss in cache `{name}` goes to `{next}`, which core `{}` cannot reach", cluster.core);
-                        let help = format!("list `{next}` in the `caches` of the core, its cluster, its node or its chip");
+                    if known && !reach.contains(next) && reported.insert((name.to_string(), next.to_string()))
+                    {
+                        let message = format!(
+                            "a miss in cache `{name}` goes to `{next}`, which core `{}` cannot reach",
+                            cluster.core
+                        );
+                        let help = format!(
+                            "list `{next}` in the `caches` of the core, its cluster, its node or its chip"
+                        );
                         problems.error(cache.next.span(), message, "out of reach", help);
                     }
                 }
@@ -124,7 +133,8 @@ fn first_level(file: &MachineFile, problems: &mut Problems) {
         for (kind, word) in [(CacheKind::Instruction, "instruction"), (CacheKind::Data, "data")] {
             let holds = |k| k == kind || k == CacheKind::Unified;
             if !caches.iter().any(|c| c.level == 1 && holds(c.kind)) {
-                let message = format!("core `{name}` has no level-1 cache for {word}s").replace("datas", "data");
+                let message =
+                    format!("core `{name}` has no level-1 cache for {word}s").replace("datas", "data");
                 let help = format!("add a cache with `level = 1` and `kind = \"{word}\"` to its `caches`");
                 problems.error(core.marks.key("caches"), message, "missing here", help);
             }
@@ -144,7 +154,8 @@ fn unused(file: &MachineFile, problems: &mut Problems) {
     let cores: BTreeSet<&str> = clusters().map(|c| &*c.core).collect();
     let memories: BTreeSet<&str> = nodes().flat_map(|n| n.memory.iter().map(|m| &*m.memory)).collect();
     let chips: BTreeSet<&str> = file.hosts.iter().flat_map(|h| h.chips.iter().map(|c| &**c)).collect();
-    let devices: BTreeSet<&str> = file.hosts.iter().flat_map(|h| h.devices.iter().map(|d| &*d.device)).collect();
+    let devices: BTreeSet<&str> =
+        file.hosts.iter().flat_map(|h| h.devices.iter().map(|d| &*d.device)).collect();
     let mut warn = |what: &str, name: &str, span: Range<usize>, used: &BTreeSet<&str>| {
         if !used.contains(name) {
             let used: Vec<_> = used.iter().copied().collect();

@@ -51,7 +51,12 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 
 fn clock(marks: &Marks, key: &str, clock: Option<Frequency>, problems: &mut Problems) {
     if marks.sound(&[key]) && clock.is_some_and(|c| c.hz() == 0) {
-        problems.error(marks.key(key), "the clock stands still".into(), "here", "give a frequency above 0 Hz".into());
+        problems.error(
+            marks.key(key),
+            "the clock stands still".into(),
+            "here",
+            "give a frequency above 0 Hz".into(),
+        );
     }
 }
 
@@ -59,7 +64,13 @@ fn peak(width: Option<Width>, rate: Option<TransferRate>) -> Option<u64> {
     width?.bits().checked_mul(rate?.per_second()).map(|bits| bits / 8)
 }
 
-fn wires(marks: &Marks, width: Option<Width>, rate: Option<TransferRate>, given: Option<Bandwidth>, problems: &mut Problems) {
+fn wires(
+    marks: &Marks,
+    width: Option<Width>,
+    rate: Option<TransferRate>,
+    given: Option<Bandwidth>,
+    problems: &mut Problems,
+) {
     if marks.sound(&["width", "rate", "bandwidth"]) {
         beyond(marks, "bandwidth", given, peak(width, rate), problems);
     }

@@ -83,18 +83,43 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
     }
     if let Some(next) = file.caches.get(&*cache.next) {
         if m.sound(&["level", "next"]) && next.marks.sound(&["level"]) && next.level <= cache.level {
-            let message = format!("cache `{name}` of level {} misses into `{}` of level {}", cache.level, cache.next, next.level);
-            problems.error(cache.next.span(), message, "not further from the core", "levels grow towards memory".into());
+            let message = format!(
+                "cache `{name}` of level {} misses into `{}` of level {}",
+                cache.level, cache.next, next.level
+            );
+            problems.error(
+                cache.next.span(),
+                message,
+                "not further from the core",
+                "levels grow towards memory".into(),
+            );
         }
         if m.sound(&["line"]) && next.marks.sound(&["line"]) && next.line < cache.line {
-            let message = format!("a line of `{name}` ({}) does not fit a line of `{}` ({})", cache.line, cache.next, next.line);
-            problems.error(m.key("line"), message, "longer than the next level's", "lines do not shrink towards memory".into());
+            let message = format!(
+                "a line of `{name}` ({}) does not fit a line of `{}` ({})",
+                cache.line, cache.next, next.line
+            );
+            problems.error(
+                m.key("line"),
+                message,
+                "longer than the next level's",
+                "lines do not shrink towards memory".into(),
+            );
         }
     }
     let ways = cache.ways();
-    if let Some(lock) = cache.lock.as_ref().filter(|l| u64::from(l.min_unlocked_ways) > ways && l.marks.sound(&["min_unlocked_ways"])) {
+    if let Some(lock) = cache
+        .lock
+        .as_ref()
+        .filter(|l| u64::from(l.min_unlocked_ways) > ways && l.marks.sound(&["min_unlocked_ways"]))
+    {
         let message = format!("{} ways stay unlocked of {ways}", lock.min_unlocked_ways);
-        problems.error(lock.marks.key("min_unlocked_ways"), message, "more than there are", format!("give at most {ways}"));
+        problems.error(
+            lock.marks.key("min_unlocked_ways"),
+            message,
+            "more than there are",
+            format!("give at most {ways}"),
+        );
     }
     if let Some(dca) = cache.dca.as_ref().filter(|d| u64::from(d.ways) > ways && d.marks.sound(&["ways"])) {
         let message = format!("device writes fill {} ways of {ways}", dca.ways);
@@ -108,15 +133,30 @@ fn check_geometry(name: &str, cache: &Cache, problems: &mut Problems) {
     let unit = line.checked_mul(cache.ways()).and_then(|u| u.checked_mul(banks)).unwrap_or(0);
     if unit == 0 || size == 0 {
         if size == 0 {
-            problems.error(cache.marks.key("size"), format!("cache `{name}` holds nothing"), "here", String::new());
+            problems.error(
+                cache.marks.key("size"),
+                format!("cache `{name}` holds nothing"),
+                "here",
+                String::new(),
+            );
         }
         return;
     }
-    let text = format!("{} with {} ways, lines of {} and {banks} bank{}", cache.size, cache.ways(), cache.line, if banks == 1 { "" } else { "s" });
+    let text = format!(
+        "{} with {} ways, lines of {} and {banks} bank{}",
+        cache.size,
+        cache.ways(),
+        cache.line,
+        if banks == 1 { "" } else { "s" }
+    );
     if !size.is_multiple_of(unit) {
         let message = format!("cache `{name}` cannot have {text}: no whole number of sets");
         let below = (size / unit).max(1) * unit;
-        let help = format!("ways x line x banks = {}; the size must be a multiple of it, such as {}", crate::units::Size::new(unit), crate::units::Size::new(below));
+        let help = format!(
+            "ways x line x banks = {}; the size must be a multiple of it, such as {}",
+            crate::units::Size::new(unit),
+            crate::units::Size::new(below)
+        );
         problems.error(cache.marks.key("size"), message, "impossible size", help);
     } else if cache.index == CacheIndex::Bits && !(size / unit).is_power_of_two() {
         let message = format!("cache `{name}` of {text} has {} sets a bank, not a power of two", size / unit);
@@ -165,9 +205,17 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
     positive(m, "zones", zoned.zones, problems);
     if m.sound(&["zone_size", "zone_capacity"]) && zoned.zone_capacity > zoned.zone_size {
         let message = format!("a zone of {} cannot hold {}", zoned.zone_size, zoned.zone_capacity);
-        problems.error(m.key("zone_capacity"), message, "more than the zone's size", "the capacity is at most the size".into());
+        problems.error(
+            m.key("zone_capacity"),
+            message,
+            "more than the zone's size",
+            "the capacity is at most the size".into(),
+        );
     }
-    if m.sound(&["zone_size", "block"]) && zoned.block.bytes() > 0 && zoned.zone_size.bytes() % zoned.block.bytes() != 0 {
+    if m.sound(&["zone_size", "block"])
+        && zoned.block.bytes() > 0
+        && zoned.zone_size.bytes() % zoned.block.bytes() != 0
+    {
         let message = format!("a zone of {} is not a whole number of blocks", zoned.zone_size);
         problems.error(m.key("zone_size"), message, "here", format!("use a multiple of {}", zoned.block));
     }
@@ -175,6 +223,11 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
         && open > active
     {
         let help = "an open zone is active, so `max_open` is at most `max_active`".into();
-        problems.error(m.key("max_open"), format!("{open} zones may be open but only {active} active"), "here", help);
+        problems.error(
+            m.key("max_open"),
+            format!("{open} zones may be open but only {active} active"),
+            "here",
+            help,
+        );
     }
 }

@@ -19,9 +19,17 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     let cited = check.cited;
     for (name, source) in &file.sources {
         let needs_reason = matches!(source.kind, SourceKind::Estimate | SourceKind::Measurement);
-        if needs_reason && source.marks.sound(&["kind", "reasoning"]) && source.reasoning.as_deref().unwrap_or("").trim().is_empty() {
+        if needs_reason
+            && source.marks.sound(&["kind", "reasoning"])
+            && source.reasoning.as_deref().unwrap_or("").trim().is_empty()
+        {
             let help = "add `reasoning = \"...\"`: how it was measured, or why the value is plausible".into();
-            problems.error(source.marks.at(), format!("source `{name}` has no reasoning"), "missing here", help);
+            problems.error(
+                source.marks.at(),
+                format!("source `{name}` has no reasoning"),
+                "missing here",
+                help,
+            );
         }
         if !cited.contains(name) && source.marks.sound(&[]) {
             let help = "cite it in a `source` or take it out".into();
@@ -60,7 +68,12 @@ impl Check<'_> {
                     None => format!("keys are: {}", keys.join(", ")),
                 };
                 let span = cited.0.first().map_or(marks.key("source_of"), |n| n.span());
-                self.problems.error(span, format!("`source_of` names a key `{key}` that the part does not have"), "cited for it", help);
+                self.problems.error(
+                    span,
+                    format!("`source_of` names a key `{key}` that the part does not have"),
+                    "cited for it",
+                    help,
+                );
             }
             self.names(cited);
         }
@@ -109,7 +122,8 @@ impl Check<'_> {
         }
         for (name, device) in &file.devices {
             self.must(&format!("device `{name}`"), &device.marks, &device.source);
-            let kinds: Vec<_> = device_keys(device).iter().chain(crate::parts::Device::KEYS).copied().collect();
+            let kinds: Vec<_> =
+                device_keys(device).iter().chain(crate::parts::Device::KEYS).copied().collect();
             self.of(&kinds, &device.source_of, &device.marks);
         }
         self.hosts();

@@ -36,28 +36,54 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
     let mut counts: BTreeMap<&str, u64> = known.iter().map(|k| (*k, 1)).collect();
     counts.insert("cores", crate::layout::chip_cores(chip));
     counts.extend(chip.ports.iter().map(|p| (p.name.as_str(), p.count.into())));
-    counts.extend(file.caches.iter().filter(|c| known.contains(&c.0.as_str())).map(|(n, c)| (n.as_str(), c.banks.into())));
-    let controllers = chip.nodes.iter().flat_map(|n| n.memory.iter().map(move |m| u64::from(m.count) * u64::from(n.count)));
+    counts.extend(
+        file.caches
+            .iter()
+            .filter(|c| known.contains(&c.0.as_str()))
+            .map(|(n, c)| (n.as_str(), c.banks.into())),
+    );
+    let controllers =
+        chip.nodes.iter().flat_map(|n| n.memory.iter().map(move |m| u64::from(m.count) * u64::from(n.count)));
     counts.insert("memory", controllers.fold(0, u64::saturating_add));
     for crossbar in &chip.crossbars {
-        let sides = [("masters", &crossbar.masters, crossbar.master_ports), ("slaves", &crossbar.slaves, crossbar.slave_ports)];
+        let sides = [
+            ("masters", &crossbar.masters, crossbar.master_ports),
+            ("slaves", &crossbar.slaves, crossbar.slave_ports),
+        ];
         for (side, names, ports) in sides {
             for name in names.iter().filter(|n| !known.contains(&&***n)) {
                 let help = suggestion(name, known.iter().copied(), "part");
-                let message = format!("crossbar `{}` joins `{name}`, which the chip does not have", crossbar.name);
+                let message =
+                    format!("crossbar `{}` joins `{name}`, which the chip does not have", crossbar.name);
                 problems.error(name.span(), message, "not on this chip", help);
             }
             let key = if side == "masters" { "master_ports" } else { "slave_ports" };
             let needed = names.iter().filter_map(|n| counts.get(&**n)).copied().fold(0, u64::saturating_add);
             let fits = ports.is_none_or(|p| u64::from(p) >= needed);
             if !fits && crossbar.marks.sound(&[key, side]) && names.iter().all(|n| known.contains(&&**n)) {
-                let message = format!("crossbar `{}` has {} {key} for {needed} {side}", crossbar.name, ports.unwrap_or(0));
-                problems.error(crossbar.marks.key(key), message, "too few", format!("give at least {needed}, or leave it out"));
+                let message = format!(
+                    "crossbar `{}` has {} {key} for {needed} {side}",
+                    crossbar.name,
+                    ports.unwrap_or(0)
+                );
+                problems.error(
+                    crossbar.marks.key(key),
+                    message,
+                    "too few",
+                    format!("give at least {needed}, or leave it out"),
+                );
             }
         }
-        if crossbar.marks.sound(&["masters", "slaves"]) && (crossbar.masters.is_empty() || crossbar.slaves.is_empty()) {
+        if crossbar.marks.sound(&["masters", "slaves"])
+            && (crossbar.masters.is_empty() || crossbar.slaves.is_empty())
+        {
             let help = "name its `masters` and `slaves`".into();
-            problems.error(crossbar.marks.at(), format!("crossbar `{}` joins nothing", crossbar.name), "here", help);
+            problems.error(
+                crossbar.marks.at(),
+                format!("crossbar `{}` joins nothing", crossbar.name),
+                "here",
+                help,
+            );
         }
     }
 }
@@ -84,20 +110,31 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
     let mut on = |name: &Name, what: String| {
         if !name.is_empty() && !places.contains(&**name) {
             let help = suggestion(name, places.iter().map(String::as_str), "place");
-            problems.error(name.span(), format!("{what} hangs on `{name}`, which host `{}` does not have", host.name), "no such place", help);
+            problems.error(
+                name.span(),
+                format!("{what} hangs on `{name}`, which host `{}` does not have", host.name),
+                "no such place",
+                help,
+            );
         }
     };
     host.buses.iter().for_each(|b| on(&b.on, format!("bus `{}`", b.name)));
     host.devices.iter().for_each(|d| on(&d.on, format!("device `{}`", d.name)));
     let chips = host.chips.len() as u64;
-    let nodes = host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(chip_nodes).fold(0, u64::saturating_add);
+    let nodes =
+        host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(chip_nodes).fold(0, u64::saturating_add);
     for link in &host.links {
         two_ends(&link.between, &link.marks, &format!("link `{}`", link.name), problems);
         for end in &link.between {
             let index = |prefix: &str| end.strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
             if !(index("chip").is_some_and(|n| n < chips) || index("node").is_some_and(|n| n < nodes)) {
-                let message = format!("link `{}` ends at `{end}`, which host `{}` does not have", link.name, host.name);
-                let help = format!("ends are chip0 to chip{} and node0 to node{}", chips.saturating_sub(1), nodes.saturating_sub(1));
+                let message =
+                    format!("link `{}` ends at `{end}`, which host `{}` does not have", link.name, host.name);
+                let help = format!(
+                    "ends are chip0 to chip{} and node0 to node{}",
+                    chips.saturating_sub(1),
+                    nodes.saturating_sub(1)
+                );
                 problems.error(end.span(), message, "no such place", help);
             }
         }
@@ -107,7 +144,12 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
 fn two_ends(ends: &[Name], marks: &crate::read::Marks, what: &str, problems: &mut Problems) {
     if marks.sound(&["between"]) && (ends.len() != 2 || ends[0] == ends[1]) {
         let help = "write `between = [\"ONE\", \"OTHER\"]`".into();
-        problems.error(marks.key("between"), format!("{what} does not have two different ends"), "here", help);
+        problems.error(
+            marks.key("between"),
+            format!("{what} does not have two different ends"),
+            "here",
+            help,
+        );
     }
 }
 
@@ -135,7 +177,12 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
         for end in &cable.between {
             let Some((ports, network)) = ends.get(&**end) else {
                 let help = suggestion(end, ends.keys().map(String::as_str), "end");
-                problems.error(end.span(), format!("a cable ends at `{end}`, which is no switch and no HOST.DEVICE"), "no such place", help);
+                problems.error(
+                    end.span(),
+                    format!("a cable ends at `{end}`, which is no switch and no HOST.DEVICE"),
+                    "no such place",
+                    help,
+                );
                 continue;
             };
             networks.push(*network);
@@ -152,7 +199,12 @@ fn check_cables(file: &MachineFile, problems: &mut Problems) {
             && !other.is_empty()
         {
             let message = format!("a cable joins {one} and {other}");
-            problems.error(cable.marks.key("between"), message, "do not fit", "join parts of one network".into());
+            problems.error(
+                cable.marks.key("between"),
+                message,
+                "do not fit",
+                "join parts of one network".into(),
+            );
         }
     }
 }

@@ -31,7 +31,9 @@ struct Types<T> {
 
 impl<T: PartialEq> Types<T> {
     fn name(&mut self, base: &str, part: T) -> String {
-        if let Some((name, _)) = self.parts.iter().find(|p| *p.1 == part && (p.0 == base || p.0.starts_with(&format!("{base}-")))) {
+        if let Some((name, _)) =
+            self.parts.iter().find(|p| *p.1 == part && (p.0 == base || p.0.starts_with(&format!("{base}-"))))
+        {
             return name.clone();
         }
         let names = (1..).map(|n| if n == 1 { base.to_string() } else { format!("{base}-{n}") });
@@ -106,7 +108,8 @@ impl Builder<'_> {
     fn chip(&mut self, members: &[&Node], notes: &mut Vec<String>) -> Chip {
         let all: BTreeSet<u32> = members.iter().flat_map(|n| n.cpus.iter().copied()).collect();
         let mut chip_caches = BTreeSet::new();
-        let nodes: Vec<_> = members.iter().map(|node| self.node(node, &all, &mut chip_caches, notes)).collect();
+        let nodes: Vec<_> =
+            members.iter().map(|node| self.node(node, &all, &mut chip_caches, notes)).collect();
         let title = all.iter().find_map(|c| self.cpus[c].model.clone());
         Chip {
             title,
@@ -122,7 +125,13 @@ impl Builder<'_> {
         }
     }
 
-    fn node(&mut self, node: &Node, chip: &BTreeSet<u32>, chip_caches: &mut BTreeSet<String>, notes: &mut Vec<String>) -> ChipNode {
+    fn node(
+        &mut self,
+        node: &Node,
+        chip: &BTreeSet<u32>,
+        chip_caches: &mut BTreeSet<String>,
+        notes: &mut Vec<String>,
+    ) -> ChipNode {
         let mut node_caches = BTreeSet::new();
         let mut clusters: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
         let mut cluster_caches: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
@@ -147,7 +156,10 @@ impl Builder<'_> {
                     &mut node_caches
                 } else {
                     if cache.shared != *chip {
-                        note(notes, "a cache's sharers fit neither node nor chip; it is listed with the chip");
+                        note(
+                            notes,
+                            "a cache's sharers fit neither node nor chip; it is listed with the chip",
+                        );
                     }
                     &mut *chip_caches
                 };
@@ -157,10 +169,20 @@ impl Builder<'_> {
             clusters.entry((key, name)).or_default().push(leader);
         }
         let cluster = |((key, core), leaders): ((u32, String), Vec<u32>)| {
-            let threads: BTreeSet<u32> = leaders.iter().flat_map(|l| self.cpus[l].siblings.intersection(&node.cpus).copied()).collect();
+            let threads: BTreeSet<u32> = leaders
+                .iter()
+                .flat_map(|l| self.cpus[l].siblings.intersection(&node.cpus).copied())
+                .collect();
             let caches = cluster_caches.get(&key).into_iter().flatten().map(Name::new).collect();
             let cpus = Some(format_cpu_list(&threads));
-            Cluster { count: 1, core: Name::new(core), cores: leaders.len() as u32, caches, cpus, marks: Marks::default() }
+            Cluster {
+                count: 1,
+                core: Name::new(core),
+                cores: leaders.len() as u32,
+                caches,
+                cpus,
+                marks: Marks::default(),
+            }
         };
         let clusters = clusters.into_iter().map(cluster).collect();
         let memory = MemoryUse {
@@ -221,7 +243,8 @@ impl Builder<'_> {
         let clock = cpu.khz.map_or(GUESSED_CLOCK, |k| Frequency::new(k * 1000));
         let guessed = cpu.khz.is_none();
         self.clock_guessed |= guessed;
-        let source_of = if guessed { Map::from([("clock".to_string(), Cited::one("guess"))]) } else { Map::new() };
+        let source_of =
+            if guessed { Map::from([("clock".to_string(), Cited::one("guess"))]) } else { Map::new() };
         let part = Core {
             title: cpu.class.as_ref().map(|c| format!("{c}-core")).or(cpu.model.clone()),
             isa: cpu.isa,

@@ -12,7 +12,8 @@ use crate::units::{BitRate, Size};
 const MAX_DEVICES: usize = 256;
 
 pub(super) fn devices(sysfs: &Sysfs, host: &Assembled) -> (Map<Device>, Vec<Placed>) {
-    let networks = sysfs.names("sys/class/net").into_iter().filter_map(|n| network(sysfs, &n).map(|d| ("net", n, d)));
+    let networks =
+        sysfs.names("sys/class/net").into_iter().filter_map(|n| network(sysfs, &n).map(|d| ("net", n, d)));
     let disks = sysfs.names("sys/block").into_iter().filter_map(|n| disk(sysfs, &n).map(|d| ("block", n, d)));
     let (mut types, mut placed) = (Map::new(), Vec::new());
     for (class, name, device) in networks.chain(disks).take(MAX_DEVICES) {
@@ -20,11 +21,17 @@ pub(super) fn devices(sysfs: &Sysfs, host: &Assembled) -> (Map<Device>, Vec<Plac
         let known = types.iter().find(|t| *t.1 == device).map(|t: (&String, &Device)| t.0.clone());
         let type_name = known.unwrap_or_else(|| format!("{base}{}", types.len()));
         types.insert(type_name.clone(), device);
-        let folder = if class == "net" { format!("sys/class/net/{name}") } else { format!("sys/block/{name}") };
+        let folder =
+            if class == "net" { format!("sys/class/net/{name}") } else { format!("sys/block/{name}") };
         let node = sysfs.read(&format!("{folder}/device/numa_node")).and_then(|n| n.parse::<u32>().ok());
         let position = node.and_then(|n| host.node_order.iter().position(|o| *o == n));
         let on = format!("chip{}", position.map_or(0, |p| host.node_socket[p]));
-        placed.push(Placed { name, device: Name::new(type_name), on: Name::new(on), marks: Marks::default() });
+        placed.push(Placed {
+            name,
+            device: Name::new(type_name),
+            on: Name::new(on),
+            marks: Marks::default(),
+        });
     }
     (types, placed)
 }
@@ -91,7 +98,13 @@ fn disk(sysfs: &Sysfs, name: &str) -> Option<Device> {
     let zoned = sysfs.read(&format!("{base}/queue/zoned")).is_some_and(|z| z != "none");
     if let (true, Some(zone), Some(zones)) = (zoned, zone, number("queue/nr_zones")) {
         let limit = |file: &str| number(file).filter(|n| *n > 0).and_then(|n| u32::try_from(n).ok());
-        let zoned = zoned_device(block, zone, u32::try_from(zones).ok()?, limit("queue/max_open_zones"), limit("queue/max_active_zones"));
+        let zoned = zoned_device(
+            block,
+            zone,
+            u32::try_from(zones).ok()?,
+            limit("queue/max_open_zones"),
+            limit("queue/max_active_zones"),
+        );
         return Some(Device { zoned: Some(zoned), ..device(title) });
     }
     let block = Block {

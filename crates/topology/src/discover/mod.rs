@@ -125,7 +125,8 @@ fn distances(nodes: &[sysfs::Node], order: &[u32], notes: &mut Vec<String>) -> O
         order.iter().map(column).collect::<Option<Vec<u32>>>()
     };
     let rows: Vec<Vec<u32>> = order.iter().map(row).collect::<Option<_>>()?;
-    let sound = (0..rows.len()).all(|i| rows[i][i] == 10 && (0..rows.len()).all(|j| rows[i][j] == rows[j][i] && rows[i][j] >= 10));
+    let sound = (0..rows.len())
+        .all(|i| rows[i][i] == 10 && (0..rows.len()).all(|j| rows[i][j] == rows[j][i] && rows[i][j] >= 10));
     if !sound {
         notes.push("the firmware's node distances were left out: not symmetric, or not 10 locally".into());
         return None;

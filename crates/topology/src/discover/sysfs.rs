@@ -131,7 +131,10 @@ impl Sysfs {
         if !offline.is_empty() {
             notes.push(format!("CPUs {} are offline and left out", format_cpu_list(&offline)));
         }
-        if self.read("proc/cpuinfo").is_some_and(|i| i.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor"))) {
+        if self
+            .read("proc/cpuinfo")
+            .is_some_and(|i| i.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor")))
+        {
             notes.push("a virtual machine: topology and caches are the hypervisor's word".into());
         }
         notes
@@ -142,7 +145,8 @@ impl Sysfs {
             return online;
         }
         let folders = self.names("sys/devices/system/cpu").into_iter();
-        let found: BTreeSet<u32> = folders.filter_map(|n| n.strip_prefix("cpu")?.parse().ok()).filter(|c| *c < MAX_CPU).collect();
+        let found: BTreeSet<u32> =
+            folders.filter_map(|n| n.strip_prefix("cpu")?.parse().ok()).filter(|c| *c < MAX_CPU).collect();
         if !found.is_empty() || !self.is_live() {
             return found;
         }
@@ -174,7 +178,8 @@ impl Sysfs {
             let mhz: Option<f64> = field(&["cpu MHz", "CPU MHz"]).and_then(|m| m.parse().ok());
             // Whole MHz: the last digits of /proc/cpuinfo are noise.
             let mhz = mhz.filter(|m| (1.0..100_000.0).contains(m)).map(|m| m.round() as u64 * 1000);
-            let package = self.read(&format!("{topology}/physical_package_id")).and_then(|p| p.parse::<i64>().ok());
+            let package =
+                self.read(&format!("{topology}/physical_package_id")).and_then(|p| p.parse::<i64>().ok());
             Cpu {
                 id,
                 package: package.unwrap_or(0).max(0),
@@ -210,7 +215,12 @@ impl Sysfs {
         let has = |key: &str| fields.is_some_and(|f| f.contains_key(key));
         match () {
             _ if has("CPU implementer") => Isa::Aarch64,
-            _ if has("vendor_id") && fields.is_some_and(|f| f.get("flags").is_some_and(|l| l.split(' ').any(|w| w == "lm"))) => Isa::X86_64,
+            _ if has("vendor_id")
+                && fields
+                    .is_some_and(|f| f.get("flags").is_some_and(|l| l.split(' ').any(|w| w == "lm"))) =>
+            {
+                Isa::X86_64
+            }
             _ if has("vendor_id") => Isa::X86,
             _ if has("CPU Family") => Isa::LoongArch64,
             _ if fields.is_some_and(|f| f.get("isa").is_some_and(|i| i.starts_with("rv64"))) => Isa::Riscv64,
@@ -237,10 +247,11 @@ impl Sysfs {
                 _ => return None,
             };
             let size = file("size")?;
-            let (digits, scale) = match size.strip_suffix('K').map(|d| (d, 10)).or(size.strip_suffix('M').map(|d| (d, 20))) {
-                Some((digits, shift)) => (digits, 1u64 << shift),
-                None => (size.as_str(), 1),
-            };
+            let (digits, scale) =
+                match size.strip_suffix('K').map(|d| (d, 10)).or(size.strip_suffix('M').map(|d| (d, 20))) {
+                    Some((digits, shift)) => (digits, 1u64 << shift),
+                    None => (size.as_str(), 1),
+                };
             let bytes = digits.parse::<u64>().ok()?.checked_mul(scale)?;
             let number = |name: &str| file(name).and_then(|t| t.parse::<u64>().ok());
             let line = number("coherency_line_size").filter(|l| l.is_power_of_two()).unwrap_or(64);

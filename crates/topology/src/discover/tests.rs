@@ -23,7 +23,9 @@ fn cpu(files: &mut Vec<(String, String)>, id: u32, package: &str, siblings: &str
 
 fn cache(files: &mut Vec<(String, String)>, cpu: u32, index: u32, facts: [&str; 5]) {
     let base = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
-    for (name, fact) in ["level", "type", "size", "ways_of_associativity", "shared_cpu_list"].iter().zip(facts) {
+    for (name, fact) in
+        ["level", "type", "size", "ways_of_associativity", "shared_cpu_list"].iter().zip(facts)
+    {
         files.push((format!("{base}/{name}"), fact.into()));
     }
 }

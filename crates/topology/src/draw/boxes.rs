@@ -94,7 +94,14 @@ impl Element {
                 let (kind, lines, holds) = (*kind, lines.clone(), !inside.is_empty());
                 let top = y + 1 + lines.len();
                 placed.push(Placed { kind, lines, x, y, width, height, holds });
-                put_stack(inside, x + FRAME / 2, top, width.saturating_sub(FRAME), (y + height).saturating_sub(top + 1), placed);
+                put_stack(
+                    inside,
+                    x + FRAME / 2,
+                    top,
+                    width.saturating_sub(FRAME),
+                    (y + height).saturating_sub(top + 1),
+                    placed,
+                );
             }
             Element::Stack(elements) => put_stack(elements, x, y, width, height, placed),
             Element::Flow(elements) => put_flow(elements, x, y, width, height, placed),
@@ -111,7 +118,8 @@ fn rows(elements: &[Element], most: usize) -> Vec<Vec<(usize, usize)>> {
         let each = elements.len().div_ceil(count);
         let sizes: Vec<_> = rows.into_iter().flatten().collect();
         let even: Vec<Vec<_>> = sizes.chunks(each).map(|c| c.to_vec()).collect();
-        let width = |row: &Vec<(usize, usize)>| row.iter().map(|s| s.0).sum::<usize>() + GAP * (row.len() - 1);
+        let width =
+            |row: &Vec<(usize, usize)>| row.iter().map(|s| s.0).sum::<usize>() + GAP * (row.len() - 1);
         if even.iter().all(|row| width(row) <= most) {
             return even;
         }
@@ -139,7 +147,14 @@ fn greedy(sizes: Vec<(usize, usize)>, most: usize) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// Puts elements one above the other; the last takes the height that is left.
-fn put_stack(elements: &[Element], x: usize, y: usize, width: usize, height: usize, placed: &mut Vec<Placed>) {
+fn put_stack(
+    elements: &[Element],
+    x: usize,
+    y: usize,
+    width: usize,
+    height: usize,
+    placed: &mut Vec<Placed>,
+) {
     let mut top = y;
     for (index, element) in elements.iter().enumerate() {
         let own = element.size(width).1;

@@ -35,7 +35,8 @@ pub(super) fn picture(machine: &Machine, collapse: Collapse) -> Element {
     for (index, host) in machine.hosts.iter().enumerate() {
         let copies: Vec<_> = machine.layout().hosts.iter().filter(|h| h.of == index).collect();
         if collapse >= Collapse::Hosts && copies.len() > 1 {
-            let name = format!("{} to {} ({} alike)", copies[0].name, copies[copies.len() - 1].name, copies.len());
+            let name =
+                format!("{} to {} ({} alike)", copies[0].name, copies[copies.len() - 1].name, copies.len());
             hosts.push(artist.host(host, copies[0], &name));
         } else {
             hosts.extend(copies.iter().map(|copy| artist.host(host, copy, &copy.name)));
@@ -61,7 +62,11 @@ fn bits(rate: BitRate) -> String {
 }
 
 /// How wide and fast a port, link or bus is.
-fn wires(width: Option<crate::units::Width>, rate: Option<crate::units::TransferRate>, bandwidth: Option<crate::units::Bandwidth>) -> String {
+fn wires(
+    width: Option<crate::units::Width>,
+    rate: Option<crate::units::TransferRate>,
+    bandwidth: Option<crate::units::Bandwidth>,
+) -> String {
     match (bandwidth, width, rate) {
         (Some(bandwidth), _, _) => bandwidth.to_string(),
         (None, Some(width), Some(rate)) => format!("{} x {rate}", width.bits()),
@@ -80,7 +85,9 @@ impl Artist<'_> {
             true => format!("chip0 to chip{} ({} alike)", host.chips.len() - 1, host.chips.len()),
             false => format!("chip{index}"),
         };
-        let chips = chips.filter_map(|(index, chip)| Some(self.chip(self.machine.chips.get(&**chip)?, &label(index), &mut numbers)));
+        let chips = chips.filter_map(|(index, chip)| {
+            Some(self.chip(self.machine.chips.get(&**chip)?, &label(index), &mut numbers))
+        });
         let mut inside = vec![Element::Flow(chips.collect())];
         let io: Vec<_> = self.io(host);
         if !io.is_empty() {
@@ -93,7 +100,12 @@ impl Artist<'_> {
             inside.push(Element::Flow(notes));
         }
         let cores = copy.cores.len();
-        let cpus: usize = copy.cores.iter().filter_map(|c| self.machine.cores.get(&c.core)).map(|c| c.threads as usize).sum();
+        let cpus: usize = copy
+            .cores
+            .iter()
+            .filter_map(|c| self.machine.cores.get(&c.core))
+            .map(|c| c.threads as usize)
+            .sum();
         let memory: u64 = copy.nodes.iter().filter_map(|n| n.memory_bytes).sum();
         let line = join(&[
             Some(name.to_string()),
@@ -110,14 +122,18 @@ impl Artist<'_> {
         let mut inside = Vec::new();
         let towards_cores = |x: &&Crossbar| x.masters.iter().any(|m| &**m == "cores");
         inside.extend(chip.crossbars.iter().filter(|x| !towards_cores(x)).map(crossbar));
-        inside.extend(self.shared(&chip.caches));
+        inside.extend(self.shared(&chip.caches, 1));
         inside.extend(chip.crossbars.iter().filter(towards_cores).map(crossbar));
         let mut nodes = Vec::new();
         for node in &chip.nodes {
             let copies = node.count as usize;
             if self.collapse >= Collapse::Nodes && copies > 1 {
                 let first = numbers.node;
-                nodes.push(self.node(node, &format!("NUMA nodes {first} to {} ({copies} alike)", first + copies - 1), numbers));
+                nodes.push(self.node(
+                    node,
+                    &format!("NUMA nodes {first} to {} ({copies} alike)", first + copies - 1),
+                    numbers,
+                ));
                 let each: usize = node.clusters.iter().map(|c| (c.count * c.cores) as usize).sum();
                 numbers.core += each * (copies - 1);
                 numbers.node += copies;
@@ -140,21 +156,25 @@ impl Artist<'_> {
         Element::Box { kind: Kind::Chip, lines: vec![join(&[Some(name.into()), Some(title)])], inside }
     }
 
-    /// Caches that all below share, largest level first.
-    fn shared(&self, names: &[crate::read::Name]) -> Vec<Element> {
+    /// Caches that all below share, largest level first, each in one line of text or two.
+    fn shared(&self, names: &[crate::read::Name], lines: usize) -> Vec<Element> {
         let mut caches: Vec<_> = names.iter().filter_map(|n| self.machine.caches.get(&**n)).collect();
         caches.sort_by_key(|c| std::cmp::Reverse(c.level));
         let text = |c: &&Cache| {
-            join(&[
-                Some(cache_text(c)),
+            let facts = join(&[
                 c.ways.map(|w| format!("{w} ways")),
                 (c.banks > 1).then(|| format!("{} banks", c.banks)),
                 c.latency.map(|l| l.to_string()),
                 c.lock.as_ref().map(|l| format!("lock x{}", l.windows)),
                 c.dca.as_ref().map(|d| format!("DCA {} ways", d.ways)),
-            ])
+            ]);
+            match (facts.is_empty(), lines) {
+                (true, _) => vec![cache_text(c)],
+                (false, 1) => vec![format!("{} · {facts}", cache_text(c))],
+                (false, _) => vec![cache_text(c), facts],
+            }
         };
-        caches.iter().map(|c| Element::leaf(Kind::Cache, &[text(c)])).collect()
+        caches.iter().map(|c| Element::leaf(Kind::Cache, &text(c))).collect()
     }
 
     fn node(&self, node: &ChipNode, name: &str, numbers: &mut Numbers) -> Element {
@@ -174,7 +194,7 @@ impl Artist<'_> {
             ]);
             inside.push(Element::leaf(Kind::Memory, &[line]));
         }
-        inside.extend(self.shared(&node.caches));
+        inside.extend(self.shared(&node.caches, 1));
         let mut clusters = Vec::new();
         for cluster in &node.clusters {
             for _ in 0..cluster.count {
@@ -197,7 +217,7 @@ impl Artist<'_> {
         } else {
             (first..numbers.core).map(|n| self.core(core, &format!("core {n}"))).collect()
         };
-        let mut inside = self.shared(&cluster.caches);
+        let mut inside = self.shared(&cluster.caches, 2);
         inside.push(Element::Flow(cores));
         if cluster.caches.is_empty() {
             return Element::Stack(inside);
@@ -210,8 +230,13 @@ impl Artist<'_> {
         caches.sort_by_key(|c| (std::cmp::Reverse(c.level), c.kind));
         let mut stack: Vec<_> = caches.iter().map(|c| Element::leaf(Kind::Cache, &[cache_text(c)])).collect();
         let mut lines = vec![name.to_string()];
-        lines.extend(core.title.as_ref().map(|t| t.split(" (").next().unwrap_or(t).chars().take(24).collect()));
-        lines.push(join(&[Some(core.clock.to_string()), (core.threads > 1).then(|| format!("{} thr", core.threads))]));
+        lines.extend(
+            core.title.as_ref().map(|t| t.split(" (").next().unwrap_or(t).chars().take(24).collect()),
+        );
+        lines.push(join(&[
+            Some(core.clock.to_string()),
+            (core.threads > 1).then(|| format!("{} thr", core.threads)),
+        ]));
         lines.extend(core.store.as_ref().map(|s| format!("store {}", s.size())));
         lines.extend(core.idma.as_ref().map(|i| format!("IDMA {}r {}w", i.read_channels, i.write_channels)));
         lines.extend(core.cam.as_ref().map(|c| format!("CAM {}", c.entries)));
@@ -232,19 +257,33 @@ impl Artist<'_> {
         let devices = host.devices.iter().filter(|d| *d.on == *bus.name).map(|d| self.device(d, false));
         let inside: Vec<_> = below.chain(devices).collect();
         let on = (!host.buses.iter().any(|b| *b.name == *bus.on)).then(|| format!("on {}", bus.on));
-        let line = join(&[Some(bus.name.clone()), Some(bus.protocol.word().into()), Some(wires(bus.width, bus.rate, bus.bandwidth)), on]);
+        let line = join(&[
+            Some(bus.name.clone()),
+            Some(bus.protocol.word().into()),
+            Some(wires(bus.width, bus.rate, bus.bandwidth)),
+            on,
+        ]);
         let inside = if inside.is_empty() { inside } else { vec![Element::Flow(inside)] };
         Element::Box { kind: Kind::Bus, lines: vec![line], inside }
     }
 
     fn device(&self, placed: &crate::parts::Placed, say_where: bool) -> Element {
-        let Some(device) = self.machine.devices.get(&*placed.device) else { return Element::Stack(Vec::new()) };
-        let first = if say_where { format!("{} · on {}", placed.name, placed.on) } else { placed.name.clone() };
+        let Some(device) = self.machine.devices.get(&*placed.device) else {
+            return Element::Stack(Vec::new());
+        };
+        let first =
+            if say_where { format!("{} · on {}", placed.name, placed.on) } else { placed.name.clone() };
         let facts = match (&device.ethernet, &device.myrinet, &device.zoned, &device.block) {
             (Some(e), ..) => join(&[e.rate.map(bits), e.mtu.map(|m| format!("MTU {}", m.bytes()))]),
-            (_, Some(m), ..) => join(&[Some(bits(m.rate)), Some(m.clock.to_string()), Some(format!("{} SRAM", m.sram))]),
-            (_, _, Some(z), _) => join(&[Some(format!("{} zones of {}", z.zones + z.conventional_zones, z.zone_size))]),
-            (_, _, _, Some(b)) => b.capacity.map(|c| format!("{:.1} GB", c.bytes() as f64 / 1e9)).unwrap_or_default(),
+            (_, Some(m), ..) => {
+                join(&[Some(bits(m.rate)), Some(m.clock.to_string()), Some(format!("{} SRAM", m.sram))])
+            }
+            (_, _, Some(z), _) => {
+                join(&[Some(format!("{} zones of {}", z.zones + z.conventional_zones, z.zone_size))])
+            }
+            (_, _, _, Some(b)) => {
+                b.capacity.map(|c| format!("{:.1} GB", c.bytes() as f64 / 1e9)).unwrap_or_default()
+            }
             _ => String::new(),
         };
         let mut lines = vec![first, device.title.clone()];
@@ -255,15 +294,24 @@ impl Artist<'_> {
     /// Switches and cables.
     fn network(&self) -> Vec<Element> {
         let switch = |s: &Switch| {
-            let line = join(&[Some(s.name.clone()), s.title.clone(), Some(bits(s.rate)), s.latency.map(|l| l.to_string())]);
+            let line = join(&[
+                Some(s.name.clone()),
+                s.title.clone(),
+                Some(bits(s.rate)),
+                s.latency.map(|l| l.to_string()),
+            ]);
             let cables = self.machine.cables.iter().filter(|c| c.between.iter().any(|e| **e == *s.name));
-            let ends: Vec<_> = cables.flat_map(|c| c.between.iter().filter(|e| ***e != *s.name).map(|e| e.to_string())).collect();
+            let ends: Vec<_> = cables
+                .flat_map(|c| c.between.iter().filter(|e| ***e != *s.name).map(|e| e.to_string()))
+                .collect();
             Element::leaf(Kind::Switch, &[line, format!("cabled to {}", ends.join(", "))])
         };
         let mut parts: Vec<_> = self.machine.switches.iter().map(switch).collect();
         let is_switch = |end: &str| self.machine.switches.iter().any(|s| s.name == end);
         let direct = self.machine.cables.iter().filter(|c| !c.between.iter().any(|e| is_switch(e)));
-        let lines: Vec<_> = direct.map(|c| c.between.iter().map(|e| e.to_string()).collect::<Vec<_>>().join(" ── ")).collect();
+        let lines: Vec<_> = direct
+            .map(|c| c.between.iter().map(|e| e.to_string()).collect::<Vec<_>>().join(" ── "))
+            .collect();
         if !lines.is_empty() {
             parts.push(Element::leaf(Kind::Switch, &lines));
         }
@@ -272,9 +320,11 @@ impl Artist<'_> {
 }
 
 fn crossbar(crossbar: &Crossbar) -> Element {
-    let list = |names: &[crate::read::Name]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let list =
+        |names: &[crate::read::Name]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
     let line = join(&[
-        Some(format!("{} {}", crossbar.name, crossbar.kind.word())),
+        Some(crossbar.name.clone()),
+        (crossbar.name != crossbar.kind.word()).then(|| crossbar.kind.word().to_string()),
         Some(format!("{} → {}", list(&crossbar.masters), list(&crossbar.slaves))),
         crossbar.width.map(|w| w.to_string()),
     ]);
@@ -285,11 +335,16 @@ fn crossbar(crossbar: &Crossbar) -> Element {
 fn distances(host: &Host) -> Option<Element> {
     let distances = host.distances.as_ref()?;
     let (title, rows): (_, Vec<Vec<String>>) = if let Some(latency) = &distances.latency {
-        let text = |row: &Vec<crate::units::Time>| row.iter().map(|t| t.to_string().trim_end_matches(" ns").into()).collect();
+        let text = |row: &Vec<crate::units::Time>| {
+            row.iter().map(|t| t.to_string().trim_end_matches(" ns").into()).collect()
+        };
         ("memory latency, ns", latency.rows.iter().map(text).collect())
     } else {
         let slit = distances.slit.as_ref()?;
-        ("relative distance", slit.rows.iter().map(|row| row.iter().map(|d| d.to_string()).collect()).collect())
+        (
+            "relative distance",
+            slit.rows.iter().map(|row| row.iter().map(|d| d.to_string()).collect()).collect(),
+        )
     };
     if rows.len() < 2 {
         return None;
@@ -307,13 +362,22 @@ fn links(host: &Host) -> Option<Element> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for link in &host.links {
         let key = format!("{} {}", link.protocol.word(), wires(link.width, link.rate, link.bandwidth));
-        let ends = link.between.iter().map(|e| e.replace("node", "").replace("chip", "")).collect::<Vec<_>>().join("-");
+        let ends = link
+            .between
+            .iter()
+            .map(|e| e.replace("node", "").replace("chip", ""))
+            .collect::<Vec<_>>()
+            .join("-");
         match groups.iter_mut().find(|g| g.0 == key) {
             Some(group) => group.1.push(ends),
             None => groups.push((key, vec![ends])),
         }
     }
-    let what = if host.links.iter().any(|l| l.between.iter().any(|e| e.starts_with("node"))) { "nodes" } else { "chips" };
+    let what = if host.links.iter().any(|l| l.between.iter().any(|e| e.starts_with("node"))) {
+        "nodes"
+    } else {
+        "chips"
+    };
     let mut lines = vec![format!("links between {what}")];
     for (key, ends) in &groups {
         lines.push(format!("{} x {key}", ends.len()));

@@ -75,7 +75,9 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
         set(right, row, '│');
     }
     let corners = if placed.holds { ['┌', '┐', '└', '┘'] } else { ['╭', '╮', '╰', '╯'] };
-    for (column, row, letter) in [(x, y, corners[0]), (right, y, corners[1]), (x, bottom, corners[2]), (right, bottom, corners[3])] {
+    for (column, row, letter) in
+        [(x, y, corners[0]), (right, y, corners[1]), (x, bottom, corners[2]), (right, bottom, corners[3])]
+    {
         set(column, row, letter);
     }
     let room = width.saturating_sub(4);

@@ -6,7 +6,7 @@ use super::memory::Area;
 use super::{Effort, MeasureError, Transfer, pin};
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One thread's part of the three arrays.
 struct Part {
@@ -24,12 +24,19 @@ enum Kernel {
 }
 
 /// Bandwidths of `threads` threads on arrays of `bytes` bytes each, thread i on `cpus[i]` as far as there are.
-pub(super) fn transfer(bytes: usize, cpus: &[u32], threads: usize, effort: &Effort) -> Result<Transfer, MeasureError> {
+pub(super) fn transfer(
+    bytes: usize,
+    cpus: &[u32],
+    threads: usize,
+    effort: &Effort,
+) -> Result<Transfer, MeasureError> {
     let each = (bytes / threads).max(1 << 20) & !4095;
     let own = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
     // Each thread touches its part first, so that its pages are near it.
     let part = |index: usize| {
-        pin::on(own(index), || Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each }))
+        pin::on(own(index), || {
+            Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each })
+        })
     };
     let mut parts = (0..threads).map(part).collect::<Result<Vec<_>, MeasureError>>()?;
     let mut best = |kernel: Kernel, arrays: u64| {
@@ -45,10 +52,10 @@ pub(super) fn transfer(bytes: usize, cpus: &[u32], threads: usize, effort: &Effo
     Ok(Transfer { threads: threads as u32, read, copy, triad })
 }
 
-/// Nanoseconds from the first thread's start to the last one's end.
+/// Nanoseconds from the first thread's start to the last one's end; of a single thread, its processor time.
 fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> + Sync)) -> u64 {
     let barrier = Barrier::new(parts.len());
-    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+    let times: Vec<(Instant, Instant, Duration)> = std::thread::scope(|scope| {
         let spawn = |(index, part)| {
             let barrier = &barrier;
             scope.spawn(move || {
@@ -56,14 +63,17 @@ fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> 
                     pin::this_thread(cpu);
                 }
                 barrier.wait();
-                let began = Instant::now();
+                let (began, cpu) = (Instant::now(), pin::processor_time());
                 once(part, kernel);
-                (began, Instant::now())
+                (began, Instant::now(), pin::processor_time() - cpu)
             })
         };
         let threads: Vec<_> = parts.iter_mut().enumerate().map(spawn).collect();
         threads.into_iter().filter_map(|t| t.join().ok()).collect()
     });
+    if let [(_, _, alone)] = times[..] {
+        return alone.as_nanos() as u64;
+    }
     let first = times.iter().map(|t| t.0).min();
     let last = times.iter().map(|t| t.1).max();
     first.zip(last).map_or(0, |(first, last)| (last - first).as_nanos() as u64)

@@ -3,15 +3,15 @@
 //! Source: lmbench's lat_mem_rd; the cycle through all lines by Sattolo's algorithm.
 
 use super::Effort;
+use super::pin::processor_time;
 use std::hint::black_box;
-use std::time::Instant;
 
 /// Words of a 64-byte line.
 const LINE: usize = 64 / size_of::<usize>();
 /// Loads between two looks at the clock.
-const BATCH: usize = 4096;
+const BATCH: usize = 16384;
 
-/// Time of one load in picoseconds, the least of several runs.
+/// Time of one load in picoseconds, the least of many short runs.
 pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     let lines = words.len() / LINE;
     if lines < 2 {
@@ -19,7 +19,7 @@ pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     }
     link(words, lines);
     let start: *const usize = words.as_ptr();
-    // Once through, or as far as one run goes, brings the lines into their cache.
+    // Once through, or as far as a few runs go, brings the lines into their cache.
     let (mut at, _) = run(start, lines.min(4 << 20), effort);
     let mut least = u64::MAX;
     for _ in 0..effort.repeats {
@@ -47,21 +47,26 @@ fn link(words: &mut [usize], lines: usize) {
     }
 }
 
-/// Follows the chain for the time of a run and at least `least` loads; where it ended and picoseconds a load.
-fn run(start: *const usize, least: usize, effort: &Effort) -> (*const usize, u64) {
+/// Follows the chain for the time of a run and at least `enough` loads; where it ended, and picoseconds a load in
+/// the fastest batch. Processor time is counted, so that what else runs on a busy host is not.
+fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u64) {
     let mut at = start;
-    let mut loads = 0usize;
-    let began = Instant::now();
+    let (mut loads, mut least) = (0usize, u64::MAX);
+    let began = processor_time();
+    let mut before = began;
     loop {
         for _ in 0..BATCH {
             // SAFETY: `link` made every word the chain visits the address of another word of the same live area.
             at = unsafe { at.read() } as *const usize;
         }
+        at = black_box(at);
         loads += BATCH;
-        let spent = began.elapsed();
-        if spent >= effort.run && loads >= least || spent >= effort.run * 20 {
-            let at = black_box(at);
-            return (at, (spent.as_nanos() as u64).saturating_mul(1000) / loads as u64);
+        let now = processor_time();
+        least = least.min(((now - before).as_nanos() as u64).saturating_mul(1000) / BATCH as u64);
+        before = now;
+        let spent = now - began;
+        if spent >= effort.run && loads >= enough || spent >= effort.run * 20 {
+            return (at, least);
         }
     }
 }

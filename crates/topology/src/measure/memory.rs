@@ -39,7 +39,8 @@ impl Area {
     /// As `new`, with its pages on `node` as far as the system allows. Call from a thread that ends soon: its policy changes.
     pub(super) fn on_node(bytes: usize, node: u32) -> Result<Self, MeasureError> {
         const MPOL_PREFERRED: libc::c_int = 1;
-        let mask: [libc::c_ulong; 16] = std::array::from_fn(|i| if i == node as usize / 64 { 1 << (node % 64) } else { 0 });
+        let mask: [libc::c_ulong; 16] =
+            std::array::from_fn(|i| if i == node as usize / 64 { 1 << (node % 64) } else { 0 });
         // SAFETY: mask outlives the call and holds the number of bits that is passed. A refusal leaves the default policy.
         unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_PREFERRED, mask.as_ptr(), mask.len() * 64) };
         Self::new(bytes)
@@ -68,7 +69,8 @@ impl Drop for Area {
 fn map(bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<usize>> {
     let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new private anonymous mapping touches no memory that exists.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error());
     }

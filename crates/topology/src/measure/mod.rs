@@ -5,8 +5,8 @@
 mod bandwidth;
 mod chase;
 mod memory;
-mod pingpong;
 mod pin;
+mod pingpong;
 
 use crate::machine::MachineFile;
 use crate::parts::*;
@@ -122,12 +122,22 @@ impl Effort {
 ///
 /// # Errors
 /// If the system gives no memory. What else cannot be measured is left out and noted.
-pub fn measure(file: &MachineFile, thoroughness: Thoroughness, progress: Progress<'_>) -> Result<Measured, MeasureError> {
+pub fn measure(
+    file: &MachineFile,
+    thoroughness: Thoroughness,
+    progress: Progress<'_>,
+) -> Result<Measured, MeasureError> {
     let effort = Effort::of(thoroughness);
     let mut notes = Vec::new();
     let cpus = pin::allowed();
     if cpus.is_empty() {
-        notes.push("threads could not be pinned to CPUs: everything may have moved while it was measured".into());
+        notes.push(
+            "threads could not be pinned to CPUs: everything may have moved while it was measured".into(),
+        );
+    }
+    if let Some(load) = pin::load().filter(|load| *load > 0.5 * cpus.len().max(1) as f64) {
+        let cpus = cpus.len().max(1);
+        notes.push(format!("the host was busy (load {load} on {cpus} CPUs): an idle one is faster"));
     }
     let caches = data_caches(file);
     let nodes = node_cpus(file, &cpus);
@@ -135,7 +145,10 @@ pub fn measure(file: &MachineFile, thoroughness: Thoroughness, progress: Progres
     let llc = caches.last().map_or(32 << 20, |c| c.1) as usize;
     let chase_bytes = (2 * llc).max(256 << 20).min(effort.largest_chase).min(spare).max(1 << 20);
     if chase_bytes < 2 * llc {
-        notes.push(format!("memory was measured with {} MiB, less than twice the last cache: part of it hit there", chase_bytes >> 20));
+        notes.push(format!(
+            "memory was measured with {} MiB, less than twice the last cache: part of it hit there",
+            chase_bytes >> 20
+        ));
     }
     let steps = (caches.len() + nodes.len().max(1).pow(2) + 3) as f64;
     let mut done = 0.0;
@@ -181,7 +194,11 @@ pub fn measure(file: &MachineFile, thoroughness: Thoroughness, progress: Progres
     step("core-to-core latency");
     let chosen = spread(&cpus, effort.most_cpus);
     if chosen.len() < cpus.len() {
-        notes.push(format!("core-to-core latency was measured between {} of {} CPUs", chosen.len(), cpus.len()));
+        notes.push(format!(
+            "core-to-core latency was measured between {} of {} CPUs",
+            chosen.len(),
+            cpus.len()
+        ));
     }
     let (chosen, core_to_core_ps) = match pingpong::matrix_ps(&chosen, &effort) {
         Some(matrix) if chosen.len() > 1 => (chosen, matrix),
@@ -192,7 +209,16 @@ pub fn measure(file: &MachineFile, thoroughness: Thoroughness, progress: Progres
     };
     progress("done", 1.0);
     let memory_bytes = chase_bytes as u64;
-    Ok(Measured { caches: measured_caches, memory_bytes, memory_ps, bandwidths, cpus: chosen, core_to_core_ps, huge_pages, notes })
+    Ok(Measured {
+        caches: measured_caches,
+        memory_bytes,
+        memory_ps,
+        bandwidths,
+        cpus: chosen,
+        core_to_core_ps,
+        huge_pages,
+        notes,
+    })
 }
 
 fn memory_latency(
@@ -212,7 +238,8 @@ fn memory_latency(
 /// Data and unified caches the first core reaches, nearest first, with their sizes.
 fn data_caches(file: &MachineFile) -> Vec<(String, u64)> {
     let first = file.cores.values().next();
-    let mut name = first.and_then(|core| core.caches.iter().find(|c| is_first_data(file, c))).map(|n| n.to_string());
+    let mut name =
+        first.and_then(|core| core.caches.iter().find(|c| is_first_data(file, c))).map(|n| n.to_string());
     let mut caches = Vec::new();
     while let Some(cache) = name.as_ref().and_then(|n| file.caches.get(n)) {
         caches.push((name.clone().unwrap_or_default(), cache.size.bytes()));
@@ -228,10 +255,17 @@ fn is_first_data(file: &MachineFile, name: &str) -> bool {
 /// Each NUMA node that has both memory and CPUs we may use, with those CPUs.
 fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let chips = file.hosts.iter().flat_map(|h| &h.chips).filter_map(|c| file.chips.get(&**c));
-    let lists = chips.flat_map(|c| &c.nodes).map(|n| n.clusters.iter().filter_map(|c| c.cpus.as_deref()).collect::<Vec<_>>());
+    let lists = chips
+        .flat_map(|c| &c.nodes)
+        .map(|n| n.clusters.iter().filter_map(|c| c.cpus.as_deref()).collect::<Vec<_>>());
     let mut nodes = Vec::new();
     for (index, lists) in lists.enumerate() {
-        let cpus: Vec<u32> = lists.iter().filter_map(|l| crate::discover::parse_cpu_list(l)).flatten().filter(|c| allowed.contains(c)).collect();
+        let cpus: Vec<u32> = lists
+            .iter()
+            .filter_map(|l| crate::discover::parse_cpu_list(l))
+            .flatten()
+            .filter(|c| allowed.contains(c))
+            .collect();
         if !cpus.is_empty() {
             nodes.push((index as u32, cpus));
         }
@@ -291,17 +325,29 @@ impl Measured {
         };
         host.bandwidths = self.bandwidths.iter().map(with).collect();
         if self.cpus.len() > 1 {
-            let rows = self.core_to_core_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
+            let rows =
+                self.core_to_core_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let source = Cited::one("measured");
-            host.core_to_core = Some(CoreToCore { cpus: self.cpus.clone(), latency: Matrix::new(rows), source, marks: Marks::default() });
+            host.core_to_core = Some(CoreToCore {
+                cpus: self.cpus.clone(),
+                latency: Matrix::new(rows),
+                source,
+                marks: Marks::default(),
+            });
         }
-        let local_is_nearest = self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
-        let nodes: usize = host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
+        let local_is_nearest =
+            self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
+        let nodes: usize =
+            host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
         // A busy host can make remote memory look nearer; such a table would only mislead.
         if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
             let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let slit = host.distances.take();
-            let source_of = if slit.is_some() { Map::from([("slit".to_string(), Cited::one("sysfs"))]) } else { Map::new() };
+            let source_of = if slit.is_some() {
+                Map::from([("slit".to_string(), Cited::one("sysfs"))])
+            } else {
+                Map::new()
+            };
             host.distances = Some(Distances {
                 latency: Some(Matrix::new(rows)),
                 slit: slit.and_then(|d| d.slit),

@@ -3,6 +3,19 @@
 //! Source: sched_setaffinity(2).
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Time this thread has spent on a processor.
+pub(super) fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Threads that wanted a processor in the last minute, on average.
+pub(super) fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
 
 /// CPUs this process may use.
 pub(super) fn allowed() -> Vec<u32> {
