@@ -229,7 +229,8 @@ impl std::str::FromStr for Latency {
         match text.parse() {
             Ok(time) => Ok(Latency::Time(time)),
             Err(UnitError { message, help }) if help.starts_with("write a number") => {
-                let message = message.replace("a time", "a latency").replace("unit of time", "unit of latency");
+                let message =
+                    message.replace("a time", "a latency").replace("unit of time", "unit of latency");
                 let help =
                     "write cycles of the part's clock or a time, such as \"14 cycles\" or \"85 ns\"".into();
                 Err(UnitError { message, help })

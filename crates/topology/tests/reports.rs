@@ -52,7 +52,12 @@ fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
 
 #[test]
 fn a_missing_key_is_asked_for() {
-    told(LA, "clock = \"2.5 GHz\" ", "", ["core has no `clock`", "[cores.la464]", "add `clock = ...` (frequency)"]);
+    told(
+        LA,
+        "clock = \"2.5 GHz\" ",
+        "",
+        ["core has no `clock`", "[cores.la464]", "add `clock = ...` (frequency)"],
+    );
 }
 
 #[test]
@@ -207,7 +212,9 @@ fn text_that_is_not_toml_is_reported_with_its_place() {
 
 #[test]
 fn a_hostile_count_is_refused_before_anything_is_counted_out() {
-    for (from, to) in [("cores = 4", "cores = 4000000000"), ("count = 2\ncapacity", "count = 4294967295\ncapacity")] {
+    for (from, to) in
+        [("cores = 4", "cores = 4000000000"), ("count = 2\ncapacity", "count = 4294967295\ncapacity")]
+    {
         let checked = check("t.toml", &with(LA, from, to));
         assert!(checked.machine.is_none());
         assert!(checked.report.problems().iter().any(|p| p.message.contains("too many parts")), "{to}");
