@@ -24,19 +24,13 @@ impl Counter {
 }
 
 /// How often values fell into each power-of-two class: class 0 holds 0, class i holds 2^(i-1) to 2^i - 1.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Histogram {
     count: u64,
     sum: u128,
     min: Option<u64>,
     max: Option<u64>,
     classes: Vec<u64>,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { count: 0, sum: 0, min: None, max: None, classes: Vec::new() }
-    }
 }
 
 impl Histogram {

@@ -169,12 +169,12 @@ fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
     let m = &tlb.marks;
     positive(m, "entries", tlb.entries, problems);
     positive(m, "ways", tlb.ways.unwrap_or(1), problems);
-    if let Some(ways) = tlb.ways.filter(|w| *w > 0 && m.sound(&["entries", "ways"])) {
-        if !tlb.entries.is_multiple_of(ways) || !(tlb.entries / ways).is_power_of_two() {
-            let message = format!("a TLB of {} entries cannot have {ways} ways", tlb.entries);
-            let help = "entries / ways must be a power of two".into();
-            problems.error(m.key("entries"), message, "impossible size", help);
-        }
+    let possible = |ways: u32| tlb.entries.is_multiple_of(ways) && (tlb.entries / ways).is_power_of_two();
+    let ways = tlb.ways.filter(|w| *w > 0 && m.sound(&["entries", "ways"]));
+    if let Some(ways) = ways.filter(|w| !possible(*w)) {
+        let message = format!("a TLB of {} entries cannot have {ways} ways", tlb.entries);
+        let help = "entries / ways must be a power of two".into();
+        problems.error(m.key("entries"), message, "impossible size", help);
     }
     if tlb.page_sizes.iter().any(|s| !s.bytes().is_power_of_two()) {
         let help = "page sizes are powers of two, such as \"16 KiB\"".into();
@@ -214,7 +214,7 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
     }
     if m.sound(&["zone_size", "block"])
         && zoned.block.bytes() > 0
-        && zoned.zone_size.bytes() % zoned.block.bytes() != 0
+        && !zoned.zone_size.bytes().is_multiple_of(zoned.block.bytes())
     {
         let message = format!("a zone of {} is not a whole number of blocks", zoned.zone_size);
         problems.error(m.key("zone_size"), message, "here", format!("use a multiple of {}", zoned.block));
