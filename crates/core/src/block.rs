@@ -58,14 +58,18 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Decodes the block at `start`.
+    /// Decodes the block at `start`. `watch` is told of every host page before it is read.
     ///
     /// # Errors
     /// The first instruction cannot be fetched.
-    pub fn decode<E: Environment>(start: u64, guest: &E) -> Result<Self, Fault> {
+    pub fn decode<E: Environment>(start: u64, guest: &E, watch: impl Fn(u64)) -> Result<Self, Fault> {
+        const HOST_PAGE_BYTES: u64 = 4096;
         let mut instructions = Vec::new();
         let mut pc = start;
         let end = loop {
+            if instructions.is_empty() || pc % HOST_PAGE_BYTES == 0 {
+                watch(pc);
+            }
             let word = match guest.fetch(pc) {
                 Ok(word) => word,
                 Err(fault) if instructions.is_empty() => return Err(fault),

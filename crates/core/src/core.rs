@@ -53,6 +53,16 @@ pub struct Counts {
 pub struct SharedCode {
     translator: Option<Arc<Translator>>,
     counts: Arc<Counts>,
+    /// Changes whenever code that was decoded or translated may have changed.
+    generation: Arc<AtomicU64>,
+    watch: Arc<dyn Watch>,
+}
+
+/// Notices writes to code.
+pub trait Watch: Send + Sync {
+    /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
+    /// [`SharedCode::invalidate`] be called.
+    fn watch(&self, address: u64);
 }
 
 impl SharedCode {
@@ -60,10 +70,10 @@ impl SharedCode {
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(memory: &GuestMemory, translate: bool) -> io::Result<Self> {
+    pub fn new(memory: &GuestMemory, translate: bool, watch: Arc<dyn Watch>) -> io::Result<Self> {
         let able = translate && host_is_able();
         let translator = able.then(|| Translator::new(!memory.base().is_null()).map(Arc::new)).transpose()?;
-        Ok(Self { translator, counts: Arc::default() })
+        Ok(Self { translator, counts: Arc::default(), generation: Arc::default(), watch })
     }
 
     /// True if hot code is translated.
@@ -76,10 +86,13 @@ impl SharedCode {
         &self.counts
     }
 
-    /// Forgets what was translated from a range of guest addresses. True if there was anything: then raise the attention flag of
-    /// every core, so that they leave the old code.
-    pub fn invalidate(&self, range: &Range<u64>) -> bool {
-        self.translator.as_ref().is_some_and(|t| t.invalidate(range))
+    /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
+    /// leave the old code.
+    pub fn invalidate(&self, range: &Range<u64>) {
+        if let Some(translator) = &self.translator {
+            translator.invalidate(range);
+        }
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Holds every lock until dropped: for a fork.
@@ -95,6 +108,7 @@ fn host_is_able() -> bool {
         && std::arch::is_x86_feature_detected!("bmi2")
         && std::arch::is_x86_feature_detected!("lzcnt")
         && std::arch::is_x86_feature_detected!("sse4.2")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
 }
 
 /// One guest thread's core.
@@ -150,7 +164,7 @@ impl Core {
             _registration: registration,
             cpu,
             return_stack,
-            generation: code.translator.as_ref().map_or(0, |t| t.generation()),
+            generation: code.generation.load(Ordering::Acquire),
             code,
             profile: BlockProfile::default(),
         })
@@ -189,11 +203,7 @@ impl Core {
 
     /// Drops host addresses and decoded blocks if code has changed since they were found.
     fn refresh(&mut self) {
-        let Some(translator) = &self.code.translator else {
-            self.profile.blocks.clear();
-            return;
-        };
-        let generation = translator.generation();
+        let generation = self.code.generation.load(Ordering::Acquire);
         if generation != self.generation {
             self.generation = generation;
             self.cpu.forget_host_addresses();
@@ -233,6 +243,7 @@ impl Core {
         match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => Ok(()),
             ExitReason::Interpret => self.interpret_one(),
+            ExitReason::Syscall => Err(Trap::Syscall(0)),
             ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it")),
         }
     }
@@ -276,7 +287,7 @@ impl Core {
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
-        let block = Block::decode(pc, &self.cpu.guest)?;
+        let block = Block::decode(pc, &self.cpu.guest, |page| self.code.watch.watch(page))?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1 });
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);

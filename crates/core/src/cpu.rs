@@ -38,6 +38,8 @@ pub(crate) enum ExitReason {
     Interpret = 3,
     /// The instruction at the program counter trapped; `Cpu::trap` says how.
     Trap = 4,
+    /// The instruction at the program counter is `syscall 0`.
+    Syscall = 5,
 }
 
 /// Everything translated code reaches through its base register.
@@ -63,6 +65,8 @@ pub struct Cpu {
     pub(crate) return_stack_top: u64,
     /// What 64-bit and 32-bit floating-point sign manipulation needs in memory, each lane repeated.
     pub(crate) sign_masks: SignMasks,
+    /// For CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
+    pub(crate) crc_constants: [u64; 2],
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// What an instruction that translated code hands to the interpreter said.
     pub(crate) trap: Option<Trap>,
@@ -100,6 +104,7 @@ impl Cpu {
                 one_double: [1.0; 2],
                 one_single: [1.0; 4],
             },
+            crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: [JumpCacheEntry { guest: NO_TARGET, host: 0 }; JUMP_CACHE_ENTRIES],
             trap: None,
             guest,

@@ -10,7 +10,7 @@ mod jit;
 mod return_stack;
 
 pub use crate::{
-    core::{Core, Counts, SharedCode, Stop},
+    core::{Core, Counts, SharedCode, Stop, Watch},
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
 };

@@ -19,20 +19,25 @@ struct Index {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let buckets = 1usize << (32 - BUCKET_SHIFT);
-    let (mut starts, mut candidates) = (Vec::with_capacity(buckets + 1), Vec::new());
-    for bucket in 0..buckets as u32 {
-        starts.push(candidates.len() as u32);
-        let high = bucket << BUCKET_SHIFT;
-        let high_mask = !low_bits(BUCKET_SHIFT as u8);
-        for op in Op::all() {
-            let row = op.row();
-            if high & row.mask == row.matched & high_mask {
-                candidates.push((row.mask, row.matched, op));
+    let mut buckets = vec![Vec::new(); 1 << (32 - BUCKET_SHIFT)];
+    for op in Op::all() {
+        let row = op.row();
+        // Every bucket whose number agrees with the row where the row decides: all subsets of the bits it leaves open.
+        let open = !row.mask >> BUCKET_SHIFT;
+        let mut subset = open;
+        loop {
+            buckets[(row.matched >> BUCKET_SHIFT | subset) as usize].push((row.mask, row.matched, op));
+            if subset == 0 {
+                break;
             }
+            subset = (subset - 1) & open;
         }
     }
-    starts.push(candidates.len() as u32);
+    let (mut starts, mut candidates) = (vec![0], Vec::new());
+    for bucket in buckets {
+        candidates.extend(bucket);
+        starts.push(candidates.len() as u32);
+    }
     Index { starts, candidates }
 });
 

@@ -10,8 +10,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak, mpsc},
 };
 
-use longma_core::SharedCode;
-use longma_linux::{Engine, Thread, host::attention::Attention};
+use longma_core::{SharedCode, Watch};
+use longma_linux::{Engine, Process, Thread, host::attention::Attention};
 use longma_loongarch::State;
 
 use crate::run::{Shared, run_thread};
@@ -84,6 +84,17 @@ thread_local! {
     static HELD: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
+/// Write-protects pages that hold both code and data.
+pub(crate) struct CodePages(pub Weak<Process>);
+
+impl Watch for CodePages {
+    fn watch(&self, address: u64) {
+        if let Some(process) = self.0.upgrade() {
+            process.address_space().protect_code(address);
+        }
+    }
+}
+
 /// Locked translated code. The code is kept alive beside the lock.
 struct HeldCode<G> {
     _guard: G,
@@ -105,9 +116,8 @@ impl Engine for NodeEngine {
 
     fn invalidate(&self, range: Range<u64>) {
         let Some(shared) = self.0.upgrade() else { return };
-        if shared.code.invalidate(&range) {
-            shared.cores.request_all();
-        }
+        shared.code.invalidate(&range);
+        shared.cores.request_all();
     }
 
     fn before_fork(&self) {

@@ -14,7 +14,7 @@ use longma_linux::{
 };
 use longma_loongarch::{State, Trap};
 
-use crate::engine::{Cores, NodeEngine};
+use crate::engine::{CodePages, Cores, NodeEngine};
 
 /// What to run and how.
 pub struct NodeConfig {
@@ -73,7 +73,8 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         let (process, thread, state) = Process::load(config.process)?;
-        let code = SharedCode::new(process.memory(), config.translate).map_err(NodeError::Host)?;
+        let watch = Arc::new(CodePages(Arc::downgrade(&process)));
+        let code = SharedCode::new(process.memory(), config.translate, watch).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared {
             process,
             code,

@@ -116,7 +116,7 @@ impl Usage {
             crossings: 1,
         };
         for block in &region.blocks {
-            let weight = u64::from(block.weight);
+            let weight = block.weight;
             usage.crossings += match block.end {
                 End::Call { .. } | End::IndirectCall { .. } => 2 * weight,
                 End::Return | End::Indirect => 2 * weight,

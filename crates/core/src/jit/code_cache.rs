@@ -1,4 +1,4 @@
-//! The host memory that translated code lives in: filled from the start, emptied as a whole.
+//! The host memory that translated code lives in: filled from the start.
 //! Not an allocator: one region's code is never freed alone.
 //! Source: mmap(2).
 
@@ -64,16 +64,6 @@ impl CodeCache {
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), address as *mut u8, code.len()) };
         self.used = (self.used + code.len() + 63) & !63;
         address
-    }
-
-    /// Drops everything behind the first `keep` bytes.
-    pub fn truncate(&mut self, keep: usize) {
-        self.used = keep;
-    }
-
-    /// The bytes in use.
-    pub fn used(&self) -> usize {
-        self.used
     }
 
     /// Redirects the jump or call whose 32-bit displacement stands at `displacement` to `target`; threads may be running it.

@@ -16,10 +16,7 @@ mod trampolines;
 use std::{
     io,
     ops::Range,
-    sync::{
-        Mutex, MutexGuard, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, RwLock},
 };
 
 use rustc_hash::FxHashMap;
@@ -53,8 +50,6 @@ pub(crate) struct Translator {
     entries: RwLock<FxHashMap<u64, u64>>,
     /// Regions by ascending address; only the fault handler reads it besides the translator.
     placed: RwLock<Vec<Placed>>,
-    /// Changes whenever host addresses become invalid.
-    generation: AtomicU64,
     cache_range: Range<u64>,
     trampolines: Trampolines,
     based: bool,
@@ -63,8 +58,6 @@ pub(crate) struct Translator {
 /// What translation changes, under one lock.
 struct Work {
     cache: CodeCache,
-    /// What the shared code at the cache's start takes.
-    reserved_bytes: usize,
     links: Vec<Link>,
     /// Jumps whose target has no code yet, by target.
     waiting: FxHashMap<u64, Vec<u32>>,
@@ -103,7 +96,6 @@ impl Translator {
         Ok(Self {
             cache_range: cache.range(),
             work: Mutex::new(Work {
-                reserved_bytes: cache.used(),
                 cache,
                 links: Vec::new(),
                 waiting: FxHashMap::default(),
@@ -112,15 +104,9 @@ impl Translator {
             }),
             entries: RwLock::default(),
             placed: RwLock::default(),
-            generation: AtomicU64::new(0),
             trampolines,
             based,
         })
-    }
-
-    /// Changes whenever host addresses that were given out become invalid.
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
     }
 
     /// The host code for guest address `pc`, if there is any.
@@ -146,6 +132,7 @@ impl Translator {
             1 => ExitReason::Indirect,
             2 => ExitReason::Attention,
             4 => ExitReason::Trap,
+            5 => ExitReason::Syscall,
             _ => ExitReason::Interpret,
         }
     }
@@ -161,7 +148,8 @@ impl Translator {
             return None;
         }
         if work.cache.room() < REGION_ROOM_BYTES {
-            self.empty(&mut work);
+            // Full: what is not translated by now stays interpreted.
+            return None;
         }
         Some(self.place(&mut work, &region))
     }
@@ -176,6 +164,14 @@ impl Translator {
         let emitted = emit::emit(region, start, first_link as u32, self.trampolines, self.based);
         let address = work.cache.append(&emitted.code);
         debug_assert_eq!(address, start);
+        if let Ok(d) = std::env::var("LDUMP") { // TEMPORARY
+            std::fs::write(format!("{d}/{:x}.bin", start), &emitted.code).unwrap();
+            let mut t = String::new();
+            for (p, g) in &emitted.positions { t += &format!("{:x} {:x}\n", start + u64::from(*p), g); }
+            t += &format!("{:?}\n", emitted.allocation);
+            for b in &region.blocks { t += &format!("B {:x} w{} n{} {:?}\n", b.start, b.weight, b.instructions.len(), b.end); for (i,x) in b.instructions.iter().enumerate() { t += &format!("I {:x} {}\n", b.start + 4*i as u64, x); } }
+            std::fs::write(format!("{d}/{:x}.txt", start), t).unwrap();
+        }
         let code = start..start + emitted.code.len() as u64;
         let host = start + emitted.entry as u64;
         self.placed.write().expect("no panic while held").push(Placed {
@@ -236,32 +232,17 @@ impl Translator {
         Some(host)
     }
 
-    /// Forgets everything. Threads leave the old code at their next safe point, and the memory is not written before they have:
-    /// the caller of [`Translator::generation`] sees the change.
-    fn empty(&self, work: &mut Work) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        self.entries.write().expect("no panic while held").clear();
-        work.waiting.clear();
-        work.inner_blocks.clear();
-        for link in &work.links {
-            work.cache.redirect(link.displacement, link.unlinked);
-        }
-        work.links.clear();
-        // Another thread may still run in old code, so its memory and call-outs stay; a fresh cache takes over.
-        let _ = work.reserved_bytes;
-    }
-
-    /// Forgets what was translated from guest addresses in `range`; true if there was anything.
-    pub fn invalidate(&self, range: &Range<u64>) -> bool {
+    /// Forgets what was translated from guest addresses in `range`. Threads leave the old code at their next safe point; it stays
+    /// where it is.
+    pub fn invalidate(&self, range: &Range<u64>) {
         let mut work = self.lock();
         let overlaps = |guest: &Range<u64>| guest.start < range.end && range.start < guest.end;
         let stale: Vec<usize> = (0..work.regions.len())
             .filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty())
             .collect();
         if stale.is_empty() {
-            return false;
+            return;
         }
-        self.generation.fetch_add(1, Ordering::AcqRel);
         let mut entries = self.entries.write().expect("no panic while held");
         let inner = &work.inner_blocks;
         let gone: Vec<u64> = entries
@@ -291,7 +272,6 @@ impl Translator {
             }
             region.code = 0..0;
         }
-        true
     }
 
     /// Holds the locks that must not be half taken in a forked child.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use longma_loongarch::Instruction;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::block::{Block, End};
 
@@ -27,8 +27,8 @@ pub(crate) struct RegionBlock {
     pub start: u64,
     pub instructions: Vec<Instruction>,
     pub end: End,
-    /// How often it ran before the region was formed; at least 1.
-    pub weight: u32,
+    /// An estimate of how often it runs for each time the region is entered.
+    pub weight: u64,
     /// True if a jump from its own place or behind goes to it.
     pub is_loop_head: bool,
 }
@@ -65,18 +65,48 @@ impl Region {
         for (block, _) in found.values() {
             heads.extend(successors(block.end).filter(|&to| to <= block.start && starts.contains(&to)));
         }
+        let loops = loops_of(&found, &heads);
         let blocks = found
             .into_iter()
-            .map(|(start, (block, weight))| RegionBlock {
+            .map(|(start, (block, runs))| RegionBlock {
                 start,
                 instructions: block.instructions,
                 end: block.end,
-                weight,
+                weight: weight_of(start, runs, &loops),
                 is_loop_head: heads.contains(&start),
             })
             .collect();
         Self { entry, blocks }
     }
+}
+
+/// A loop: the addresses from its head to its farthest jump back, and how often the head ran.
+struct Loop {
+    addresses: std::ops::RangeInclusive<u64>,
+    runs: u32,
+}
+
+/// The loops of a region. Compilers lay a loop out in one piece, so addresses stand for membership.
+fn loops_of(blocks: &BTreeMap<u64, (Block, u32)>, heads: &FxHashSet<u64>) -> Vec<Loop> {
+    let mut loops: FxHashMap<u64, Loop> = FxHashMap::default();
+    for (block, _) in blocks.values() {
+        for head in successors(block.end).filter(|to| *to <= block.start && heads.contains(to)) {
+            let runs = blocks[&head].1;
+            let found = loops.entry(head).or_insert(Loop { addresses: head..=head, runs });
+            let end = block.start.max(*found.addresses.end());
+            found.addresses = head..=end;
+        }
+    }
+    loops.into_values().collect()
+}
+
+/// Each loop around a block is taken to go round eight times; a block that ran far less often than a loop's head is taken to be
+/// off that loop's usual path.
+fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
+    const ROUNDS: u64 = 8;
+    const MAX_DEPTH: usize = 6;
+    let depth = loops.iter().filter(|l| l.addresses.contains(&start) && runs >= l.runs / 8).take(MAX_DEPTH).count();
+    ROUNDS.pow(depth as u32)
 }
 
 /// Where control may go from a block without leaving the function.

@@ -21,6 +21,10 @@ const GUARD_BYTES: usize = 1 << 20;
 /// Reservations are tried in this order; the host may limit a process's address space.
 const LIMITS: [u64; 5] = [1 << 46, 1 << 45, 1 << 43, 1 << 41, 1 << 39];
 
+/// Guest addresses are host addresses where the host allows it: translated code then needs no base. Below this one nothing is
+/// mapped (the kernel's mmap_min_addr is at most this).
+const LOWEST: usize = 64 << 10;
+
 /// How often one access is tried again after its page was mended; more means that another thread undoes the mending.
 const TRIES: usize = 64;
 
@@ -72,15 +76,21 @@ impl GuestMemory {
     pub fn reserve() -> io::Result<Self> {
         super::install_recovery();
         let mut error = io::Error::from_raw_os_error(libc::ENOMEM);
-        for limit in LIMITS {
-            let length = limit as usize + 2 * GUARD_BYTES;
-            // SAFETY: a fresh mapping at an address of the host's choice.
+        let places = LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
+        for (limit, identical) in places {
+            // With identical addresses the lowest ones are below every host mapping, and what is below 0 is no address at all.
+            let (wanted, length, flags) = if identical {
+                (LOWEST, limit as usize + GUARD_BYTES - LOWEST, libc::MAP_FIXED_NOREPLACE)
+            } else {
+                (0, limit as usize + 2 * GUARD_BYTES, 0)
+            };
+            // SAFETY: a fresh mapping where nothing is mapped.
             let start = unsafe {
                 libc::mmap(
-                    ptr::null_mut(),
+                    ptr::without_provenance_mut(wanted),
                     length,
                     libc::PROT_NONE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
                     -1,
                     0,
                 )
@@ -89,7 +99,12 @@ impl GuestMemory {
                 error = io::Error::last_os_error();
                 continue;
             }
-            let base = start.cast::<u8>().wrapping_add(GUARD_BYTES);
+            if identical && start.addr() != wanted {
+                // SAFETY: the mapping just made; a kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+                unsafe { libc::munmap(start, length) };
+                continue;
+            }
+            let base = if identical { ptr::null_mut() } else { start.cast::<u8>().wrapping_add(GUARD_BYTES) };
             return Ok(Self(Arc::new(Reservation {
                 start,
                 length,

@@ -160,9 +160,9 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// 256 bits: wholly random, or lanes of one width that are often numbers at the edge of something.
+    /// 256 bits: random, without negative bytes, nearly all zero, or lanes of one width that are often at the edge of something.
     fn vector(&mut self) -> [u64; 4] {
-        match self.below(8) {
+        match self.below(10) {
             0 => [0; 4].map(|_: u64| self.next()),
             1 => self.lanes(8, Self::edge),
             2 => self.lanes(16, Self::edge),
@@ -170,6 +170,8 @@ impl Random {
             4 => self.lanes(64, Self::edge),
             5 => self.lanes(16, |random, _| random.half()),
             6 => self.lanes(32, |random, _| random.single().into()),
+            7 => [0; 4].map(|_: u64| self.next() & 0x7f7f_7f7f_7f7f_7f7f),
+            8 => [0; 4].map(|_: u64| (self.next() & 1) << self.below(64)),
             _ => self.lanes(64, |random, _| random.double()),
         }
     }

@@ -17,6 +17,9 @@ use crate::{
 impl Emitter<'_> {
     /// Emits an atomic operation, or says that it is none of this file's.
     pub(super) fn atomic(&mut self, i: &Instruction) -> bool {
+        if i.d == i.j && !matches!(i.op, Op::LlW | Op::LlD | Op::ScW | Op::ScD) {
+            return false; // illegal: the interpreter says so
+        }
         match i.op {
             Op::LlW => self.load_linked(i, false),
             Op::LlD => self.load_linked(i, true),
@@ -60,6 +63,12 @@ impl Emitter<'_> {
         self.atomic_address(i.j, i.imm, wide);
         let memory = self.guest_memory(Register::RCX, 0);
         if wide {
+            // The other half of the 16 bytes, for a store-conditional of both; no later than this half.
+            self.a.op2(Code::Mov_r64_rm64, Register::RDX, Register::RCX);
+            self.a.op2(Code::Xor_rm64_imm8, Register::RDX, 8);
+            let neighbour = self.guest_memory(Register::RDX, 0);
+            self.a.op2(Code::Mov_r64_rm64, Register::RDX, neighbour);
+            self.a.op2(Code::Mov_rm64_r64, Self::reservation(offset_of!(Reservation, neighbour)), Register::RDX);
             self.a.op2(Code::Mov_r64_rm64, Register::RAX, memory);
         } else {
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, memory);

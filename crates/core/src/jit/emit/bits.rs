@@ -1,12 +1,21 @@
-//! Shifts, bit fields, counts, byte order and CRC-32C.
-//! Not CRC-32 (IEEE) and bit reversal, which hosts have no instruction for.
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.3, 2.2.4 and 2.2.9.
+//! Shifts, bit fields, counts, byte order and CRC.
+//! Not bit reversal, which hosts have no instruction for.
+//! Source: LoongArch Reference Manual, volume 1, sections 2.2.3, 2.2.4 and 2.2.9; CRC-32 by Barrett reduction after Gopal et al.,
+//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
+
+use std::mem::offset_of;
 
 use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op};
 
 use super::{Arg, Emitter};
-use crate::jit::registers::{low8, low16, low32};
+use crate::{
+    cpu::Cpu,
+    jit::{
+        registers::{low8, low16, low32},
+        trampolines::field,
+    },
+};
 
 impl Emitter<'_> {
     /// Emits a bit operation, or says that it is none of this file's.
@@ -50,6 +59,10 @@ impl Emitter<'_> {
             Op::Revb2h => self.reverse_halfword_bytes(i),
             Op::BytepickD => self.pick_bytes(i, true),
             Op::BytepickW => self.pick_bytes(i, false),
+            Op::CrcWBW => self.crc_ieee(i, 8),
+            Op::CrcWHW => self.crc_ieee(i, 16),
+            Op::CrcWWW => self.crc_ieee(i, 32),
+            Op::CrcWDW => self.crc_ieee(i, 64),
             Op::CrccWBW => self.crc(i, Code::Crc32_r32_rm8, low8),
             Op::CrccWHW => self.crc(i, Code::Crc32_r32_rm16, low16),
             Op::CrccWWW => self.crc(i, Code::Crc32_r32_rm32, low32),
@@ -105,7 +118,9 @@ impl Emitter<'_> {
             self.write(i.d, to);
             return;
         }
-        self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+        if self.host_of(i.j) != Some(to) {
+            self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+        }
         self.a.op2(code, low32(to), i.imm);
         if code == Code::Shr_rm32_imm8 {
             self.write(i.d, to);
@@ -155,13 +170,11 @@ impl Emitter<'_> {
                 return;
             }
             _ if high < 31 && low == 0 => {
-                let from = self.part_of(i.j, low32);
-                self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+                self.copy_word(to, i.j);
                 self.a.op2(Code::And_rm32_imm32, low32(to), (1i32 << (high + 1)).wrapping_sub(1));
             }
             _ if high == 31 => {
-                let from = self.part_of(i.j, low32);
-                self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+                self.copy_word(to, i.j);
                 self.a.op2(Code::Shr_rm32_imm8, low32(to), low);
             }
             _ => {
@@ -173,6 +186,14 @@ impl Emitter<'_> {
             }
         }
         self.write(i.d, to);
+    }
+
+    /// Copies the low word of guest register `j`; the operation that follows clears the rest.
+    fn copy_word(&mut self, to: Register, j: u8) {
+        if self.host_of(j) != Some(to) {
+            let from = self.part_of(j, low32);
+            self.a.op2(Code::Mov_r32_rm32, low32(to), from);
+        }
     }
 
     fn insert(&mut self, i: &Instruction, wide: bool) {
@@ -257,5 +278,44 @@ impl Emitter<'_> {
         };
         self.a.op2(code, accumulator, part(Register::RCX));
         self.write_sign_extended(i.d, Register::RAX);
+    }
+
+    /// `d = crc32(k, j)` over the low `bits` of j.
+    fn crc_ieee(&mut self, i: &Instruction, bits: i32) {
+        self.copy(Register::RAX, i.k);
+        self.copy(Register::RCX, i.j);
+        if bits == 64 {
+            self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::ECX);
+            self.reduce_crc();
+            self.a.op2(Code::Shr_rm64_imm8, Register::RCX, 32);
+        }
+        if bits >= 32 {
+            self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::ECX);
+            self.reduce_crc();
+        } else {
+            // The bits that leave the register at its low end are reduced; the others move down.
+            self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::EAX);
+            self.a.op2(Code::Mov_r32_rm32, Register::EDX, Register::EAX);
+            self.a.op2(Code::Mov_r32_rm32, Register::EAX, Register::ECX);
+            self.a.op2(Code::Shl_rm32_imm8, Register::EAX, 32 - bits);
+            self.reduce_crc();
+            self.a.op2(Code::Shr_rm32_imm8, Register::EDX, bits);
+            self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::EDX);
+        }
+        self.write_sign_extended(i.d, Register::RAX);
+    }
+
+    /// EAX times x^32 modulo the polynomial, in the bit order of the CRC.
+    fn reduce_crc(&mut self) {
+        // Which half of the constants an immediate names.
+        const QUOTIENT: i32 = 0x00;
+        const POLYNOMIAL: i32 = 0x10;
+        let constants = field(offset_of!(Cpu, crc_constants));
+        let code = Code::VEX_Vpclmulqdq_xmm_xmm_xmmm128_imm8;
+        self.a.op2(Code::VEX_Vmovd_xmm_rm32, Register::XMM0, Register::EAX);
+        self.a.op4(code, Register::XMM0, Register::XMM0, constants, QUOTIENT);
+        self.a.op2(Code::VEX_Vpmovzxdq_xmm_xmmm64, Register::XMM0, Register::XMM0);
+        self.a.op4(code, Register::XMM0, Register::XMM0, constants, POLYNOMIAL);
+        self.a.op3(Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX, Register::XMM0, 1);
     }
 }

@@ -10,7 +10,7 @@ use longma_loongarch::{Instruction, Op, State};
 use super::{Emitter, Stub};
 use crate::{
     block::End,
-    cpu::{Cpu, JUMP_CACHE_ENTRIES},
+    cpu::{Cpu, ExitReason, JUMP_CACHE_ENTRIES},
     jit::{
         assembler::{Assembler, Condition, Label},
         region::RegionBlock,
@@ -74,6 +74,11 @@ impl Emitter<'_> {
                 self.a.jump_if(Condition::NotEqual, miss);
                 self.a.op1(Code::Jmp_rm64, entry);
                 self.stubs.push(Stub::JumpTo { label: miss, host: self.trampolines.leave_indirect });
+            }
+            End::Leave { .. } if instruction.op == Op::Syscall && instruction.imm == 0 => {
+                self.set_pc(self.pc);
+                self.set_reason(ExitReason::Syscall);
+                self.a.jump(self.spill);
             }
             End::Leave { .. } => self.leave_here(),
         }

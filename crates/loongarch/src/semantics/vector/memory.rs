@@ -83,12 +83,10 @@ fn store_both<E: Environment>(
     Ok(environment.store(address.wrapping_add(HALF_BYTES), high)?)
 }
 
-/// Fails as a store to the byte would, and changes nothing.
+/// Fails as a store to the byte would, and changes nothing: a nought is replaced by a nought, anything else not at all.
 fn probe_store<E: Environment>(environment: &E, address: u64) -> Result<(), Fault> {
-    let as_write = |fault| Fault { access: Access::Write, ..fault };
-    let byte: u8 = environment.load(address).map_err(as_write)?;
-    environment.compare_exchange(address, byte, byte).map_err(as_write)?;
-    Ok(())
+    let probed = environment.compare_exchange(address, 0u8, 0);
+    probed.map(drop).map_err(|fault| Fault { access: Access::Write, ..fault })
 }
 
 fn load_replicated<E: Environment, T: Scalar + super::half::Element, const HALVES: usize>(

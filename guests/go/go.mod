@@ -1,0 +1,3 @@
+module longma/guests
+
+go 1.19

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Runs the Go standard library's own tests, compiled for loong64, under longma and under QEMU.
+
+Not our tests: Go's, as a judge of the system calls, signals, threads and floating point that
+real programs use. Exit 0 only when longma passes every test that must pass: those that QEMU
+passes in this run (--qemu), or else all. Source: https://pkg.go.dev/cmd/go ("go test -c").
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+MAIN = """bytes strings sort strconv math math/big math/bits unicode/utf8 encoding/json encoding/binary
+compress/flate crypto/sha256 crypto/aes hash/crc32 container/heap regexp text/template sync sync/atomic
+time os/signal""".split()
+
+EXTRA = """archive/tar archive/zip bufio bytes compress/bzip2 compress/gzip container/list context crypto/ecdsa
+crypto/ed25519 crypto/md5 crypto/rsa crypto/sha1 crypto/sha512 encoding/base64 encoding/csv encoding/gob encoding/hex
+encoding/xml errors expvar flag fmt go/parser go/printer go/scanner hash/adler32 hash/fnv hash/maphash html
+image image/gif image/jpeg image/png internal/poll io io/fs io/ioutil log maps math/cmplx math/rand mime net
+net/http net/http/httptest net/netip net/url os os/exec os/user path path/filepath reflect regexp/syntax runtime runtime/debug
+slices strings syscall text/scanner text/tabwriter unicode unicode/utf16""".split()
+
+RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
+FLAGS = ["-test.v", "-test.count=1"]
+
+
+class Failure(Exception):
+    """What went wrong and what to do, in one message."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one package's tests did: results by name, and how the process ended."""
+
+    results: dict
+    ending: str  # empty after exit 0
+    seconds: float
+    tail: str
+
+    def count(self, result):
+        return sum(r == result for r in self.results.values())
+
+    def named(self, result):
+        return {name for name, r in self.results.items() if r == result}
+
+
+def go_command():
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        raise Failure("go_std: Go is missing: install Go 1.19 or later (Debian: guests/build --install)")
+    return found
+
+
+def go_environment(go, names):
+    said = subprocess.run([go, "env", *names], capture_output=True, text=True, timeout=60, check=True).stdout
+    return said.split("\n")[: len(names)]
+
+
+def compile_package(go, folder, package, timeout_s):
+    """Returns the test program (compiled once a Go version), or what the compiler said."""
+    program = folder / (package.replace("/", "_") + ".test")
+    if program.exists():
+        return program, ""
+    environment = os.environ | {"GOOS": "linux", "GOARCH": "loong64", "CGO_ENABLED": "0", "GOFLAGS": ""}
+    partial = program.with_suffix(".partial")
+    command = ["nice", go, "test", "-c", "-o", partial, package]
+    try:
+        made = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return None, f"the compiler took over {timeout_s} s"
+    if made.returncode != 0 or not partial.exists():
+        return None, (made.stderr or made.stdout or "package has no tests").strip()
+    partial.rename(program)
+    return program, ""
+
+
+def run_tests(words, program, folder, options):
+    """Runs one test program in its package's folder, as `go test` would."""
+    flags = [*FLAGS, f"-test.timeout={max(1, options.timeout - 5)}s"]
+    flags += [] if options.long else ["-test.short"]
+    flags += [f"-test.run={options.run}"] if options.run else []
+    separator = ["--"] if "run" in words else []
+    start = time.monotonic()
+    child = subprocess.Popen(
+        [*words, program, *separator, *flags],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = child.communicate(timeout=options.timeout)
+        ending = "" if child.returncode == 0 else f"exit {child.returncode}"
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        said, _ = child.communicate()
+        ending = f"over {options.timeout} s"
+    text = said.decode(errors="replace")
+    results = {name: result for result, name in RESULT.findall(text)}
+    # What began and never ended is where the process died or hung.
+    for name in re.findall(r"^=== RUN +([^/\s]+)$", text, re.MULTILINE):
+        results.setdefault(name, "LOST")
+    return Outcome(results, ending, time.monotonic() - start, "\n".join(text.splitlines()[-options.tail :]))
+
+
+def summary(outcome):
+    """One side of a line of the table."""
+    if outcome is None:
+        return "-"
+    failed = outcome.count("FAIL") + outcome.count("LOST")
+    skipped = f" {outcome.count('SKIP')} skipped" if outcome.count("SKIP") else ""
+    ending = f" ({outcome.ending})" if outcome.ending else ""
+    return f"{outcome.count('PASS')} passed {failed} failed{skipped}{ending} {outcome.seconds:.1f} s"
+
+
+def not_passed(longma, qemu):
+    """The tests that must pass under longma and do not."""
+    if qemu is None:
+        names = longma.named("FAIL") | longma.named("LOST")
+        return names or ({"(the program itself)"} if longma.ending else set())
+    names = qemu.named("PASS") - longma.named("PASS") - longma.named("SKIP")
+    return names or ({"(the program itself)"} if longma.ending and not qemu.ending else set())
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="packages to test (default: the main list)")
+    parser.add_argument("--extra", action="store_true", help="the longer list too")
+    parser.add_argument("--qemu", nargs="?", const="qemu-loongarch64", metavar="COMMAND", help="run under QEMU as well, and ask of longma what it passes")
+    parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", metavar="COMMAND", help="in place of `longma run`")
+    parser.add_argument("--long", action="store_true", help="without -test.short")
+    parser.add_argument("--run", metavar="REGEXP", help="only tests whose name fits")
+    parser.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="for each package (default 300)")
+    parser.add_argument("--tail", type=int, default=12, metavar="LINES", help="lines of a failed program's output to show")
+    parser.add_argument("--compile-only", action="store_true", help="fill the cache in target/go-std and stop")
+    return parser.parse_args()
+
+
+def judge(package, program, source, options):
+    """Runs one package on each side, prints its line; returns (passed, names that should have)."""
+    longma = run_tests(shlex.split(options.emulator), program, source, options)
+    qemu = run_tests(shlex.split(options.qemu), program, source, options) if options.qemu else None
+    missing = not_passed(longma, qemu)
+    sides = [summary(longma), *([f"qemu: {summary(qemu)}"] if qemu else [])]
+    print(f"{'FAIL' if missing else 'ok  '} {package:20} {'; '.join(sides)}", flush=True)
+    if qemu and (qemu.named("FAIL") | qemu.named("LOST")):
+        print(f"       qemu fails: {', '.join(sorted(qemu.named('FAIL') | qemu.named('LOST')))}")
+    if missing:
+        print(f"       longma fails: {', '.join(sorted(missing))}")
+        print("\n".join(f"       | {line}" for line in longma.tail.splitlines()))
+    return longma.count("PASS"), missing
+
+
+def main():
+    options = parse()
+    packages = options.packages or [*MAIN, *(EXTRA if options.extra else [])]
+    packages = list(dict.fromkeys(packages))
+    try:
+        go = go_command()
+        if not options.compile_only and shutil.which(shlex.split(options.emulator)[0]) is None:
+            raise Failure(f"go_std: {options.emulator.split()[0]} is missing: cargo build --release -p longma-cli, or give --emulator COMMAND")
+        version, goroot = go_environment(go, ["GOVERSION", "GOROOT"])
+    except Failure as error:
+        sys.exit(str(error))
+    cache = ROOT / "target" / "go-std" / (version or "unknown").replace(" ", "_")
+    cache.mkdir(parents=True, exist_ok=True)
+    passed = failed = 0
+    # One package is compiled while the one before it runs.
+    with concurrent.futures.ThreadPoolExecutor(1) as compiler:
+        compiled = {p: compiler.submit(compile_package, go, cache, p, 900) for p in packages}
+        for package in packages:
+            program, complaint = compiled[package].result()
+            if program is None:
+                failed += 1
+                print(f"FAIL {package:20} does not compile: {complaint}", flush=True)
+            elif options.compile_only:
+                print(f"ok   {package}", flush=True)
+            else:
+                good, missing = judge(package, program, pathlib.Path(goroot) / "src" / package, options)
+                passed, failed = passed + good, failed + len(missing)
+    if options.compile_only:
+        sys.exit(1 if failed else 0)
+    print(f"go_std: {passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()

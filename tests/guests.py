@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs every prebuilt guest with its small size and compares what it prints with guests/expected.
+
+Not a benchmark (bench/emulation is). The expected output comes from Linux itself, natively,
+so this also holds QEMU to account: QEMU 7.2 gets two lines of `signals` wrong.
+Source: guests/guests.toml.
+"""
+
+import argparse
+import pathlib
+import shlex
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GUESTS = ROOT / "guests"
+PREBUILT = GUESTS / "prebuilt" / "loongarch64"
+LIST = tomllib.loads((GUESTS / "guests.toml").read_text())
+
+
+def cases(only, vectors):
+    """Every run as (title, program, arguments, expected output, expected signal)."""
+    for name, facts in LIST["c"].items():
+        expected = (GUESTS / "expected" / f"{name}.txt").read_bytes()
+        suffixes = ["", "-lsx", "-lasx"] if vectors and facts.get("vectors") else [""]
+        for suffix in suffixes:
+            yield name + suffix, PREBUILT / (name + suffix), facts["small"], expected, 0
+    for case, signal in LIST["misbehave"].items():
+        # One that dies prints nothing before.
+        expected = b"" if signal else (GUESTS / "expected" / f"misbehave-{case}.txt").read_bytes()
+        yield f"misbehave {case}", PREBUILT / "misbehave", [case], expected, signal
+
+
+def telling(stderr):
+    """The line of an error output that says most: where it panicked, or else the last."""
+    lines = stderr.decode(errors="replace").strip().splitlines() or [""]
+    panic = [at for at, line in enumerate(lines) if "panicked" in line]
+    return " ".join(lines[panic[0] : panic[0] + 2]) if panic else lines[-1]
+
+
+def verdict(emulator, program, arguments, expected, signal, timeout_s):
+    """What is wrong with one run, or an empty string."""
+    try:
+        run = subprocess.run([*emulator, program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return f"took over {timeout_s} s"
+    # A signal shows as itself, or as a shell would report it.
+    if run.returncode not in ((-signal, 128 + signal) if signal else (0,)):
+        return f"ended with {run.returncode}, not {'signal ' + str(signal) if signal else 0}: {telling(run.stderr)}"
+    if run.stdout == expected:
+        return ""
+    got, want = run.stdout.decode(errors="replace").splitlines(), expected.decode().splitlines()
+    for number, line in enumerate(want):
+        if number >= len(got) or got[number] != line:
+            return f"line {number + 1} is '{got[number] if number < len(got) else ''}', not '{line}'"
+    return "printed more than expected"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", help="command that runs a program")
+    parser.add_argument("--only", metavar="PART", default="", help="only runs whose title contains PART")
+    parser.add_argument("--no-vectors", action="store_true", help="leave out the LSX and LASX programs")
+    parser.add_argument("--timeout", type=int, default=60, metavar="SECONDS", help="for each run (default 60)")
+    options = parser.parse_args()
+    passed = failed = 0
+    for title, program, arguments, expected, signal in cases(options.only, not options.no_vectors):
+        if options.only not in title:
+            continue
+        wrong = verdict(shlex.split(options.emulator), program, arguments, expected, signal, options.timeout)
+        passed, failed = passed + (not wrong), failed + bool(wrong)
+        print(f"{'FAIL' if wrong else 'ok  '} {title}{': ' + wrong if wrong else ''}")
+    print(f"guests: {passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()
