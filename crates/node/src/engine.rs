@@ -53,11 +53,6 @@ impl Cores {
         }
     }
 
-    /// The number of cores that run.
-    pub fn count(&self) -> usize {
-        self.flags().len()
-    }
-
     /// In a forked child only the calling thread exists.
     fn keep_only(&self, flag: *const Attention) {
         self.flags().retain(|f| f.0 == flag);
