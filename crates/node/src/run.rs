@@ -159,25 +159,23 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
     if follower.is_some() {
         thread.leave_signals_pending();
     }
-    let status = loop {
+    loop {
         let outcome = match &mut follower {
             None => run_to_stop(&mut core, &mut thread),
             Some(follower) => run_under_debugger(&mut core, &mut thread, follower),
         };
         match outcome {
             Outcome::Continue => {}
-            Outcome::ExitThread(status) => break status,
+            // The last thread's end is an `ExitProcess`.
+            Outcome::ExitThread(_) => break,
             Outcome::ExitProcess(status) => end(shared, Ending::Exit(status)),
             Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
         }
-    };
+    }
     drop(follower);
     drop(listed);
     // SAFETY: null is always valid.
     unsafe { register_attention(std::ptr::null()) };
-    if shared.cores.count() == 0 {
-        end(shared, Ending::Exit(status));
-    }
 }
 
 fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {

@@ -13,6 +13,7 @@ use longma_loongarch::State;
 
 use crate::Process;
 use crate::host::{faults, masks};
+use crate::process::fork::Borrowed;
 use crate::signals::ThreadSignals;
 
 pub(crate) use clone::Request;
@@ -33,6 +34,8 @@ pub struct Thread {
     /// A call that a signal interrupts does not deliver it.
     pub(crate) leaves_signals: bool,
     birth: Option<Birth>,
+    /// What a vforked process owes its parent.
+    pub(crate) borrowed: Option<Borrowed>,
 }
 
 /// A system call that returned without effect because of a signal. `state.pc` names the instruction after it and a0 holds
@@ -70,6 +73,7 @@ impl Thread {
             interrupted: None,
             leaves_signals: false,
             birth: None,
+            borrowed: None,
         }
     }
 
