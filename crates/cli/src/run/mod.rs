@@ -11,6 +11,7 @@ mod restart;
 use std::{
     ffi::OsString,
     fs::OpenOptions,
+    io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -141,6 +142,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(failure) => failure,
     };
     let status = failure.status;
+    let wraps = std::io::stderr().is_terminal();
+    // It fails only if somebody has set one before, and nobody has.
+    let _ = miette::set_hook(Box::new(move |_| {
+        Box::new(miette::MietteHandlerOpts::new().wrap_lines(wraps).build())
+    }));
     eprintln!("{:?}", miette::Report::new(failure));
     ExitCode::from(status)
 }
@@ -173,7 +179,7 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
         arguments: given,
         environment: environment(&arguments)?,
         root: arguments.root.clone(),
-        library_root: arguments.library_root.as_deref().map(absolute).transpose()?,
+        library_root: restart::directory(arguments.library_root.as_deref(), "--library-root")?,
         tracer: tracer(&arguments, &say)?,
         diagnostics: Some(say),
         capabilities: machine.as_ref().map(|machine| machine.capabilities),
@@ -265,8 +271,9 @@ fn listen(port: u16, messages: &descriptors::Messages) -> Result<Debugger, Failu
     Ok(debugger)
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+fn absolute(path: &Path, option: &str) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| {
-        Failure::own(&format!("cannot use {}: {error}", path.display()), "give a directory that exists")
+        let message = format!("cannot use {} as {option}: {error}", path.display());
+        Failure::own(&message, "give a directory that exists")
     })
 }

@@ -10,7 +10,7 @@ use std::{
         fd::{FromRawFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::{Arguments, Format, absolute, failure::Failure};
@@ -24,8 +24,9 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         }
     };
     let path = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into()).into_os_string();
-    option("--root", arguments.root.as_deref().map(absolute).transpose()?.map(Into::into));
-    option("--library-root", arguments.library_root.as_deref().map(absolute).transpose()?.map(Into::into));
+    for (name, given) in [("--root", &arguments.root), ("--library-root", &arguments.library_root)] {
+        option(name, directory(given.as_deref(), name)?.map(Into::into));
+    }
     option("--strace-out", arguments.strace_out.as_deref().map(path));
     option("--profile-out", arguments.profile_out.as_deref().map(path));
     let machine = arguments.machine.as_deref().map(Path::new);
@@ -41,6 +42,11 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     ];
     command.extend(flags.iter().filter(|(_, set)| *set).map(|(name, _)| OsString::from(name)));
     Ok(command)
+}
+
+/// A directory that an option names, absolute: the program may go elsewhere.
+pub fn directory(given: Option<&Path>, option: &str) -> Result<Option<PathBuf>, Failure> {
+    given.map(|path| absolute(path, option)).transpose()
 }
 
 /// The environment that the program before has left in a file.

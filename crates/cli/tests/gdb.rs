@@ -1,0 +1,276 @@
+//! `longma run --gdb` in gdb's remote protocol, without gdb (tests/gdb.py has gdb itself).
+//! Source: GDB manual, appendix E (packets and stop replies).
+
+mod programs;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use programs::*;
+use tempfile::{TempDir, tempdir};
+
+/// gdb's number of the program counter.
+const PC: u32 = 33;
+
+/// A program under a debugger.
+struct Debugged {
+    child: Child,
+    stream: TcpStream,
+    _folder: TempDir,
+}
+
+impl Debugged {
+    /// A program of these instructions, stopped before the first.
+    fn start(code: &[u32]) -> Self {
+        let folder = tempdir().unwrap();
+        let path = place(folder.path(), "program", &executable(code, &[]));
+        Self::start_file(&path, folder)
+    }
+
+    fn start_file(path: &Path, folder: TempDir) -> Self {
+        let mut command = longma_run();
+        command.args(["--gdb", "0"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+        let stream = TcpStream::connect(&address).unwrap_or_else(|error| panic!("{line}: {error}"));
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut program = Self { child, stream, _folder: folder };
+        assert!(is_stop(&program.ask("?"), TRAP));
+        assert_eq!(program.ask(&format!("Hg{:x}", program.child.id())), "OK");
+        program
+    }
+
+    /// Lets the first thread go on with this action, and the others freely.
+    fn resume(&mut self, action: &str) -> String {
+        self.ask(&format!("vCont;{action}:{:x};c", self.child.id()))
+    }
+
+    fn send(&mut self, packet: &str) {
+        let sum = packet.bytes().fold(0u8, u8::wrapping_add);
+        write!(self.stream, "${packet}#{sum:02x}").unwrap();
+    }
+
+    fn byte(&mut self) -> u8 {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).unwrap();
+        byte[0]
+    }
+
+    /// The next packet, its runs of equal characters written out.
+    fn receive(&mut self) -> String {
+        while self.byte() != b'$' {}
+        let mut packet = Vec::new();
+        loop {
+            match self.byte() {
+                b'#' => break,
+                b'*' => {
+                    let count = self.byte() - 29;
+                    let last = *packet.last().unwrap();
+                    packet.extend(std::iter::repeat_n(last, count.into()));
+                }
+                byte => packet.push(byte),
+            }
+        }
+        (self.byte(), self.byte());
+        self.stream.write_all(b"+").unwrap();
+        String::from_utf8_lossy(&packet).into_owned()
+    }
+
+    fn ask(&mut self, packet: &str) -> String {
+        self.send(packet);
+        self.receive()
+    }
+
+    fn register(&mut self, number: u32) -> u64 {
+        let digits = self.ask(&format!("p{number:x}"));
+        u64::from_str_radix(&digits, 16).unwrap_or_else(|_| panic!("{digits}")).swap_bytes()
+    }
+
+    fn set_register(&mut self, number: u32, value: u64) {
+        assert_eq!(self.ask(&format!("P{number:x}={:016x}", value.swap_bytes())), "OK");
+    }
+
+    fn interrupt(&mut self) -> String {
+        self.stream.write_all(&[3]).unwrap();
+        self.receive()
+    }
+
+    fn end(self) -> std::process::ExitStatus {
+        output(self.child).status
+    }
+}
+
+/// Whether a reply says that the program stopped with this signal, by gdb's number.
+fn is_stop(reply: &str, signal: u8) -> bool {
+    reply.starts_with(&format!("T{signal:02x}")) || reply.starts_with(&format!("S{signal:02x}"))
+}
+
+const TRAP: u8 = 5;
+
+#[test]
+fn a_program_stops_before_its_first_instruction_and_at_breakpoints_and_steps() {
+    let mut program = Debugged::start(&SPINNER);
+    assert_eq!(program.register(PC), CODE);
+    assert_eq!(program.ask(&format!("Z0,{SPIN:x},4")), "OK");
+    let reply = program.resume("c");
+    assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
+    assert_eq!((program.register(PC), program.register(A0)), (SPIN, 100));
+    assert!(is_stop(&program.resume("s"), TRAP));
+    assert_eq!((program.register(PC), program.register(A0)), (SPIN + 4, 99));
+    assert!(is_stop(&program.resume("c"), TRAP));
+    assert_eq!((program.register(PC), program.register(A0)), (SPIN, 99), "the next round");
+    program.set_register(A0, 1);
+    assert_eq!(program.ask(&format!("z0,{SPIN:x},4")), "OK");
+    assert_eq!(program.resume("c"), "W07");
+    assert_eq!(program.end().code(), Some(7));
+}
+
+#[test]
+fn stepping_goes_over_system_calls_and_ranges() {
+    let mut program = Debugged::start(&[add(A7, ZERO, 172), SYSCALL, add(A0, ZERO, 3), EXIT[0], EXIT[1]]);
+    program.resume("s");
+    assert!(is_stop(&program.resume("s"), TRAP));
+    assert_eq!(program.register(PC), CODE + 8);
+    assert_eq!(program.register(A0), u64::from(program.child.id()), "getpid");
+    let reply = program.resume(&format!("r{:x},{:x}", CODE + 8, CODE + 16));
+    assert!(is_stop(&reply, TRAP), "{reply}");
+    assert_eq!((program.register(PC), program.register(A0)), (CODE + 16, 3));
+    assert_eq!(program.resume("c"), "W03");
+}
+
+#[test]
+fn memory_is_read_and_code_that_is_written_is_the_code_that_runs() {
+    let mut program = Debugged::start(&SPINNER);
+    let word = |word: u32| format!("{:08x}", word.swap_bytes());
+    assert_eq!(program.ask(&format!("m{:x},4", CODE + 8)), word(SPINNER[2]));
+    assert_eq!(program.ask(&format!("M{:x},4:{}", CODE + 8, word(add(A0, ZERO, 9)))), "OK");
+    assert_eq!(program.ask(&format!("m{:x},4", CODE + 8)), word(add(A0, ZERO, 9)));
+    assert!(program.ask("m8,4").starts_with('E'), "nothing is mapped there");
+    assert!(program.ask("M8,1:00").starts_with('E'));
+    assert_eq!(program.resume("c"), "W09");
+}
+
+#[test]
+fn a_running_program_is_interrupted_and_killed() {
+    let mut program = Debugged::start(&[STAY]);
+    program.send("vCont;c");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_stop(&program.interrupt(), 2));
+    assert_eq!(program.register(PC), CODE);
+    program.send("k");
+    assert_eq!(program.end().signal(), Some(libc::SIGKILL));
+}
+
+#[test]
+fn a_program_that_waits_in_a_system_call_is_interrupted_without_disturbing_the_call() {
+    let mut program = Debugged::start(&READER);
+    program.send("vCont;c");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_stop(&program.interrupt(), 2));
+    assert_eq!(program.register(PC), CODE + 6 * 4, "behind the call it is in");
+    program.send("vCont;c");
+    program.child.stdin.take().unwrap().write_all(b"abc").unwrap();
+    assert_eq!(program.receive(), "W03");
+}
+
+#[test]
+fn signals_are_told_first_and_then_delivered_or_dropped() {
+    let code = [load(A0, ZERO, 0), add(A0, ZERO, 5), EXIT[0], EXIT[1]];
+    let mut program = Debugged::start(&code);
+    assert!(is_stop(&program.resume("c"), 11));
+    assert_eq!(program.register(PC), CODE);
+    assert_eq!(program.resume("C0b"), "X0b");
+    assert_eq!(program.end().signal(), Some(libc::SIGSEGV));
+
+    let mut program = Debugged::start(&code);
+    assert!(is_stop(&program.resume("c"), 11));
+    program.set_register(PC, CODE + 4);
+    assert_eq!(program.resume("c"), "W05");
+}
+
+#[test]
+fn a_signal_from_outside_is_told_before_it_ends_the_program() {
+    let mut program = Debugged::start(&[STAY]);
+    let pid = program.child.id() as i32;
+    program.send("vCont;c");
+    std::thread::sleep(Duration::from_millis(200));
+    // SAFETY: the child is alive: it loops.
+    unsafe { libc::kill(pid, libc::SIGTERM) };
+    assert!(is_stop(&program.receive(), 15));
+    program.send("vCont;c");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(is_stop(&program.interrupt(), 2), "the signal was dropped");
+    assert_eq!(program.resume("C0f"), "X0f");
+    assert_eq!(program.end().signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_watched_variable_stops_the_program_when_it_changes() {
+    let mut program = Debugged::start(&[add(A0, ZERO, 4), store(A0, SP, -8), EXIT[0], EXIT[1]]);
+    let variable = program.register(SP) - 8;
+    assert_eq!(program.ask(&format!("Z2,{variable:x},8")), "OK");
+    let reply = program.resume("c");
+    assert!(is_stop(&reply, TRAP) && reply.contains(&format!("watch:{variable:x}")), "{reply}");
+    assert_eq!(program.register(PC), CODE + 8);
+    assert_eq!(program.ask(&format!("z2,{variable:x},8")), "OK");
+    assert_eq!(program.resume("c"), "W04");
+}
+
+#[test]
+fn a_debugger_that_lets_go_or_vanishes_leaves_the_program_running() {
+    let mut program = Debugged::start(&SPINNER);
+    assert_eq!(program.ask(&format!("Z0,{SPIN:x},4")), "OK");
+    assert_eq!(program.ask("D"), "OK");
+    assert_eq!(program.end().code(), Some(7));
+    let program = Debugged::start(&SPINNER);
+    program.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(program.end().code(), Some(7));
+}
+
+#[test]
+fn gdb_learns_the_registers_the_file_and_the_auxiliary_vector() {
+    let mut program = Debugged::start(&SPINNER);
+    let features = program.ask("qXfer:features:read:target.xml:0,7ff");
+    assert!(features.contains("<architecture>loongarch64</architecture>"), "{features}");
+    assert!(features.contains("org.gnu.gdb.loongarch.base"), "{features}");
+    let file = program.ask("qXfer:exec-file:read::0,fff");
+    assert!(file.ends_with("/program"), "{file}");
+    assert!(program.ask("qXfer:auxv:read::0,fff").len() > 100);
+    assert!(program.ask("qfThreadInfo").starts_with('m'));
+    program.send("k");
+}
+
+#[test]
+fn threads_are_listed_and_all_stop_together() {
+    let folder = tempdir().unwrap();
+    let mut program = Debugged::start_file(&guest("threads"), folder);
+    program.send("vCont;c");
+    let mut most = 0;
+    // The guest's threads come and go; some interruption finds them.
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(20));
+        program.stream.write_all(&[3]).unwrap();
+        let reply = program.receive();
+        if reply.starts_with('W') {
+            break;
+        }
+        assert!(is_stop(&reply, 2), "{reply}");
+        let list = program.ask("qfThreadInfo");
+        let threads: Vec<&str> = list[1..].split(',').collect();
+        most = most.max(threads.len());
+        for thread in threads {
+            let id = thread.rsplit('.').next().unwrap();
+            assert_eq!(program.ask(&format!("T{thread}")), "OK", "thread {id}");
+        }
+        program.send("vCont;c");
+    }
+    assert!(most > 1, "no second thread was ever seen");
+    // SAFETY: the child is ours and has not been waited for.
+    unsafe { libc::kill(program.child.id() as i32, libc::SIGKILL) };
+}

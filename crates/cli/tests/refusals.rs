@@ -1,0 +1,135 @@
+//! `longma run` with what it cannot run: an exit status and a message that says what, where and what to do.
+
+mod programs;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use programs::*;
+use tempfile::tempdir;
+
+/// The exit status and what was printed, without the folder's own name.
+fn refusal(folder: &Path, arguments: &[&str]) -> String {
+    let done = finish(longma_run().current_dir(folder).args(arguments));
+    assert!(done.stdout.is_empty());
+    let whole = text(&done.stderr).replace(&format!("{}/", folder.display()), "");
+    let whole = whole.trim().replace("\n", "\n  ");
+    let code = done.status.code().map_or_else(|| done.status.to_string(), |code| code.to_string());
+    format!("{} -> {code}\n  {whole}\n", arguments.join(" "))
+}
+
+fn altered(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut whole = executable(&SPINNER, &[]);
+    whole[at..at + bytes.len()].copy_from_slice(bytes);
+    whole
+}
+
+/// A program whose dynamic linker is /lib/ld-missing.so.1.
+fn dynamic() -> Vec<u8> {
+    let mut whole = executable(&SPINNER, &[]);
+    // A second program header, PT_INTERP, behind the first; the path lies behind both.
+    whole[56] = 2;
+    let name = b"/lib/ld-missing.so.1\0";
+    let mut header = vec![3, 0, 0, 0, 4, 0, 0, 0];
+    let at = 64 + 2 * 56;
+    for field in [at as u64, 0, 0, name.len() as u64, name.len() as u64, 1] {
+        header.extend(field.to_le_bytes());
+    }
+    whole[120..176].copy_from_slice(&header);
+    whole[at..at + name.len()].copy_from_slice(name);
+    whole
+}
+
+#[test]
+fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
+    // The temporary directory's real name, as messages show it.
+    let folder = tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    place(&folder, "text", b"not a program");
+    place(&folder, "empty", b"");
+    place(&folder, "x86", &altered(18, &[62, 0]));
+    place(&folder, "arm", &altered(18, &[183, 0]));
+    place(&folder, "narrow", &altered(4, &[1]));
+    place(&folder, "big-endian", &altered(5, &[2]));
+    place(&folder, "library", &altered(16, &[1]));
+    place(&folder, "short", &executable(&SPINNER, &[])[..100]);
+    place(&folder, "cut", &executable(&SPINNER, &[])[..0x1004]);
+    place(&folder, "dynamic", &dynamic());
+    place(&folder, "script", b"#!\n");
+    place(&folder, "loop", b"#!loop\n");
+    std::fs::create_dir(folder.join("folder")).unwrap();
+    let mut all = String::new();
+    for name in [
+        "missing",
+        "text/below",
+        "folder",
+        "text",
+        "empty",
+        "x86",
+        "arm",
+        "narrow",
+        "big-endian",
+        "library",
+        "short",
+        "cut",
+        "dynamic",
+        "script",
+        "loop",
+    ] {
+        all.write_str(&refusal(&folder, &[name])).unwrap();
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn options_that_make_no_sense_are_named_and_the_status_is_not_one_of_the_programs() {
+    let folder = tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    place(&folder, "program", &executable(&SPINNER, &[]));
+    let mut all = String::new();
+    for arguments in [
+        &["--bogus", "program"][..],
+        &["--level", "timing", "program"],
+        &["--machine", "sandybridge-2x6", "program"],
+        &["--machine", "nowhere", "program"],
+        &["--root", "nowhere", "/program"],
+        &["-L", "nowhere", "program"],
+        &["--strace-out", "nowhere/file", "program"],
+    ] {
+        all.write_str(&refusal(&folder, arguments)).unwrap();
+    }
+    insta::assert_snapshot!(all);
+    for arguments in [&["--env", "novalue", "program"][..], &["--gdb", "70000", "program"], &[]] {
+        assert!(refusal(&folder, arguments).contains("-> 125\n"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_damaged_program_never_makes_the_command_panic_or_hang() {
+    let folder = tempdir().unwrap();
+    let whole = std::fs::read(guest("hello")).unwrap();
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed as usize % below
+    };
+    let mut damaged: Vec<Vec<u8>> = (0..20).map(|_| whole[..random(whole.len())].to_vec()).collect();
+    damaged.extend((0..60).map(|_| {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random(6) {
+            // The headers are what the loader reads.
+            let at = random(64 + 8 * 56);
+            bytes[at] = random(256) as u8;
+        }
+        bytes
+    }));
+    for (number, bytes) in damaged.iter().enumerate() {
+        place(folder.path(), "damaged", bytes);
+        // Confined: what it does is anybody's guess.
+        let done = finish(longma_run().arg("--root").arg(folder.path()).arg("/damaged"));
+        let printed = text(&done.stderr);
+        assert!(done.status.code() != Some(101) && !printed.contains("panicked"), "{number}: {printed}");
+    }
+}

@@ -1,0 +1,255 @@
+//! `longma run` as a user types it: what goes in, what comes out, how it ends.
+
+mod programs;
+
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+
+use programs::*;
+use serde_json::Value;
+use tempfile::tempdir;
+
+fn status(command: &mut Command) -> i32 {
+    finish(command).status.code().expect("it exits")
+}
+
+#[test]
+fn a_program_ends_the_command_with_its_own_exit_status_and_nothing_else_is_printed() {
+    let folder = tempdir().unwrap();
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
+    for extra in [&[][..], &["--interpret"], &["--machine", "loongson-3a5000"], &["--level", "functional"]] {
+        let done = finish(longma_run().args(extra).arg(&spinner));
+        assert_eq!(done.status.code(), Some(7), "{extra:?}: {}", text(&done.stderr));
+        assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn a_program_killed_by_a_signal_kills_the_command_by_it() {
+    let cases = [
+        ("jump-to-zero", libc::SIGSEGV),
+        ("read-null", libc::SIGSEGV),
+        ("write-code", libc::SIGSEGV),
+        ("run-garbage", libc::SIGILL),
+        ("overflow-stack", libc::SIGSEGV),
+        ("abort", libc::SIGABRT),
+        ("trap", libc::SIGTRAP),
+    ];
+    for (case, signal) in cases {
+        let done = finish(longma_run().arg(guest("misbehave")).arg(case));
+        assert_eq!(done.status.signal(), Some(signal), "{case}: {:?} {}", done.status, text(&done.stderr));
+    }
+}
+
+#[test]
+fn standard_input_and_output_are_the_programs() {
+    let folder = tempdir().unwrap();
+    let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
+    let mut child = longma_run().arg(&echo).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"dragon horse").unwrap();
+    let done = output(child);
+    assert_eq!((text(&done.stdout).as_str(), done.status.code()), ("dragon horse", Some(12)));
+}
+
+/// Closes a descriptor in the child before the command starts.
+fn with_closed(command: &mut Command, descriptor: i32) -> &mut Command {
+    // SAFETY: close is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            libc::close(descriptor);
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn a_standard_descriptor_that_is_closed_is_closed_for_the_program_too() {
+    const EBADF: i32 = 256 - libc::EBADF;
+    let folder = tempdir().unwrap();
+    let reader = place(folder.path(), "reader", &executable(&READER, &[]));
+    assert_eq!(status(longma_run().arg(&reader)), 0, "an empty file ends at once");
+    let mut command = longma_run();
+    assert_eq!(status(with_closed(command.arg(&reader), 0)), EBADF);
+    let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
+    let mut command = longma_run();
+    let mut child = with_closed(command.arg(&echo), 1).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"x").unwrap();
+    assert_eq!(output(child).status.code(), Some(EBADF));
+}
+
+#[test]
+fn a_program_that_writes_to_a_pipe_nobody_reads_dies_of_sigpipe() {
+    let folder = tempdir().unwrap();
+    let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
+    let mut child = longma_run().arg(&echo).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(b"x").unwrap();
+    assert_eq!(output(child).status.signal(), Some(libc::SIGPIPE));
+}
+
+#[test]
+fn ctrl_c_ends_a_program_and_the_command_by_sigint() {
+    let folder = tempdir().unwrap();
+    let endless = place(folder.path(), "endless", &executable(&[STAY], &[]));
+    let child = longma_run().arg(&endless).process_group(0).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    // SAFETY: the group is the child's own.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGINT) };
+    assert_eq!(output(child).status.signal(), Some(libc::SIGINT));
+}
+
+#[test]
+fn the_programs_name_arguments_and_environment_are_as_the_options_say() {
+    let folder = tempdir().unwrap();
+    let name = place(folder.path(), "name", &executable(&teller(8, 4), &[]));
+    let argument = place(folder.path(), "argument", &executable(&teller(16, 2), &[]));
+    let variable = place(folder.path(), "variable", &executable(&teller(24, 5), &[]));
+    let said = |command: &mut Command| text(&finish(command).stdout);
+    assert_eq!(said(longma_run().args(["--argv0", "long"]).arg(&name)), "long");
+    assert_eq!(said(longma_run().arg(&argument).args(["--", "-x"])), "-x");
+    assert_eq!(said(longma_run().arg(&argument).args(["-y", "--"])), "-y");
+    assert_eq!(
+        said(longma_run().arg("--").arg(&argument).args(["--", "-x"])),
+        "--",
+        "the second -- is the program's"
+    );
+    assert_eq!(said(longma_run().env_clear().env("A", "one").arg(&variable)), "A=one");
+    let mut changed = longma_run();
+    changed.env_clear().env("A", "one").args(["--unset-env", "A", "--env", "B=two"]);
+    assert_eq!(said(changed.arg(&variable)), "B=two");
+}
+
+#[test]
+fn statistics_are_exact_and_the_same_interpreted_and_translated() {
+    let folder = tempdir().unwrap();
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
+    let count = |extra: &[&str], program: &std::path::Path| {
+        let mut command = longma_run();
+        command.env_clear().args(["--stats", "--format", "json"]).args(extra).arg(program);
+        let done = finish(&mut command);
+        let object: Value = serde_json::from_slice(&done.stderr).unwrap();
+        object["instructions"].as_u64().unwrap()
+    };
+    assert_eq!(count(&[], &spinner), 206);
+    assert_eq!(count(&["--interpret"], &spinner), 206);
+    let hello = guest("hello");
+    assert_eq!(count(&[], &hello), count(&["--interpret"], &hello));
+}
+
+#[test]
+fn the_statistics_for_people_name_every_figure() {
+    let folder = tempdir().unwrap();
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
+    let done = finish(longma_run().arg("--stats").arg(&spinner));
+    let printed = text(&done.stderr);
+    for figure in ["exit status 7", "instructions        206", "blocks translated", "wall time", "user time"]
+    {
+        assert!(printed.contains(figure), "{figure} is missing in:\n{printed}");
+    }
+    assert!(done.stdout.is_empty());
+}
+
+#[test]
+fn the_profile_gives_every_function_its_instructions() {
+    let folder = tempdir().unwrap();
+    let functions = [("_start", CODE, 20), ("spin", SPIN, 12)];
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &functions));
+    let file = folder.path().join("profile.json");
+    let done = finish(longma_run().arg("--profile").arg("--profile-out").arg(&file).arg(&spinner));
+    insta::assert_snapshot!(text(&done.stderr));
+    let whole: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(whole["instructions"], 206);
+    assert_eq!(whole["functions"][0]["function"], "spin");
+    assert_eq!(whole["functions"][0]["instructions"], 201);
+    assert_eq!(whole["functions"][0]["start"], SPIN);
+}
+
+#[test]
+fn a_stripped_program_is_profiled_by_ranges_of_its_file() {
+    let folder = tempdir().unwrap();
+    let spinner = place(folder.path(), "stripped", &executable(&SPINNER, &[]));
+    let done = finish(longma_run().args(["--profile", "--format", "json"]).arg(&spinner));
+    let object: Value = serde_json::from_slice(&done.stderr).unwrap();
+    assert_eq!(object["functions"][0]["function"], "[stripped+0x1000]");
+    assert_eq!(object["functions"][0]["instructions"], 206);
+}
+
+#[test]
+fn system_calls_are_printed_to_standard_error_or_to_a_file() {
+    let folder = tempdir().unwrap();
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
+    let traced = finish(longma_run().arg("--strace").arg(&spinner));
+    assert!(text(&traced.stderr).contains("exit_group(7)"), "{}", text(&traced.stderr));
+    let file = folder.path().join("calls");
+    std::fs::write(&file, "what was there before\n").unwrap();
+    let done = finish(longma_run().arg("--strace-out").arg(&file).arg(&spinner));
+    let calls = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        done.stderr.is_empty() && calls.contains("exit_group(7)") && !calls.contains("before"),
+        "{calls}"
+    );
+}
+
+#[test]
+fn a_program_that_executes_others_keeps_the_options_and_reports_once() {
+    let expected = include_str!("../../../guests/expected/exec.txt");
+    let folder = tempdir().unwrap();
+    let calls = folder.path().join("calls");
+    let mut command = longma_run();
+    command.args(["--stats", "--machine", "loongson-3a5000", "--strace-out"]).arg(&calls);
+    let done = finish(command.arg(guest("exec")));
+    assert_eq!(text(&done.stdout), expected, "{}", text(&done.stderr));
+    assert_eq!(text(&done.stderr).matches("instructions  ").count(), 1, "{}", text(&done.stderr));
+    let calls = std::fs::read_to_string(&calls).unwrap();
+    assert!(calls.matches("exit_group(").count() >= 3, "children are traced too");
+}
+
+#[test]
+fn a_confined_program_sees_its_root_and_nothing_beside_it() {
+    let outside = tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let secret = secret.to_str().unwrap();
+    let root = tempdir().unwrap();
+    place(root.path(), "opener", &executable(&OPENER, &[]));
+    std::fs::create_dir(root.path().join("etc")).unwrap();
+    std::fs::write(root.path().join("etc/inside"), "").unwrap();
+    std::os::unix::fs::symlink(secret, root.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("../../../../../../../..", root.path().join("up")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/root", root.path().join("etc/root")).unwrap();
+    let open = |path: &str, directory: &std::path::Path| {
+        let mut command = longma_run();
+        status(command.current_dir(directory).arg("--root").arg(root.path()).args(["/opener", path]))
+    };
+    assert!((3..100).contains(&open("/etc/inside", outside.path())));
+    assert!((3..100).contains(&open("/../../etc/inside", root.path())), "above / is /");
+    let own = std::process::id();
+    let paths = [
+        secret.to_owned(),
+        format!("../../../../../../..{secret}"),
+        format!("/etc/../../../../..{secret}"),
+        "secret".into(),
+        "/link".into(),
+        format!("/up{secret}"),
+        format!("/etc/root{secret}"),
+        format!("/proc/self/root{secret}"),
+        format!("/proc/{own}/root{secret}"),
+        format!("/proc/1/root{secret}"),
+        format!("/proc/thread-self/root{secret}"),
+        "/proc/self/cwd/secret".into(),
+        format!("/proc/{own}/cwd/Cargo.toml"),
+        format!("/proc/{own}/environ"),
+        format!("/proc/{own}/maps"),
+        "/proc/self/mem".into(),
+        format!("/proc/self/fd/../root{secret}"),
+        format!("/dev/fd/../../root{secret}"),
+        format!("//proc//self//.//root{secret}"),
+    ];
+    for path in &paths {
+        for directory in [root.path(), outside.path()] {
+            let returned = open(path, directory);
+            assert!(returned > 100, "{path} was opened from {}: {returned}", directory.display());
+        }
+    }
+}
