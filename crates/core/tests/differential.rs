@@ -7,7 +7,8 @@ use std::sync::Arc;
 use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop, Watch};
 use longma_linux::{AddressSpace, GuestMemory, Protection, host::faults};
 use longma_loongarch::{
-    Class, Extension, Instruction, Op, Operand, RegisterKind, State, Trap, encode, semantics::is_user_instruction,
+    Class, Extension, Instruction, Op, Operand, RegisterKind, State, Trap, encode,
+    semantics::is_user_instruction,
 };
 use proptest::{prelude::*, test_runner::Config};
 
@@ -57,8 +58,8 @@ impl Bench {
         memory.write(DATA, data).expect("the data is mapped");
         let execution = Execution { translate, counting: false };
         let code = SharedCode::new(memory, execution, Arc::new(Unwatched)).expect("executable memory");
-        let mut core =
-            Core::new(state.clone(), memory.clone(), ConfigurationWords::default(), code.clone()).expect("a core");
+        let mut core = Core::new(state.clone(), memory.clone(), ConfigurationWords::default(), code.clone())
+            .expect("a core");
         let stop = core.run();
         let mut left = vec![0; DATA_BYTES as usize];
         memory.read(DATA, &mut left).expect("the data is mapped");
@@ -82,7 +83,14 @@ fn is_usable(op: Op) -> bool {
     let row = op.row();
     let excluded = matches!(
         op,
-        Op::Movgr2fcsr | Op::Movfcsr2gr | Op::X86settm | Op::X86clrtm | Op::Ibar | Op::Cpucfg | Op::AsrtleD | Op::AsrtgtD
+        Op::Movgr2fcsr
+            | Op::Movfcsr2gr
+            | Op::X86settm
+            | Op::X86clrtm
+            | Op::Ibar
+            | Op::Cpucfg
+            | Op::AsrtleD
+            | Op::AsrtgtD
     );
     is_user_instruction(op)
         && !excluded
@@ -100,7 +108,8 @@ fn usable(extensions: &[Extension]) -> Vec<Op> {
 /// leaves the other half of a register undefined after such a result.
 fn formats(op: Op) -> Option<(char, char)> {
     let name = op.mnemonic();
-    let mut parts = name.split('.').skip(1).filter_map(|part| part.chars().next().filter(|_| part.len() == 1));
+    let mut parts =
+        name.split('.').skip(1).filter_map(|part| part.chars().next().filter(|_| part.len() == 1));
     let is_float = op.row().extension == Extension::Fp && !name.starts_with("fcmp");
     let result = parts.next().filter(|_| is_float)?;
     Some((result, parts.next().unwrap_or(result)))
@@ -112,7 +121,8 @@ fn writes_half(op: Op) -> bool {
 }
 
 fn reads_half(op: Op) -> bool {
-    matches!(op, Op::Movfr2grS | Op::Movfr2cf) || formats(op).is_some_and(|(_, source)| matches!(source, 's' | 'w'))
+    matches!(op, Op::Movfr2grS | Op::Movfr2cf)
+        || formats(op).is_some_and(|(_, source)| matches!(source, 's' | 'w'))
 }
 
 /// Random operands for `op`, kept such that memory accesses stay in the data.
@@ -177,13 +187,30 @@ fn starting_state() -> impl Strategy<Value = State> {
     let word = prop_oneof![
         any::<u64>(),
         any::<i8>().prop_map(|v| v as i64 as u64),
-        prop::sample::select(vec![0, 1, u64::MAX, 1 << 63, i64::MAX as u64, 0x8000_0000, 0x7fff_ffff, 0xffff_ffff]),
+        prop::sample::select(vec![
+            0,
+            1,
+            u64::MAX,
+            1 << 63,
+            i64::MAX as u64,
+            0x8000_0000,
+            0x7fff_ffff,
+            0xffff_ffff
+        ]),
     ];
     let double = prop_oneof![
         (-1.0e6..1.0e6f64).prop_map(f64::to_bits),
         any::<u64>(),
         any::<[f32; 2]>().prop_map(|[a, b]| u64::from(a.to_bits()) << 32 | u64::from(b.to_bits())),
-        prop::sample::select(vec![0, 1 << 63, 0x7ff0 << 48, 0x7ff8 << 48, 0x7ff0_0000_0000_0001, 1, 0x3ff0 << 48]),
+        prop::sample::select(vec![
+            0,
+            1 << 63,
+            0x7ff0 << 48,
+            0x7ff8 << 48,
+            0x7ff0_0000_0000_0001,
+            1,
+            0x3ff0 << 48
+        ]),
     ];
     (prop::collection::vec(word, 28), prop::collection::vec(double, 128)).prop_map(|(general, lanes)| {
         let mut state = State { pc: CODE, ..State::default() };
@@ -262,7 +289,8 @@ fn check_programs(ops: &[Op], programs: u32) {
         Config { cases: programs, failure_persistence: None, ..Config::default() },
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
-    let programs = prop::collection::vec(prop::sample::select(ops.to_vec()).prop_flat_map(instruction), 1..24);
+    let programs =
+        prop::collection::vec(prop::sample::select(ops.to_vec()).prop_flat_map(instruction), 1..24);
     let inputs = (programs, starting_state(), any::<u64>());
     runner
         .run(&inputs, |(body, state, seed)| {
@@ -282,6 +310,10 @@ fn check_each(ops: &[Op]) {
         let inputs = (instruction(op), starting_state());
         runner
             .run(&inputs, |(one, state)| {
+                // In a loop it would read the half it leaves undefined.
+                if writes_half(op) && !reads_half(op) && one.d == one.j {
+                    return Ok(());
+                }
                 compare(&bench, &[one], &state, &[0x5a; DATA_BYTES as usize]);
                 Ok(())
             })
@@ -316,7 +348,8 @@ fn floating_point_programs_end_alike_translated_and_interpreted() {
     check_programs(&doubles, 60 * times());
     let is_single = |op: &Op| {
         let wide = matches!(op, Op::Movgr2frD | Op::Movfr2grD | Op::Movfrh2grS | Op::Movgr2frhW);
-        !wide && (op.row().extension != Extension::Fp || reads_half(*op) || formats(*op).is_none())
+        !wide
+            && (op.row().extension != Extension::Fp || reads_half(*op) || formats(*op).is_none())
             && !formats(*op).is_some_and(|(result, _)| matches!(result, 'd' | 'l'))
             && !op.mnemonic().ends_with(".d")
     };
