@@ -67,7 +67,7 @@ impl Block {
         let mut instructions = Vec::new();
         let mut pc = start;
         let end = loop {
-            if instructions.is_empty() || pc % HOST_PAGE_BYTES == 0 {
+            if instructions.is_empty() || pc.is_multiple_of(HOST_PAGE_BYTES) {
                 watch(pc);
             }
             let word = match guest.fetch(pc) {
@@ -88,6 +88,13 @@ impl Block {
             }
         };
         Ok(Self { start, instructions, end })
+    }
+
+    /// True if any of its instructions lies in `range`.
+    pub fn overlaps(&self, range: &std::ops::Range<u64>) -> bool {
+        // A word that is no instruction is part of the block too.
+        let end = self.pc(self.instructions.len().max(1));
+        self.start < range.end && range.start < end
     }
 
     /// The guest address of instruction `index`.
@@ -126,7 +133,11 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         op => match (op.row().class, op.row().extension) {
             (Class::Jump | Class::Branch, _) => End::Leave { next },
             (_, Extension::Privileged | Extension::Lvz) => End::Leave { next },
-            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr | Op::X86settm | Op::X86clrtm) => {
+            _ if matches!(
+                op,
+                Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr | Op::X86settm | Op::X86clrtm
+            ) =>
+            {
                 End::Leave { next }
             }
             _ => return None,

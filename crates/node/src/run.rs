@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub code: SharedCode,
     pub cores: Cores,
     words: ConfigurationWords,
-    finish: OnceLock<Box<dyn Fn(Ending, &Report) + Send + Sync>>,
+    finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
 
@@ -87,6 +87,9 @@ impl Report<'_> {
         Symbols::of(&self.0.process)
     }
 }
+
+/// Told once how the process ended.
+type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 
 /// A loaded process.
 pub struct Node {

@@ -26,9 +26,9 @@ use rustc_hash::FxHashMap;
 
 use self::{
     allocation::Allocation,
-    call_out::CallOut,
-    emit::Surroundings,
+    call_out::CallOuts,
     code_cache::CodeCache,
+    emit::Surroundings,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
@@ -92,7 +92,7 @@ struct Retained {
     first_link: usize,
     links: usize,
     /// The code holds their addresses.
-    _call_outs: Vec<Box<CallOut>>,
+    _call_outs: CallOuts,
 }
 
 impl Translator {
@@ -190,14 +190,6 @@ impl Translator {
         );
         let address = work.cache.append(&emitted.code);
         debug_assert_eq!(address, start);
-        if let Ok(d) = std::env::var("LDUMP") { // TEMPORARY
-            std::fs::write(format!("{d}/{:x}.bin", start), &emitted.code).unwrap();
-            let mut t = String::new();
-            for (p, g) in &emitted.positions { t += &format!("{:x} {:x}\n", start + u64::from(*p), g); }
-            t += &format!("{:?}\n", emitted.allocation);
-            for b in &region.blocks { t += &format!("B {:x} w{} n{} {:?}\n", b.start, b.weight, b.instructions.len(), b.end); for (i,x) in b.instructions.iter().enumerate() { t += &format!("I {:x} {}\n", b.start + 4*i as u64, x); } }
-            std::fs::write(format!("{d}/{:x}.txt", start), t).unwrap();
-        }
         let code = start..start + emitted.code.len() as u64;
         let host = start + emitted.entry as u64;
         self.placed.write().expect("no panic while held").push(Placed {
@@ -259,24 +251,25 @@ impl Translator {
         Some(host)
     }
 
-    /// Forgets what was translated from guest addresses in `range`. Threads leave the old code at their next safe point; it stays
-    /// where it is.
-    pub fn invalidate(&self, range: &Range<u64>) {
+    /// Forgets what was translated from guest addresses in `range`, and gives the guest addresses that had code. Threads leave the
+    /// old code at their next safe point; it stays where it is.
+    pub fn invalidate(&self, range: &Range<u64>) -> Vec<u64> {
         let mut work = self.lock();
         let overlaps = |guest: &Range<u64>| guest.start < range.end && range.start < guest.end;
         let stale: Vec<usize> = (0..work.regions.len())
             .filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty())
             .collect();
         if stale.is_empty() {
-            return;
+            return Vec::new();
         }
         let mut entries = self.entries.write().expect("no panic while held");
         let inner = &work.inner_blocks;
-        let gone: Vec<u64> = entries
+        let mut gone: Vec<u64> = entries
             .keys()
             .copied()
             .filter(|pc| range.contains(pc) || inner.get(pc).is_some_and(|(_, n)| stale.contains(n)))
             .collect();
+        gone.sort_unstable();
         for pc in &gone {
             entries.remove(pc);
         }
@@ -285,7 +278,7 @@ impl Translator {
         let work = &mut *work;
         for number in 0..work.links.len() {
             let link = &work.links[number];
-            if gone.binary_search(&link.target).is_ok() || gone.contains(&link.target) {
+            if gone.binary_search(&link.target).is_ok() {
                 work.cache.redirect(link.displacement, link.unlinked);
                 work.waiting.entry(link.target).or_default().push(number as u32);
             }
@@ -299,6 +292,7 @@ impl Translator {
             }
             region.code = 0..0;
         }
+        gone
     }
 
     /// Holds the locks that must not be half taken in a forked child.
