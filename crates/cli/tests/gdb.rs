@@ -77,7 +77,9 @@ impl Debugged {
                 byte => packet.push(byte),
             }
         }
-        (self.byte(), self.byte());
+        // The sum.
+        self.byte();
+        self.byte();
         self.stream.write_all(b"+").unwrap();
         String::from_utf8_lossy(&packet).into_owned()
     }

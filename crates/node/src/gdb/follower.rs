@@ -98,8 +98,8 @@ impl Follower {
                 self.skip = None;
                 self.stepped = steps;
             }
-            if stop.is_some() {
-                return stop.expect("it is there");
+            if let Some(stop) = stop {
+                return stop;
             }
             self.report_change(&mut core.cpu().state, &watched);
         }
@@ -209,7 +209,7 @@ impl Follower {
         let event = Event::Signal { tid: self.tid, signal };
         while self.session.is_attached() {
             if let Some(passed) = self.report(state, event) {
-                return self.session.is_attached().then_some(passed).unwrap_or(Some(signal));
+                return if self.session.is_attached() { passed } else { Some(signal) };
             }
         }
         Some(signal)
@@ -243,7 +243,7 @@ impl Follower {
     /// with.
     fn park(&mut self, mut control: MutexGuard<'_, Control>, state: &mut State) -> Option<i32> {
         let session = self.session.clone();
-        let Some(place) = control.threads.get_mut(&self.tid) else { return None };
+        let place = control.threads.get_mut(&self.tid)?;
         place.state = state.clone();
         place.activity = Activity::Stopped;
         session.notify();
