@@ -39,6 +39,7 @@ impl Debugged {
         BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit(' ').next().unwrap().to_owned();
         let stream = TcpStream::connect(&address).unwrap_or_else(|error| panic!("{line}: {error}"));
+        stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut program = Self { child, stream, _folder: folder };
         assert!(is_stop(&program.ask("?"), TRAP));
