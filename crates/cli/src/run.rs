@@ -4,7 +4,7 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, sync::atomic::Ordering, time::Instant};
 
-use longma_node::{ConfigurationWords, Counts, Ending, Node, NodeConfig, ProcessConfig};
+use longma_node::{ConfigurationWords, Ending, Execution, Node, NodeConfig, ProcessConfig, SharedCode};
 use miette::IntoDiagnostic;
 
 /// Arguments of `longma run`.
@@ -71,21 +71,28 @@ pub fn run(arguments: Arguments) -> miette::Result<()> {
         ..ProcessConfig::default()
     };
     let config =
-        NodeConfig { process, words: ConfigurationWords::default(), translate: !arguments.interpret };
+        NodeConfig {
+        process,
+        words: ConfigurationWords::default(),
+        execution: Execution { translate: !arguments.interpret, counting: arguments.stats },
+    };
     let started = Instant::now();
     let node = Node::load(config).into_diagnostic()?;
     let stats = arguments.stats;
-    node.run(move |ending, counts| {
+    node.run(move |ending, code| {
         if stats {
-            print_stats(ending, counts, started);
+            print_stats(ending, code, started);
         }
     })
 }
 
-fn print_stats(ending: Ending, counts: &Counts, started: Instant) {
+fn print_stats(ending: Ending, code: &SharedCode, started: Instant) {
+    let counts = code.counts();
+    let instructions: u64 = code.executed().iter().map(|e| e.runs * u64::from(e.instructions)).sum();
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     eprintln!("ending              {ending:?}");
     eprintln!("wall time           {:.3} s", started.elapsed().as_secs_f64());
+    eprintln!("instructions        {instructions}");
     eprintln!("blocks decoded      {}", read(&counts.blocks));
     eprintln!("regions translated  {}", read(&counts.regions));
     eprintln!("interpreted alone   {}", read(&counts.interpreted));

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     block::{Block, End},
+    counting::{Counters, Counting, Executed},
     cpu::{Cpu, ExitReason},
     guest::{ConfigurationWords, Guest},
     jit::{Translator, recovery::Registration, region::Profile},
@@ -48,10 +49,26 @@ pub struct Counts {
     pub entries: AtomicU64,
 }
 
+/// How a process is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Execution {
+    /// Hot code is translated; otherwise everything is interpreted.
+    pub translate: bool,
+    /// Every run of a block is counted, see [`SharedCode::executed`].
+    pub counting: bool,
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self { translate: true, counting: false }
+    }
+}
+
 /// The translated code of a process and its counters; cores of the process share it.
 #[derive(Clone)]
 pub struct SharedCode {
     translator: Option<Arc<Translator>>,
+    counting: Option<Arc<Counting>>,
     counts: Arc<Counts>,
     /// Changes whenever code that was decoded or translated may have changed.
     generation: Arc<AtomicU64>,
@@ -70,15 +87,25 @@ impl SharedCode {
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(memory: &GuestMemory, translate: bool, watch: Arc<dyn Watch>) -> io::Result<Self> {
-        let able = translate && host_is_able();
-        let translator = able.then(|| Translator::new(!memory.base().is_null()).map(Arc::new)).transpose()?;
-        Ok(Self { translator, counts: Arc::default(), generation: Arc::default(), watch })
+    pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
+        let counting = execution.counting.then(Arc::<Counting>::default);
+        let based = !memory.base().is_null();
+        let translator = if execution.translate && host_is_able() {
+            Some(Arc::new(Translator::new(based, counting.clone())?))
+        } else {
+            None
+        };
+        Ok(Self { translator, counting, counts: Arc::default(), generation: Arc::default(), watch })
     }
 
     /// True if hot code is translated.
     pub fn translates(&self) -> bool {
         self.translator.is_some()
+    }
+
+    /// Every block that ran, if blocks are counted.
+    pub fn executed(&self) -> Vec<Executed> {
+        self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
     }
 
     /// What was counted so far.
@@ -119,6 +146,7 @@ pub struct Core {
     return_stack: ReturnStack,
     code: SharedCode,
     profile: BlockProfile,
+    counters: Option<Arc<Counters>>,
     generation: u64,
 }
 
@@ -132,6 +160,8 @@ struct ProfiledBlock {
     block: Block,
     semantics: Vec<semantics::Semantics<Guest>>,
     runs: u32,
+    /// The block's counter, if blocks are counted.
+    counter: Option<u32>,
 }
 
 impl Profile for BlockProfile {
@@ -153,6 +183,8 @@ impl Core {
     ) -> io::Result<Self> {
         let return_stack = ReturnStack::allocate()?;
         let mut cpu = Cpu::new(state, Guest::new(memory, words));
+        let counters = code.counting.as_ref().map(|c| c.add_thread()).transpose()?;
+        cpu.counters = counters.as_ref().map_or(0, |c| c.address());
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
         let registration = code.translator.clone().map(|translator| {
@@ -167,6 +199,7 @@ impl Core {
             generation: code.generation.load(Ordering::Acquire),
             code,
             profile: BlockProfile::default(),
+            counters,
         })
     }
 
@@ -271,6 +304,9 @@ impl Core {
             return Ok(());
         }
         let found = &self.profile.blocks[&pc];
+        if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
+            counters.count(counter);
+        }
         let cpu = &mut *self.cpu;
         let instructions = &found.block.instructions;
         for (index, (instruction, semantics)) in instructions.iter().zip(&found.semantics).enumerate() {
@@ -289,7 +325,8 @@ impl Core {
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
         let block = Block::decode(pc, &self.cpu.guest, |page| self.code.watch.watch(page))?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
-        self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1 });
+        let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
+        self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1, counter });
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

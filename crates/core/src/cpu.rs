@@ -68,6 +68,8 @@ pub struct Cpu {
     /// For CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
     pub(crate) crc_constants: [u64; 2],
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
+    /// The host address of this thread's block counters, if blocks are counted.
+    pub(crate) counters: u64,
     /// What an instruction that translated code hands to the interpreter said.
     pub(crate) trap: Option<Trap>,
     /// What instructions see besides registers.
@@ -106,6 +108,7 @@ impl Cpu {
             },
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: [JumpCacheEntry { guest: NO_TARGET, host: 0 }; JUMP_CACHE_ENTRIES],
+            counters: 0,
             trap: None,
             guest,
         });

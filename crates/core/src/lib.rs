@@ -4,13 +4,15 @@
 
 mod block;
 mod core;
+mod counting;
 mod cpu;
 mod guest;
 mod jit;
 mod return_stack;
 
 pub use crate::{
-    core::{Core, Counts, SharedCode, Stop, Watch},
+    core::{Core, Counts, Execution, SharedCode, Stop, Watch},
+    counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
 };

@@ -6,6 +6,7 @@
 //! `interpret [--trace] [--root DIRECTORY] [--argv0 NAME] [--] PROGRAM [ARGUMENT]...`
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -108,22 +109,27 @@ fn end(outcome: Outcome) {
     }
 }
 
+/// Writes a line to standard error. The guest may have made of that what it likes, so it may fail.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 fn fail(message: &str) -> ExitCode {
-    eprintln!("interpret: {message}");
+    say(&format!("interpret: {message}"));
     ExitCode::from(127)
 }
 
 fn main() -> ExitCode {
     let given: Vec<OsString> = std::env::args_os().collect();
     let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
-    config.diagnostics = Some(Arc::new(|line| eprintln!("interpret: {line}")));
+    config.diagnostics = Some(Arc::new(|line| say(&format!("interpret: {line}"))));
     let mut name = None;
     let mut rest = given.into_iter().skip(1).peekable();
     while let Some(option) = rest.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         match option.to_str() {
             Some("--") => break,
             Some("--trace") => {
-                config.tracer = Some(Arc::new(|line| eprintln!("{line}")));
+                config.tracer = Some(Arc::new(say));
                 config.reexec.push(option);
             }
             Some("--root") => {

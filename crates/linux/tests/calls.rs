@@ -79,6 +79,7 @@ behaves_as_on_linux! {
     timers_and_descriptors_report_events: "timers";
     sockets_carry_data_and_descriptors: "sockets";
     a_descriptor_stands_for_a_process: "pidfd";
+    no_call_with_nonsense_arguments_hurts_the_host_process: "nonsense";
 }
 
 #[test]

@@ -5,6 +5,6 @@
 mod engine;
 mod run;
 
-pub use longma_core::{ConfigurationWords, Counts};
+pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};
 pub use longma_linux::{LoadError, ProcessConfig, Sink};
 pub use run::{Ending, Node, NodeConfig, NodeError};

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use longma_core::{ConfigurationWords, Core, Counts, SharedCode, Stop};
+use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop};
 use longma_linux::{
     LoadError, Outcome, Process, ProcessConfig, Thread,
     host::{attention::register_attention, faults},
@@ -22,8 +22,8 @@ pub struct NodeConfig {
     pub process: ProcessConfig,
     /// What `cpucfg` tells the program of the core.
     pub words: ConfigurationWords,
-    /// Whether hot code is translated; otherwise everything is interpreted.
-    pub translate: bool,
+    /// How it is executed.
+    pub execution: Execution,
 }
 
 /// A process that cannot be set up.
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub code: SharedCode,
     pub cores: Cores,
     words: ConfigurationWords,
-    finish: OnceLock<Box<dyn Fn(Ending, &Counts) + Send + Sync>>,
+    finish: OnceLock<Box<dyn Fn(Ending, &SharedCode) + Send + Sync>>,
 }
 
 /// A loaded process.
@@ -74,7 +74,7 @@ impl Node {
         faults::prepare_thread();
         let (process, thread, state) = Process::load(config.process)?;
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
-        let code = SharedCode::new(process.memory(), config.translate, watch).map_err(NodeError::Host)?;
+        let code = SharedCode::new(process.memory(), config.execution, watch).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared {
             process,
             code,
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
-    pub fn run(self, finish: impl Fn(Ending, &Counts) + Send + Sync + 'static) -> ! {
+    pub fn run(self, finish: impl Fn(Ending, &SharedCode) + Send + Sync + 'static) -> ! {
         let Self { shared, mut thread, mut state } = self;
         let _ = shared.finish.set(Box::new(finish));
         thread.begin(&mut state);
@@ -139,7 +139,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
 /// Ends the program as the guest ended.
 fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
-        finish(ending, shared.code.counts());
+        finish(ending, &shared.code);
     }
     match ending {
         // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.

@@ -16,7 +16,7 @@ mod trampolines;
 use std::{
     io,
     ops::Range,
-    sync::{Mutex, MutexGuard, RwLock},
+    sync::{Arc, Mutex, MutexGuard, RwLock},
 };
 
 use rustc_hash::FxHashMap;
@@ -24,11 +24,15 @@ use rustc_hash::FxHashMap;
 use self::{
     allocation::Allocation,
     call_out::CallOut,
+    emit::Surroundings,
     code_cache::CodeCache,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
-use crate::cpu::{Cpu, ExitReason};
+use crate::{
+    counting::Counting,
+    cpu::{Cpu, ExitReason},
+};
 
 /// Room that the largest region may need; with less, the cache is emptied.
 const REGION_ROOM_BYTES: usize = 4 << 20;
@@ -53,6 +57,7 @@ pub(crate) struct Translator {
     cache_range: Range<u64>,
     trampolines: Trampolines,
     based: bool,
+    counting: Option<Arc<Counting>>,
 }
 
 /// What translation changes, under one lock.
@@ -90,7 +95,7 @@ impl Translator {
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(based: bool) -> io::Result<Self> {
+    pub fn new(based: bool, counting: Option<Arc<Counting>>) -> io::Result<Self> {
         let mut cache = CodeCache::reserve()?;
         let trampolines = Trampolines::write(&mut cache);
         Ok(Self {
@@ -106,6 +111,7 @@ impl Translator {
             placed: RwLock::default(),
             trampolines,
             based,
+            counting,
         })
     }
 
@@ -161,7 +167,16 @@ impl Translator {
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
         let start = work.cache.next_address();
         let first_link = work.links.len();
-        let emitted = emit::emit(region, start, first_link as u32, self.trampolines, self.based);
+        let emitted = emit::emit(
+            region,
+            Surroundings {
+                start,
+                first_link: first_link as u32,
+                trampolines: self.trampolines,
+                based: self.based,
+                counting: self.counting.as_deref(),
+            },
+        );
         let address = work.cache.append(&emitted.code);
         debug_assert_eq!(address, start);
         if let Ok(d) = std::env::var("LDUMP") { // TEMPORARY

@@ -106,6 +106,19 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     unsafe { interruptible(libc::SYS_openat, [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0]) }
 }
 
+pub(crate) fn pidfd_getfd(
+    thread: &mut Thread,
+    _: &mut State,
+    [process, descriptor, flags, ..]: Arguments,
+) -> Returned {
+    if thread.process.root.is_confined() {
+        // Another process's files may lie outside the root.
+        return Err(Errno(libc::EPERM));
+    }
+    // SAFETY: a new descriptor disturbs nobody.
+    unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
+}
+
 pub(crate) fn readlinkat(
     thread: &mut Thread,
     _: &mut State,

@@ -183,6 +183,7 @@ impl AddressSpace {
             Backing::Anonymous(_) => (libc::MAP_ANONYMOUS, -1, 0),
             Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
         };
+        let held = self.hold_code();
         // SAFETY: the range is inside the reservation, which holds nothing but guest memory.
         let mapped = unsafe {
             libc::mmap(
@@ -210,9 +211,8 @@ impl AddressSpace {
         };
         let mapping = Mapping { protection: request.protection, shared: request.shared, origin, offset };
         let executable = map.insert(range.clone(), mapping);
-        self.forget_code(&range);
-        self.set_executable(&range, request.protection);
-        drop(map);
+        self.set_executable(&range, executable, request.protection);
+        drop((held, map));
         self.notify(executable, &range);
         Ok(range.start)
     }
@@ -252,9 +252,8 @@ impl AddressSpace {
             )
         };
         if filled != libc::MAP_FAILED {
-            map.remove(range.clone());
-            self.forget_code(&range);
-            self.set_executable(&range, Protection::default());
+            let executable = map.remove(range.clone());
+            self.set_executable(&range, executable, Protection::default());
         }
     }
 
@@ -274,16 +273,21 @@ impl AddressSpace {
         if mapped == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
     }
 
-    fn forget_code(&self, range: &Range<u64>) {
-        let _held = self.memory.0.code_lock.hold();
-        self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
+    /// Keeps fault handlers from giving pages back their write permission while mappings change; to be held until the pages' bits
+    /// are right again. Nobody can protect pages meanwhile: that takes the map's lock, which the caller has.
+    fn hold_code(&self) -> Option<Held<'_>> {
+        (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
     }
 
-    fn set_executable(&self, range: &Range<u64>, protection: Protection) {
+    /// Notes whether a range may be fetched from; `was`: something in it could be before. Huge ranges that never were cost nothing.
+    fn set_executable(&self, range: &Range<u64>, was: bool, protection: Protection) {
         let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
+        if was {
+            self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
+        }
         if protection.execute {
             self.memory.0.executable.insert_range(pages);
-        } else {
+        } else if was {
             self.memory.0.executable.remove_range(pages);
         }
     }
@@ -304,11 +308,11 @@ impl AddressSpace {
         if map.is_free(range.clone()) {
             return Ok(());
         }
+        let held = self.hold_code();
         self.release(&range)?;
         let executable = map.remove(range.clone());
-        self.forget_code(&range);
-        self.set_executable(&range, Protection::default());
-        drop(map);
+        self.set_executable(&range, executable, Protection::default());
+        drop((held, map));
         self.notify(executable, &range);
         Ok(())
     }
@@ -322,12 +326,12 @@ impl AddressSpace {
         let mut map = self.write();
         let mut at = range.start;
         let (mut executable, mut result) = (false, Ok(()));
+        let held = self.hold_code();
         for (piece, mapping) in map.within(range.clone()) {
             // As Linux does: everything before the first gap is changed.
             if piece.start != at {
                 break;
             }
-            self.forget_code(&piece);
             // SAFETY: inside a guest mapping.
             let changed = unsafe {
                 libc::mprotect(
@@ -341,11 +345,11 @@ impl AddressSpace {
                 result = Err(errno());
                 break;
             }
-            map.insert(piece.clone(), Mapping { protection, ..mapping });
-            self.set_executable(&piece, protection);
+            let was = map.insert(piece.clone(), Mapping { protection, ..mapping });
+            self.set_executable(&piece, was, protection);
             at = piece.end;
         }
-        drop(map);
+        drop((held, map));
         self.notify(executable, &range);
         result?;
         if at == range.end { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
@@ -429,15 +433,10 @@ impl AddressSpace {
         keep: bool,
     ) -> Result<u64, Errno> {
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
-        // A file's zero-filled tail or a page with translated code splits the host mapping; the host moves one at a time.
-        {
-            let _held = self.memory.0.code_lock.hold();
-            self.memory.0.code.remove_range(old.start / HOST_PAGE_BYTES..old.end / HOST_PAGE_BYTES);
-            // SAFETY: inside a guest mapping; gives back what code protection took.
-            unsafe {
-                libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits())
-            };
-        }
+        let _held = self.hold_code();
+        // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
+        // SAFETY: inside a guest mapping.
+        unsafe { libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits()) };
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
         // SAFETY: both ranges are inside the reservation.
@@ -459,12 +458,12 @@ impl AddressSpace {
         if !keep && old_length > 0 {
             self.release(&old)?;
             map.remove(old.clone());
-            self.set_executable(&old, Protection::default());
         }
         let protection = mapping.protection;
+        let left = if keep { protection } else { Protection::default() };
+        self.set_executable(&old, executable, left);
         let replaced = map.insert(new.clone(), mapping);
-        self.forget_code(&new);
-        self.set_executable(&new, protection);
+        self.set_executable(&new, replaced, protection);
         // The engine is told under the lock here: it only drops translations and takes no map lock.
         self.notify(executable, &old);
         self.notify(replaced, &new);

@@ -345,7 +345,11 @@ impl GuestMemory {
             // SAFETY: `at` is a mapped guest address.
             unsafe { access::load::<1>(pointer) }.is_ok()
         };
-        if !mapping.origin.is_file || readable(host_page) || !readable(page_down(address)) {
+        if readable(host_page) {
+            // Another thread was changing the mapping; it is as the guest wants it now.
+            return true;
+        }
+        if !mapping.origin.is_file || !readable(page_down(address)) {
             return false;
         }
         // SAFETY: one host page inside a guest mapping, and the map is locked.

@@ -231,8 +231,11 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     }
 }
 
-/// What a script's first line names: an interpreter and perhaps one argument. `None` if it is no script.
-fn interpreter(start: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno> {
+/// A script's interpreter and perhaps one argument for it.
+type Interpreter = (Vec<u8>, Option<Vec<u8>>);
+
+/// What a script's first line names. `None` if it is no script.
+fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
     // A file shorter than what is read ends its line too.

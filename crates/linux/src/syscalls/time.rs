@@ -24,6 +24,35 @@ pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, 
     Ok(0)
 }
 
+/// Offers clock_adjtime's answer and none of its changes: the clock is the host's.
+fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
+    /// `struct timex` begins with its modes; these only read.
+    const READING: [u32; 2] = [0, 0xa001];
+    let memory = thread.process.memory();
+    let mut copy = [0u64; 26];
+    for (index, word) in copy.iter_mut().enumerate() {
+        *word = memory.load(pointer.wrapping_add(8 * index as u64))?;
+    }
+    if !READING.contains(&(copy[0] as u32)) {
+        return Err(Errno(libc::EPERM));
+    }
+    // SAFETY: the structure is live and has its full size.
+    let returned =
+        unsafe { host_call(libc::SYS_clock_adjtime, [clock, copy.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
+    for (index, word) in copy.iter().enumerate() {
+        memory.store(pointer.wrapping_add(8 * index as u64), *word)?;
+    }
+    Ok(returned)
+}
+
+pub(super) fn adjtimex(thread: &mut Thread, _: &mut State, [pointer, ..]: Arguments) -> Returned {
+    adjust(thread, libc::CLOCK_REALTIME as u64, pointer)
+}
+
+pub(super) fn clock_adjtime(thread: &mut Thread, _: &mut State, [clock, pointer, ..]: Arguments) -> Returned {
+    adjust(thread, clock, pointer)
+}
+
 pub(super) fn gettimeofday(thread: &mut Thread, _: &mut State, [result, zone, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     if zone != 0 {

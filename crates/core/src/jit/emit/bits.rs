@@ -46,14 +46,14 @@ impl Emitter<'_> {
             Op::BstrpickW => self.pick(i, false),
             Op::BstrinsD => self.insert(i, true),
             Op::BstrinsW => self.insert(i, false),
-            Op::ClzD => self.count(i, Code::Lzcnt_r64_rm64, true, false),
-            Op::ClzW => self.count(i, Code::Lzcnt_r32_rm32, false, false),
-            Op::CtzD => self.count(i, Code::Tzcnt_r64_rm64, true, false),
-            Op::CtzW => self.count(i, Code::Tzcnt_r32_rm32, false, false),
-            Op::CloD => self.count(i, Code::Lzcnt_r64_rm64, true, true),
-            Op::CloW => self.count(i, Code::Lzcnt_r32_rm32, false, true),
-            Op::CtoD => self.count(i, Code::Tzcnt_r64_rm64, true, true),
-            Op::CtoW => self.count(i, Code::Tzcnt_r32_rm32, false, true),
+            Op::ClzD => self.count_bits(i, Code::Lzcnt_r64_rm64, true, false),
+            Op::ClzW => self.count_bits(i, Code::Lzcnt_r32_rm32, false, false),
+            Op::CtzD => self.count_bits(i, Code::Tzcnt_r64_rm64, true, false),
+            Op::CtzW => self.count_bits(i, Code::Tzcnt_r32_rm32, false, false),
+            Op::CloD => self.count_bits(i, Code::Lzcnt_r64_rm64, true, true),
+            Op::CloW => self.count_bits(i, Code::Lzcnt_r32_rm32, false, true),
+            Op::CtoD => self.count_bits(i, Code::Tzcnt_r64_rm64, true, true),
+            Op::CtoW => self.count_bits(i, Code::Tzcnt_r32_rm32, false, true),
             Op::RevbD => self.reverse_bytes(i, Code::Bswap_r64, None),
             Op::Revb2w => self.reverse_bytes(i, Code::Bswap_r64, Some(Code::Ror_rm64_imm8)),
             Op::Revb2h => self.reverse_halfword_bytes(i),
@@ -222,7 +222,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn count(&mut self, i: &Instruction, code: Code, wide: bool, ones: bool) {
+    fn count_bits(&mut self, i: &Instruction, code: Code, wide: bool, ones: bool) {
         self.copy(Register::RAX, i.j);
         if ones {
             self.a.op1(Code::Not_rm64, Register::RAX);

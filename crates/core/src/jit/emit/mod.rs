@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     block::End,
+    counting::Counting,
     cpu::{Cpu, ExitReason},
 };
 
@@ -82,6 +83,7 @@ pub(super) struct Emitter<'a> {
     trampolines: Trampolines,
     /// Guest memory does not start at host address 0: accesses go through the GS segment.
     based: bool,
+    counting: Option<&'a Counting>,
     block_labels: Vec<(u64, Label)>,
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
@@ -101,23 +103,32 @@ pub(super) struct Emitter<'a> {
     call_out: Label,
 }
 
-/// Translates a region whose code will stand at host address `start`.
-pub(crate) fn emit(
-    region: &Region,
-    start: u64,
-    first_link: u32,
-    trampolines: Trampolines,
-    based: bool,
-) -> Emitted {
+/// What a region's code is written into.
+pub(crate) struct Surroundings<'a> {
+    /// The host address the code will stand at.
+    pub start: u64,
+    /// The number of the region's first link.
+    pub first_link: u32,
+    pub trampolines: Trampolines,
+    /// Guest memory does not start at host address 0.
+    pub based: bool,
+    /// Blocks are counted.
+    pub counting: Option<&'a Counting>,
+}
+
+/// Translates a region.
+pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
+    let Surroundings { start, first_link, trampolines, based, counting } = surroundings;
     let mut a = Assembler::new(start);
     let (spill, call_out) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
-    let mut emitter = Emitter {
+    let emitter = Emitter {
         a,
         region,
         allocation: Allocation::choose(region),
         trampolines,
         based,
+        counting,
         block_labels,
         stubs: Vec::new(),
         links: Vec::new(),
@@ -188,6 +199,7 @@ impl Emitter<'_> {
             self.positions.push((self.a.position() as u32, block.start));
             self.check_attention();
         }
+        self.count_block(block);
         let mut skip = false;
         for (index, instruction) in block.instructions.iter().enumerate() {
             self.pc = block.start + 4 * index as u64;
@@ -294,6 +306,15 @@ impl Emitter<'_> {
         self.a.op2(Code::Cmp_rm32_imm8, field(offset_of!(Cpu, attention)), 0);
         self.a.jump_if(Condition::NotEqual, label);
         self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention });
+    }
+
+    fn count_block(&mut self, block: &RegionBlock) {
+        let number = self.counting.and_then(|c| c.add_block(block.start, block.instructions.len()));
+        if let Some(number) = number {
+            self.a.op2(Code::Mov_r64_rm64, Register::RAX, field(offset_of!(Cpu, counters)));
+            let slot = MemoryOperand::with_base_displ_size(Register::RAX, 8 * i64::from(number), 1);
+            self.a.op1(Code::Inc_rm64, slot);
+        }
     }
 
     /// A label that hands the current instruction to the run loop.

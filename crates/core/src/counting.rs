@@ -1,0 +1,138 @@
+//! How often each block ran: exact, per thread, and summed when asked.
+//! Not sampling, and not on unless asked for: translated code then carries one more instruction a block.
+//! Source: our own.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustc_hash::FxHashMap;
+
+/// The most blocks that are counted, those decoded for interpretation and those of regions together.
+const MAX_BLOCKS: usize = 4 << 20;
+
+/// A block and how often it ran. A block that a trap or a fault left in its middle counts whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// The guest address of its first instruction.
+    pub start: u64,
+    /// Its number of instructions.
+    pub instructions: u32,
+    /// How often it ran.
+    pub runs: u64,
+}
+
+/// The counted blocks of a process.
+#[derive(Default)]
+pub(crate) struct Counting {
+    blocks: Mutex<Vec<(u64, u32)>>,
+    threads: Mutex<Vec<Arc<Counters>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counting {
+    /// The number of a new counter for the block at `start`; `None` if there are too many.
+    pub fn add_block(&self, start: u64, instructions: usize) -> Option<u32> {
+        let mut blocks = lock(&self.blocks);
+        let number = blocks.len();
+        (number < MAX_BLOCKS).then(|| {
+            blocks.push((start, instructions as u32));
+            number as u32
+        })
+    }
+
+    /// Counters of a new thread.
+    ///
+    /// # Errors
+    /// The host has no memory to give.
+    pub fn add_thread(&self) -> io::Result<Arc<Counters>> {
+        let counters = Arc::new(Counters::reserve()?);
+        lock(&self.threads).push(counters.clone());
+        Ok(counters)
+    }
+
+    /// Every block that ran, by address; blocks of the same address and length are one.
+    pub fn executed(&self) -> Vec<Executed> {
+        let blocks = lock(&self.blocks);
+        let mut sums: FxHashMap<(u64, u32), u64> = FxHashMap::default();
+        for thread in lock(&self.threads).iter() {
+            for (number, block) in blocks.iter().enumerate() {
+                let runs = thread.get(number as u32);
+                if runs > 0 {
+                    *sums.entry(*block).or_default() += runs;
+                }
+            }
+        }
+        let mut executed: Vec<Executed> =
+            sums.into_iter().map(|((start, instructions), runs)| Executed { start, instructions, runs }).collect();
+        executed.sort_by_key(|e| (e.start, e.instructions));
+        executed
+    }
+}
+
+/// The counters of one thread: address space for all, memory for those in use.
+pub(crate) struct Counters {
+    start: *mut AtomicU64,
+}
+
+// SAFETY: the memory is this value's own and every access to it is atomic, or is made by the one thread that counts.
+unsafe impl Send for Counters {}
+// SAFETY: as above.
+unsafe impl Sync for Counters {}
+
+impl Counters {
+    const BYTES: usize = MAX_BLOCKS * size_of::<AtomicU64>();
+
+    fn reserve() -> io::Result<Self> {
+        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.cast() })
+    }
+
+    /// The host address of counter 0; each takes eight bytes.
+    pub fn address(&self) -> u64 {
+        self.start as u64
+    }
+
+    fn slot(&self, number: u32) -> &AtomicU64 {
+        assert!((number as usize) < MAX_BLOCKS);
+        // SAFETY: the counter lies in the mapping, which lives as long as `self`.
+        unsafe { &*self.start.add(number as usize) }
+    }
+
+    fn get(&self, number: u32) -> u64 {
+        self.slot(number).load(Ordering::Relaxed)
+    }
+
+    /// Counts one run, on the thread whose counters these are.
+    pub fn count(&self, number: u32) {
+        let slot = self.slot(number);
+        slot.store(slot.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.start.cast(), Self::BYTES) };
+    }
+}
