@@ -126,7 +126,7 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         op => match (op.row().class, op.row().extension) {
             (Class::Jump | Class::Branch, _) => End::Leave { next },
             (_, Extension::Privileged | Extension::Lvz) => End::Leave { next },
-            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr) => {
+            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr | Op::X86settm | Op::X86clrtm) => {
                 End::Leave { next }
             }
             _ => return None,

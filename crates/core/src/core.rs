@@ -246,7 +246,7 @@ impl Core {
 
     fn host_code(&mut self) -> Option<u64> {
         let translator = self.code.translator.as_ref()?;
-        if self.cpu.wants_floating_point_traps() {
+        if self.cpu.must_interpret() {
             return None;
         }
         let pc = self.cpu.state.pc;
@@ -300,7 +300,7 @@ impl Core {
                 false
             }
         };
-        if hot && !self.cpu.wants_floating_point_traps() && self.translate(pc) {
+        if hot && !self.cpu.must_interpret() && self.translate(pc) {
             return Ok(());
         }
         let found = &self.profile.blocks[&pc];

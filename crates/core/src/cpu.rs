@@ -65,6 +65,8 @@ pub struct Cpu {
     pub(crate) return_stack_top: u64,
     /// What 64-bit and 32-bit floating-point sign manipulation needs in memory, each lane repeated.
     pub(crate) sign_masks: SignMasks,
+    /// What vector instructions need in memory.
+    pub(crate) vector_constants: VectorConstants,
     /// For CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
     pub(crate) crc_constants: [u64; 2],
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
@@ -83,6 +85,13 @@ pub(crate) struct SignMasks {
     pub single: [u32; 4],
     pub one_double: [f64; 2],
     pub one_single: [f32; 4],
+}
+
+/// Shift counts modulo the width of elements.
+#[repr(C, align(32))]
+pub(crate) struct VectorConstants {
+    pub word_count: [u32; 8],
+    pub doubleword_count: [u64; 4],
 }
 
 impl Cpu {
@@ -106,6 +115,7 @@ impl Cpu {
                 one_double: [1.0; 2],
                 one_single: [1.0; 4],
             },
+            vector_constants: VectorConstants { word_count: [31; 8], doubleword_count: [63; 4] },
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: [JumpCacheEntry { guest: NO_TARGET, host: 0 }; JUMP_CACHE_ENTRIES],
             counters: 0,
@@ -138,9 +148,10 @@ impl Cpu {
         }
     }
 
-    /// True if the guest wants traps for floating-point exceptions: then only the interpreter is exact.
-    pub(crate) fn wants_floating_point_traps(&self) -> bool {
-        self.state.fcsr.0 & 0x1f != 0
+    /// True while only the interpreter is exact: the guest wants traps for floating-point exceptions, or has its floating-point
+    /// registers renamed (x87 stack mode).
+    pub(crate) fn must_interpret(&self) -> bool {
+        self.state.fcsr.0 & 0x1f != 0 || self.state.lbt.stack_mode
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Instant};
 
 use longma_linux::GuestMemory;
-use longma_loongarch::{Environment, Fault, Scalar};
+use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 
 /// The frequency of the stable counter of the 3A5000 and its kin, as CPUCFG words 4 and 5 give it.
 pub const STABLE_COUNTER_HZ: u64 = 100_000_000;
@@ -72,5 +72,40 @@ impl Environment for Guest {
 
     fn cpucfg(&self, index: u32) -> u32 {
         self.words.0.get(index as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Surroundings with no memory, for instructions that only compute.
+pub(crate) struct NoEnvironment;
+
+impl NoEnvironment {
+    fn fault<T>(address: u64, access: Access) -> Result<T, Fault> {
+        Err(Fault { address, access, cause: FaultCause::Unmapped })
+    }
+}
+
+impl Environment for NoEnvironment {
+    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
+        Self::fault(address, Access::Read)
+    }
+
+    fn store<T: Scalar>(&self, address: u64, _value: T) -> Result<(), Fault> {
+        Self::fault(address, Access::Write)
+    }
+
+    fn compare_exchange<T: Scalar>(&self, address: u64, _expected: T, _new: T) -> Result<T, Fault> {
+        Self::fault(address, Access::Write)
+    }
+
+    fn fetch(&self, address: u64) -> Result<u32, Fault> {
+        Self::fault(address, Access::Execute)
+    }
+
+    fn stable_counter(&self) -> u64 {
+        0
+    }
+
+    fn cpucfg(&self, _index: u32) -> u32 {
+        0
     }
 }

@@ -20,10 +20,21 @@ static RECOVERY: [AtomicUsize; RECOVERIES] = [const { AtomicUsize::new(0) }; REC
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
+        release_library_signals();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP, libc::SIGILL] {
             masks::dispose(signal, masks::HostDisposition::Call(on_fault), 0);
         }
     });
+}
+
+/// Takes back the two signals that the host's C library claims when it makes its first thread: guests have uses of their own for
+/// them, and this program does none of what the library wants them for (thread cancellation, setuid from many threads).
+fn release_library_signals() {
+    if std::thread::Builder::new().spawn(|| {}).is_ok_and(|thread| thread.join().is_ok()) {
+        for signal in [32, 33] {
+            masks::dispose(signal, masks::HostDisposition::Default, 0);
+        }
+    }
 }
 
 /// Has `recovery` asked about every fault, after those that were added earlier. The same function is added once.

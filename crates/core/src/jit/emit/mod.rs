@@ -9,6 +9,7 @@ mod float;
 mod integer;
 mod memory;
 mod vector;
+mod vector_table;
 
 use std::mem::offset_of;
 
