@@ -1,15 +1,17 @@
-//! The `longma` command.
-//! Not where the work is done: each subcommand's file turns arguments into calls of the libraries, and results into text.
-//! Source: our own.
+//! The `longma` command: reads the command line, calls the libraries, prints.
+//! Not a model: everything it says comes from the crates below.
+//! Source: none.
 
+mod machine;
 mod run;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
-/// Models the path that data takes through a server, and shortens it.
+/// Runs real LoongArch64 Linux programs on a modelled server, and says where the time and the bytes went.
 #[derive(Parser)]
-#[command(name = "longma", version, about, propagate_version = true)]
-struct Arguments {
+#[command(name = "longma", version)]
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -18,10 +20,17 @@ struct Arguments {
 enum Command {
     /// Run a LoongArch64 Linux program.
     Run(run::Arguments),
+    /// Machines: what they are made of.
+    Machine(machine::Args),
 }
 
-fn main() -> miette::Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
         Command::Run(arguments) => run::run(arguments),
-    }
+        Command::Machine(args) => machine::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("longma: {error}");
+        ExitCode::FAILURE
+    })
 }

@@ -2,10 +2,16 @@
 //! Not a shell: the program is a path, not looked up in PATH.
 //! Source: our own.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc, sync::atomic::Ordering, time::Instant};
+use std::{
+    error::Error,
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use longma_node::{ConfigurationWords, Ending, Execution, Node, NodeConfig, ProcessConfig, SharedCode};
-use miette::IntoDiagnostic;
 
 /// Arguments of `longma run`.
 #[derive(clap::Args)]
@@ -45,7 +51,7 @@ pub struct Arguments {
 }
 
 /// Runs the program and ends as it ends.
-pub fn run(arguments: Arguments) -> miette::Result<()> {
+pub fn run(arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut program = arguments.program.into_iter();
     let path = PathBuf::from(program.next().expect("clap demands the program"));
     let mut rest: Vec<OsString> = program.collect();
@@ -77,7 +83,7 @@ pub fn run(arguments: Arguments) -> miette::Result<()> {
         execution: Execution { translate: !arguments.interpret, counting: arguments.stats },
     };
     let started = Instant::now();
-    let node = Node::load(config).into_diagnostic()?;
+    let node = Node::load(config)?;
     let stats = arguments.stats;
     node.run(move |ending, code| {
         if stats {

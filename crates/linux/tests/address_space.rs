@@ -134,7 +134,10 @@ fn the_engine_hears_of_every_way_to_change_code() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes.clone());
-    let told = || std::mem::take(&mut *notes.0.lock().unwrap());
+    let told = || {
+        let ranges = std::mem::take(&mut *notes.0.lock().unwrap());
+        ranges.into_iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
+    };
     let address = guest.map(2 * PAGE, 7);
     let process = guest.process.clone();
     let space = process.address_space();
@@ -142,24 +145,24 @@ fn the_engine_hears_of_every_way_to_change_code() {
     assert!(space.protect_code(address) && space.is_code_protected(address));
     assert!(!space.is_code_protected(address + 4096), "one host page, not the guest's whole page");
     process.memory().store(address + 8, 1u32).unwrap();
-    assert_eq!(told(), [address..address + 4096], "a store");
+    assert_eq!(told(), [(address, address + 4096)], "a store");
     assert!(!space.is_code_protected(address));
 
     assert!(space.protect_code(address));
     let file = guest.open("/dev/zero", libc::O_RDONLY) as u64;
     assert_eq!(guest.call(63, &[file, address, 100]), 100);
-    assert_eq!(told(), [address..address + 4096], "a system call that fills a buffer");
+    assert_eq!(told(), [(address, address + 4096)], "a system call that fills a buffer");
 
     assert!(space.protect_code(address));
     assert_eq!(process.memory().compare_exchange(address, 0u64, 1), Ok(0));
-    assert_eq!(told(), [address..address + 4096], "an atomic operation");
+    assert_eq!(told(), [(address, address + 4096)], "an atomic operation");
 
     assert!(space.protect_code(address));
     assert_eq!(guest.call(MPROTECT, &[address, PAGE, 7]), 0);
     assert!(!space.is_code_protected(address));
-    assert_eq!(told(), [address..address + PAGE], "mprotect");
+    assert_eq!(told(), [(address, address + PAGE)], "mprotect");
     assert_eq!(guest.call(MUNMAP, &[address, PAGE]), 0);
-    assert_eq!(told(), [address..address + PAGE], "munmap");
+    assert_eq!(told(), [(address, address + PAGE)], "munmap");
     assert!(!space.protect_code(address), "nothing is there any more");
 }
 

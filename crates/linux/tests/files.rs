@@ -11,6 +11,7 @@ const READ: i32 = libc::O_RDONLY;
 const HERE: u64 = libc::AT_FDCWD as u64;
 const OPENAT: u64 = 56;
 const STATX: u64 = 291;
+const MMAP: u64 = 222;
 const UNLINKAT: u64 = 35;
 const READLINKAT: u64 = 78;
 
@@ -194,4 +195,87 @@ fn an_unknown_call_is_enosys_and_named_once() {
     let told = told.lock().unwrap();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("4000"), "{told:?}");
+}
+
+#[test]
+fn a_guests_own_limits_on_resolution_hold_inside_its_root_too() {
+    let mut guest = Guest::confined();
+    let root = guest.directory.path().to_owned();
+    std::fs::create_dir(root.join("a")).unwrap();
+    std::fs::write(root.join("a/file"), "inside").unwrap();
+    symlink("file", root.join("a/link")).unwrap();
+    let directory = guest.open("/a", READ | libc::O_DIRECTORY) as u64;
+    let mut open = |path: &str, resolve: u64| {
+        let how: Vec<u8> = [0, 0, resolve].into_iter().flat_map(u64::to_le_bytes).collect();
+        let (path, how) = (guest.path(path), guest.put(&how));
+        guest.call(437, &[directory, path, how, 24])
+    };
+    const NO_SYMLINKS: u64 = 4;
+    const BENEATH: u64 = 8;
+    assert!(open("file", BENEATH) >= 0);
+    assert!(open("link", BENEATH) >= 0);
+    assert_eq!(open("link", NO_SYMLINKS), error(libc::ELOOP));
+    assert_eq!(open("../a/file", BENEATH), error(libc::EXDEV));
+    assert_eq!(open("../../../../etc/passwd", NO_SYMLINKS), error(libc::EXDEV));
+    assert!(open("../a/file", 0) >= 0);
+}
+
+#[test]
+fn a_device_cannot_be_made_inside_a_root() {
+    let mut guest = Guest::confined();
+    let path = guest.path("/disk");
+    let (mode, device) = (u64::from(libc::S_IFBLK | 0o600), libc::makedev(8, 0));
+    assert_eq!(guest.call(33, &[HERE, path, mode, device]), error(libc::EPERM));
+    assert_eq!(guest.call(33, &[HERE, path, u64::from(libc::S_IFIFO | 0o600), 0]), 0);
+}
+
+#[test]
+fn what_may_hold_pointers_is_not_handed_to_the_host() {
+    let mut guest = Guest::new();
+    let file = guest.open("/dev/null", libc::O_RDWR) as u64;
+    let buffer = guest.map(0x4000, 3);
+    const FIEMAP: u64 = 0xc020_660b;
+    const USB_SUBMIT: u64 = 0x8038_550a;
+    for request in [FIEMAP, USB_SUBMIT, 0xdead_beef, 0] {
+        assert_eq!(guest.call(29, &[file, request, buffer]), error(libc::ENOTTY), "{request:#x}");
+    }
+    assert_eq!(guest.call(29, &[9999, FIEMAP, buffer]), error(libc::EBADF));
+    assert_eq!(guest.call(25, &[file, 4711, buffer]), error(libc::EINVAL));
+}
+
+#[test]
+fn a_traced_call_is_one_line_with_names() {
+    use std::sync::{Arc, Mutex};
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::write(&program, guest::smallest()).unwrap();
+    let sink = lines.clone();
+    let config = longma_linux::ProcessConfig {
+        program,
+        tracer: Some(Arc::new(move |line: &str| sink.lock().unwrap().push(line.to_owned()))),
+        ..Default::default()
+    };
+    let (_, mut thread, mut state) = longma_linux::Process::load(config).unwrap();
+    let mut call = |number: u64, arguments: [u64; 4]| {
+        state.set_r(11, number);
+        arguments.iter().zip(4..).for_each(|(value, register)| state.set_r(register, *value));
+        assert_eq!(thread.syscall(&mut state), longma_linux::Outcome::Continue);
+    };
+    // The ELF header's magic is the only text the smallest program has.
+    call(OPENAT, [HERE, 0x20_0001, (libc::O_WRONLY | libc::O_CLOEXEC) as u64, 0]);
+    call(MMAP, [0, 0, 3, 0x22]);
+    let lines = lines.lock().unwrap();
+    let rest = |line: &str| line.split_once("] ").unwrap().1.to_owned();
+    let opened = rest(&lines[0]);
+    assert!(
+        opened.starts_with(r#"openat(AT_FDCWD, "ELF\x02\x01\x01", O_WRONLY|O_CLOEXEC, 0o0) = -1 ENOENT (No such file or directory)"#),
+        "{opened}"
+    );
+    let mapped = rest(&lines[1]);
+    assert!(
+        mapped
+            .starts_with("mmap(NULL, 0, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, 0, 0) = -1 EINVAL (Invalid argument)"),
+        "{mapped}"
+    );
 }

@@ -1,1 +1,25 @@
 //! What a machine is made of: machine files parsed, checked, drawn, discovered and measured.
+//! Not a running model: `longma-node` builds that from a [`Machine`]. Nothing here prints.
+//! Source: the schema is documented key by key in the book (docs/src/machines.md), generated from [`book::keys`].
+
+pub mod book;
+mod builtin;
+mod check;
+mod discover;
+mod draw;
+mod layout;
+mod machine;
+mod measure;
+pub mod parts;
+mod problem;
+mod read;
+pub mod units;
+
+pub use builtin::{BUILTIN, Builtin};
+pub use discover::{DiscoverError, Sysfs, discover};
+pub use draw::{Detail, draw_svg, draw_text};
+pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
+pub use machine::{Checked, Machine, MachineFile, OpenError, check};
+pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, measure};
+pub use problem::{Level, Located, Problem, Report};
+pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

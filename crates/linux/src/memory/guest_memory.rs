@@ -76,7 +76,8 @@ impl GuestMemory {
     pub fn reserve() -> io::Result<Self> {
         super::install_recovery();
         let mut error = io::Error::from_raw_os_error(libc::ENOMEM);
-        let places = LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
+        let places =
+            LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
         for (limit, identical) in places {
             // With identical addresses the lowest ones are below every host mapping, and what is below 0 is no address at all.
             let (wanted, length, flags) = if identical {

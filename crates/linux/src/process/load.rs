@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use longma_loongarch::State;
 
+use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::{Process, ProcessConfig};
 use crate::elf::{self, ElfError, Image, Source};
 use crate::files::Root;
@@ -24,10 +25,6 @@ use crate::stack::{self, ProgramFacts};
 use crate::syscalls::Limits;
 use crate::{Errno, Thread};
 
-/// How deep scripts may name scripts, as in Linux.
-const MOST_SCRIPTS: usize = 5;
-/// BINPRM_BUF_SIZE: how much of a script's first line counts.
-const SCRIPT_LINE_BYTES: usize = 256;
 const DEFAULT_STACK_BYTES: u64 = 8 << 20;
 /// More than any ulimit in use; a quarter of the smallest address space.
 const MOST_STACK_BYTES: u64 = 1 << 36;
@@ -216,31 +213,26 @@ fn find(root: &Root, config: &ProcessConfig) -> Result<Found, LoadError> {
         // As Linux has done since 5.18: a program always has a name.
         arguments.push(Vec::new());
     }
-    for _ in 0..MOST_SCRIPTS {
+    for _ in 0..=MOST_SCRIPTS {
         let file = root.open_to_read(&path).map_err(host_error("open", &path))?;
         let metadata = file.metadata().map_err(host_error("examine", &path))?;
         if !metadata.is_file() {
             let source = io::Error::other("it is not a regular file");
             return Err(LoadError::Host { action: "run", path, source });
         }
-        let mut line = vec![0; SCRIPT_LINE_BYTES.min(metadata.len() as usize)];
+        let mut line = vec![0; LINE_BYTES.min(metadata.len() as usize)];
         let whole = Source::read_at(&file, 0, &mut line).map_err(host_error("read", &path))?;
-        if !whole || !line.starts_with(b"#!") {
-            return Ok(Found { path, file, arguments });
-        }
-        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
-        let text = line[2..end].trim_ascii();
-        let cut = text.iter().position(|byte| b" \t".contains(byte)).unwrap_or(text.len());
-        let (interpreter, argument) = (&text[..cut], text[cut..].trim_ascii());
-        if interpreter.is_empty() {
+        let names = if whole { interpreter(&line) } else { Ok(None) };
+        let Ok(names) = names else {
             return Err(LoadError::Script { path, why: "its first line names no interpreter after #!" });
-        }
-        let mut longer = vec![interpreter.to_vec()];
-        longer.extend((!argument.is_empty()).then(|| argument.to_vec()));
+        };
+        let Some((interpreter, argument)) = names else { return Ok(Found { path, file, arguments }) };
+        let mut longer = vec![interpreter.clone()];
+        longer.extend(argument);
         longer.push(named.as_os_str().as_bytes().to_vec());
         longer.extend(arguments.into_iter().skip(1));
         arguments = longer;
-        named = PathBuf::from(OsString::from_vec(interpreter.to_vec()));
+        named = PathBuf::from(OsString::from_vec(interpreter));
         path = root.absolute(&named);
     }
     Err(LoadError::Script { path, why: "scripts name scripts as their interpreters more than five deep" })

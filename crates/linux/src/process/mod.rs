@@ -5,6 +5,7 @@
 pub(crate) mod execute;
 pub(crate) mod fork;
 mod load;
+mod script;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

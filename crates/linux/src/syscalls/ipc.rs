@@ -21,10 +21,11 @@ const SEGMENT_BYTES: u64 = 112;
 /// asm-generic's `struct semid64_ds`: x86-64 has a spare word after each time.
 const SEMAPHORES_BYTES: usize = 88;
 const HOST_SEMAPHORES_BYTES: usize = 104;
+/// Where x86-64's structure has the number of semaphores, in words.
+const COUNT_WORD: usize = PERMISSION_BYTES / 8 + 4;
 /// `struct ipc64_perm`.
 const PERMISSION_BYTES: usize = 48;
 const MOST_OPERATIONS: u64 = 500;
-const MOST_SEMAPHORES: u64 = 32000;
 const MOST_MESSAGE_BYTES: u64 = 1 << 30;
 const SHM_REMAP: u64 = 0o40_000;
 const SHM_READ_ONLY: u64 = 0o10_000;
@@ -117,7 +118,12 @@ pub(super) fn semctl(
         libc::IPC_RMID | libc::GETVAL | libc::GETPID | libc::GETNCNT | libc::GETZCNT => call(0),
         libc::SETVAL => call(value),
         libc::GETALL | libc::SETALL => {
-            call(buffer(memory, value, 2 * MOST_SEMAPHORES, command as i32 == libc::GETALL)?)
+            let mut host = [0u64; HOST_SEMAPHORES_BYTES / 8];
+            let arguments = [id, 0, libc::IPC_STAT as u64, host.as_mut_ptr() as u64, 0, 0];
+            // SAFETY: the structure is live.
+            unsafe { host_call(libc::SYS_semctl, arguments) }?;
+            let bytes = 2 * host[COUNT_WORD];
+            call(buffer(memory, value, bytes, command as i32 == libc::GETALL)?)
         }
         // IPC_INFO, SEM_INFO: ten numbers.
         3 | 19 => call(buffer(memory, value, 40, true)?),
@@ -132,7 +138,7 @@ pub(super) fn semctl(
             // Permission, operation time, spare, change time, spare, count, two spares.
             let words = PERMISSION_BYTES / 8;
             let mut guest = host[..words].to_vec();
-            guest.extend([host[words], host[words + 2], host[words + 4], 0, 0]);
+            guest.extend([host[words], host[words + 2], host[COUNT_WORD], 0, 0]);
             let bytes: Vec<u8> = guest.into_iter().flat_map(u64::to_le_bytes).collect();
             memory.write(value, &bytes[..SEMAPHORES_BYTES])?;
             Ok(returned)

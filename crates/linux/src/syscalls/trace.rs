@@ -46,7 +46,12 @@ pub(super) fn line(
         Ok(Completion::AsLeft(Outcome::Continue)) => write!(line, "?"),
         Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
         Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
-        Err(error) => write!(line, "-1 {error}"),
+        Err(error) => {
+            // "No such file or directory (os error 2)" without the number, which the name says.
+            let text = error.to_string();
+            let meaning = text.split(" (os error").next().unwrap_or_default();
+            write!(line, "-1 {} ({meaning})", error.name())
+        }
     }
     .expect("writing to a string cannot fail");
     line

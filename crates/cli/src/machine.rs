@@ -1,0 +1,365 @@
+//! `longma machine`: list, show, check, discover, measure.
+//! Not the work itself: that is `longma-topology`; here it is printed.
+//! Source: none.
+
+use clap::{Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use longma_topology::{
+    BUILTIN, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text, measure,
+};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Columns of a drawing where the terminal does not tell its own.
+const DEFAULT_COLUMNS: usize = 100;
+
+/// `longma machine ...`
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: MachineCommand,
+}
+
+#[derive(Subcommand)]
+enum MachineCommand {
+    /// Names the machines that come with longma.
+    List {
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Draws a machine.
+    Show {
+        /// A machine's name (see `longma machine list`) or the path of a machine file.
+        machine: String,
+        /// Write the drawing to this file as SVG instead.
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+        /// Draw every part, however tall the drawing becomes.
+        #[arg(long)]
+        every: bool,
+        /// Columns to draw in [default: the terminal's].
+        #[arg(long, value_parser = clap::value_parser!(u16).range(40..=1000))]
+        width: Option<u16>,
+        /// List where the numbers come from.
+        #[arg(long)]
+        sources: bool,
+        /// How to print: a drawing, or all parameters and the layout as JSON.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Reports everything wrong with a machine file.
+    Check {
+        /// Machine files; `-` is standard input. Names of built-in machines work too.
+        #[arg(required = true)]
+        files: Vec<String>,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Describes this host as a machine file.
+    Discover {
+        /// Write the machine file here instead of to standard output.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Read `sys` and `proc` under this folder, a tree recorded on another host.
+        #[arg(long, value_name = "FOLDER")]
+        root: Option<PathBuf>,
+        /// How to print: a machine file, a drawing, or JSON.
+        #[arg(long, value_enum, default_value = "toml")]
+        format: FileFormat,
+    },
+    /// Measures this host: latencies and bandwidths of caches, memory and between cores.
+    Measure {
+        /// Take about 20 seconds instead of minutes.
+        #[arg(long)]
+        quick: bool,
+        /// Also write a machine file with the measured numbers here.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// How to print: the measured numbers as table or JSON, or the machine file.
+        #[arg(long, value_enum, default_value = "table")]
+        format: FileFormat,
+    },
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// How a machine file's content is printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FileFormat {
+    /// As a machine file.
+    Toml,
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// Runs `longma machine`.
+pub fn run(args: Args) -> Outcome {
+    match args.command {
+        MachineCommand::List { format } => list(format),
+        MachineCommand::Show { machine, svg, every, width, sources, format } => {
+            let detail = if every { Detail::Every } else { Detail::Fitting };
+            show(&machine, svg.as_deref(), detail, width.map(usize::from), sources, format)
+        }
+        MachineCommand::Check { files, format } => check_files(&files, format),
+        MachineCommand::Discover { output, root, format } => describe(output.as_deref(), root, format),
+        MachineCommand::Measure { quick, output, format } => {
+            let thoroughness = if quick { Thoroughness::Quick } else { Thoroughness::Thorough };
+            measure_host(thoroughness, output.as_deref(), format)
+        }
+    }
+}
+
+/// Prints to standard output; a reader that has gone away is no error.
+fn print(text: &str) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the output: {error}").into())
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print_json(value: &Value) -> Outcome {
+    print(&format!("{value:#}\n"))
+}
+
+/// Writes a file whole or not at all: an interrupted run leaves the old one.
+fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    let mut name =
+        path.file_name().ok_or_else(|| format!("{} is no file name", path.display()))?.to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|error| {
+        // The partial file may not exist; that is as good.
+        let _ = std::fs::remove_file(&part);
+        format!("cannot write {}: {error}", path.display()).into()
+    })
+}
+
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0))
+}
+
+/// Rows as columns that line up; the last column is not padded.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(c, t)| format!("{t:w$}", w = widths[c]));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn list(format: Format) -> Outcome {
+    let machines = BUILTIN.iter().map(|b| Machine::open(b.name)).collect::<Result<Vec<_>, _>>()?;
+    let cores = |m: &Machine| m.layout().hosts.iter().map(|h| h.cores.len()).sum::<usize>();
+    let nodes = |m: &Machine| m.layout().hosts.iter().map(|h| h.nodes.len()).sum::<usize>();
+    if format == Format::Json {
+        let entry = |m: &Machine| json!({ "name": m.name, "title": m.title, "hosts": m.layout().hosts.len(), "nodes": nodes(m), "cores": cores(m) });
+        return print_json(&machines.iter().map(entry).collect());
+    }
+    let mut rows = vec![["NAME", "HOSTS", "NODES", "CORES", "WHAT IT IS"].map(String::from).to_vec()];
+    rows.extend(machines.iter().map(|m| {
+        let hosts = m.layout().hosts.len().to_string();
+        vec![m.name.clone(), hosts, nodes(m).to_string(), cores(m).to_string(), m.title.clone()]
+    }));
+    print(&table(&rows))
+}
+
+fn show(
+    name: &str,
+    svg: Option<&Path>,
+    detail: Detail,
+    width: Option<usize>,
+    sources: bool,
+    format: Format,
+) -> Outcome {
+    let machine = Machine::open(name).map_err(|error| match error {
+        longma_topology::OpenError::Invalid(report) => {
+            format!("{report}\n\n{}", report.render(columns(), false))
+        }
+        other => other.to_string(),
+    })?;
+    if let Some(path) = svg {
+        write_file(path, &draw_svg(&machine, width.unwrap_or(140), detail))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if format == Format::Json {
+        return print_json(&json!({ "machine": machine.parts(), "layout": machine.layout() }));
+    }
+    let mut text = draw_text(&machine, width.unwrap_or_else(columns), detail, colour());
+    if sources {
+        let mut rows = vec![["SOURCE", "KIND", "TITLE"].map(String::from).to_vec()];
+        rows.extend(
+            machine.sources.iter().map(|(name, s)| vec![name.clone(), s.kind.word().into(), s.title.clone()]),
+        );
+        let _ = write!(text, "\n{}", table(&rows));
+    }
+    print(&text)
+}
+
+fn check_files(files: &[String], format: Format) -> Outcome {
+    let (mut text, mut entries, mut failed) = (String::new(), Vec::new(), false);
+    for name in files {
+        let (file, content) = match name.as_str() {
+            "-" => ("<standard input>".into(), read_stdin()?),
+            _ => Machine::text(name)?,
+        };
+        let checked = check(&file, &content);
+        failed |= checked.machine.is_none();
+        entries.extend(checked.report.located().iter().map(|p| json!(p)));
+        text.push_str(&checked.report.render(columns(), colour()));
+        let _ = match &checked.machine {
+            Some(machine) => {
+                let cores: usize = machine.layout().hosts.iter().map(|h| h.cores.len()).sum();
+                let (hosts, sources) = (machine.layout().hosts.len(), machine.sources.len());
+                writeln!(text, "{}; hosts {hosts}, cores {cores}, sources {sources}", checked.report)
+            }
+            None => writeln!(text, "{}", checked.report),
+        };
+    }
+    let printed = if format == Format::Json { print_json(&Value::Array(entries)) } else { print(&text) };
+    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+}
+
+fn read_stdin() -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    // One byte more than the largest machine file, so that a larger one is noticed by its errors, not by memory.
+    std::io::stdin()
+        .lock()
+        .take((4 << 20) + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| format!("cannot read standard input: {e}"))?;
+    Ok(text)
+}
+
+fn describe(output: Option<&Path>, root: Option<PathBuf>, format: FileFormat) -> Outcome {
+    let sysfs = root.map_or_else(Sysfs::live, Sysfs::recorded);
+    let file = discover(&sysfs)?;
+    emit(&file.to_toml(), "This host, described by `longma machine discover`.", output, format, None)
+}
+
+/// Writes a machine file and prints it in the form asked for; `table` replaces the drawing.
+fn emit(
+    toml: &str,
+    headline: &str,
+    output: Option<&Path>,
+    format: FileFormat,
+    table: Option<(&str, &Value)>,
+) -> Outcome {
+    let text = format!("# {headline}\n{toml}");
+    if let Some(path) = output {
+        write_file(path, &text)?;
+    }
+    match (format, table) {
+        // With a file written, only what was asked for beside it is printed.
+        (FileFormat::Toml, _) if output.is_some() => Ok(ExitCode::SUCCESS),
+        (FileFormat::Toml, _) => print(&text),
+        (FileFormat::Table, Some((table, _))) => print(table),
+        (FileFormat::Json, Some((_, json))) => print_json(json),
+        (FileFormat::Table, None) => {
+            let machine = Machine::parse("this host", &text)?;
+            print(&draw_text(&machine, columns(), Detail::Fitting, colour()))
+        }
+        (FileFormat::Json, None) => {
+            let machine = Machine::parse("this host", &text)?;
+            print_json(&json!({ "machine": machine.parts(), "layout": machine.layout() }))
+        }
+    }
+}
+
+fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileFormat) -> Outcome {
+    let mut file = discover(&Sysfs::live())?;
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1000) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style);
+    let measured = measure(&file, thoroughness, &mut |what, share| {
+        bar.set_position((share * 1000.0) as u64);
+        bar.set_message(what.to_string());
+    });
+    bar.finish_and_clear();
+    let measured = measured?;
+    measured.write_into(&mut file);
+    let toml = file.to_toml();
+    // What is written must be what `check` accepts.
+    Machine::parse("measured host", &toml)?;
+    let headline = "This host, described and measured by `longma machine measure`.";
+    emit(&toml, headline, output, format, Some((&measured_table(&measured), &json!(measured))))
+}
+
+fn measured_table(measured: &Measured) -> String {
+    let ns = |ps: u64| format!("{:.2} ns", ps as f64 / 1000.0);
+    let gb = |bytes: u64| format!("{:.2} GB/s", bytes as f64 / 1e9);
+    let mut rows = vec![["WHAT", "MEASURED", "HOW"].map(String::from).to_vec()];
+    for cache in &measured.caches {
+        rows.push(vec![
+            format!("{} latency", cache.cache),
+            ns(cache.latency_ps),
+            format!("chase through {} KiB", cache.bytes >> 10),
+        ]);
+    }
+    for (from, row) in measured.memory_ps.iter().enumerate() {
+        for (to, ps) in row.iter().enumerate() {
+            let what = if row.len() > 1 {
+                format!("memory latency {from} to {to}")
+            } else {
+                "memory latency".into()
+            };
+            let pages = if measured.huge_pages { "huge pages" } else { "small pages" };
+            rows.push(vec![
+                what,
+                ns(*ps),
+                format!("chase through {} MiB, {pages}", measured.memory_bytes >> 20),
+            ]);
+        }
+    }
+    for b in &measured.bandwidths {
+        let threads = if b.threads == 1 { "1 thread".to_string() } else { format!("{} threads", b.threads) };
+        for (what, value) in [("read", b.read), ("copy", b.copy), ("triad", b.triad)] {
+            rows.push(vec![format!("{what} bandwidth"), gb(value), threads.clone()]);
+        }
+    }
+    for (i, one) in measured.cpus.iter().enumerate() {
+        for (j, other) in measured.cpus.iter().enumerate().skip(i + 1) {
+            rows.push(vec![
+                format!("CPU {one} to {other}"),
+                ns(measured.core_to_core_ps[i][j]),
+                "a cache line, one way".into(),
+            ]);
+        }
+    }
+    let mut text = table(&rows);
+    for note in &measured.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}

@@ -1,0 +1,60 @@
+//! The first line of a script.
+//! Not what is done with it.
+//! Source: execve(2) (interpreter scripts); Linux fs/binfmt_script.c.
+
+use crate::Errno;
+
+/// BINPRM_BUF_SIZE: how much of a script's first line counts.
+pub(super) const LINE_BYTES: usize = 256;
+/// A script's interpreter may be a script, up to this depth.
+pub(super) const MOST_SCRIPTS: usize = 5;
+
+/// A script's interpreter and perhaps one argument for it.
+pub(super) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
+
+/// What a script's first line names. `None` if it is no script.
+pub(super) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
+    let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
+    let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
+    // A file shorter than what is read ends its line too.
+    let end =
+        line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
+    let line = &line[..end.unwrap_or(line.len())];
+    let from = line.iter().position(|byte| !is_space(byte)).ok_or(Errno(libc::ENOEXEC))?;
+    let line = &line[from..];
+    let to = line.iter().position(is_space);
+    if to.is_none() && end.is_none() {
+        // The path goes on beyond what is read.
+        return Err(Errno(libc::ENOEXEC));
+    }
+    let (path, rest) = line.split_at(to.unwrap_or(line.len()));
+    let argument = rest.trim_ascii();
+    Ok(Some((path.to_vec(), (!argument.is_empty()).then(|| argument.to_vec()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<(String, Option<String>)> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        interpreter(line.as_bytes()).unwrap().map(|(path, argument)| (text(path), argument.map(text)))
+    }
+
+    #[test]
+    fn a_script_names_its_interpreter_and_at_most_one_argument() {
+        assert_eq!(parsed("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
+        assert_eq!(
+            parsed("#! /usr/bin/env  python3 -u \n"),
+            Some(("/usr/bin/env".into(), Some("python3 -u".into())))
+        );
+        assert_eq!(parsed("\x7fELF"), None);
+        assert_eq!(parsed("#!/bin/sh"), Some(("/bin/sh".into(), None)));
+    }
+
+    #[test]
+    fn a_script_without_an_interpreter_cannot_be_executed() {
+        assert_eq!(interpreter(b"#!  \n"), Err(Errno(libc::ENOEXEC)));
+        assert_eq!(interpreter(&[b"#!".as_slice(), &[b'x'; 254]].concat()), Err(Errno(libc::ENOEXEC)));
+    }
+}

@@ -1,0 +1,69 @@
+//! Runs `programs/files` with the interpreting example and holds what it prints against what Linux itself prints for the same
+//! source, built for the host.
+//! Not unit tests: those are beside the code.
+//! Source: `programs/files.c`; `expected/` is the output of its x86-64 build on Linux 6.18.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const LONGEST_S: &str = "120";
+
+fn run(options: &[&str], program: &str, test: &str, directory: &str) -> Output {
+    let own = std::env::current_exe().unwrap();
+    let profile = own.parent().and_then(Path::parent).unwrap();
+    Command::new("timeout")
+        .arg(LONGEST_S)
+        .arg(profile.join("examples/interpret"))
+        .args(options)
+        .args(["--", program, test, directory])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn here(relative: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(relative)
+}
+
+fn agrees(output: &Output, test: &str) {
+    let expected = std::fs::read_to_string(here("expected").join(format!("{test}.txt"))).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+fn behaves_as_on_linux(test: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let output = run(&[], here("programs/files").to_str().unwrap(), test, directory.path().to_str().unwrap());
+    agrees(&output, test);
+}
+
+#[test]
+fn files_are_named_linked_moved_and_described_as_on_linux() {
+    behaves_as_on_linux("names");
+}
+
+#[test]
+fn descriptors_are_read_written_locked_and_controlled_as_on_linux() {
+    behaves_as_on_linux("descriptors");
+}
+
+#[test]
+fn memory_is_mapped_moved_protected_and_given_back_as_on_linux() {
+    behaves_as_on_linux("memory");
+}
+
+#[test]
+fn the_system_its_limits_and_its_ipc_answer_as_on_linux() {
+    behaves_as_on_linux("system");
+}
+
+#[test]
+fn inside_a_root_files_behave_no_differently() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("place")).unwrap();
+    std::fs::copy(here("programs/files"), root.path().join("files")).unwrap();
+    let confined = ["--root", root.path().to_str().unwrap()];
+    agrees(&run(&confined, "/files", "names", "/place"), "names");
+    agrees(&run(&confined, "/files", "descriptors", "/place"), "descriptors");
+}

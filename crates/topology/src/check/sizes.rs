@@ -1,0 +1,233 @@
+//! Shapes that cannot be: caches whose ways, sets and lines do not multiply to their size, TLBs, locks, zones, counts of nothing.
+//! Not speeds: see `rates`.
+//! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
+
+use crate::machine::MachineFile;
+use crate::parts::{Cache, CacheIndex, Tlb, Zoned};
+use crate::read::{Marks, Problems};
+
+pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
+    file.caches.iter().for_each(|(name, cache)| check_cache(file, name, cache, problems));
+    for core in file.cores.values() {
+        let m = &core.marks;
+        positive(m, "threads", core.threads, problems);
+        let widths = [
+            ("fetch_width", core.fetch_width),
+            ("decode_width", core.decode_width),
+            ("issue_width", core.issue_width),
+            ("retire_width", core.retire_width),
+            ("rob_entries", core.rob_entries),
+        ];
+        widths.into_iter().for_each(|(key, value)| positive(m, key, value.unwrap_or(1), problems));
+        core.units.iter().for_each(|u| positive(&u.marks, "count", u.count, problems));
+        core.tlbs.iter().for_each(|t| check_tlb(t, problems));
+        if let (Some(idma), None) = (&core.idma, &core.store) {
+            let help = "add a `store` table, or leave out `idma`".into();
+            problems.warn(idma.marks.at(), "the core has IDMA but no in-core store".into(), "here", help);
+        }
+        for (key, value) in core.operations.iter() {
+            if !crate::parts::Operation::WORDS.iter().any(|w| w.0 == key) {
+                let words = crate::parts::Operation::WORDS.iter().map(|w| w.0);
+                let help = crate::read::suggestion(key, words, "class");
+                let message = format!("`{key}` is not a class of operations");
+                problems.error(value.marks.at(), message, "unknown class", help);
+            }
+        }
+    }
+    for memory in file.memories.values() {
+        positive(&memory.marks, "channels", memory.channels, problems);
+        positive(&memory.marks, "ranks", memory.ranks, problems);
+        if let Some(row) = memory.row_buffer {
+            power_of_two(&memory.marks, "row_buffer", row.bytes(), "row buffer", problems);
+        }
+    }
+    for node in file.chips.values().flat_map(|c| &c.nodes) {
+        positive(&node.marks, "count", node.count, problems);
+        node.clusters.iter().for_each(|c| {
+            positive(&c.marks, "count", c.count, problems);
+            positive(&c.marks, "cores", c.cores, problems);
+            check_cpus(file, c, problems);
+        });
+        node.memory.iter().for_each(|m| positive(&m.marks, "count", m.count, problems));
+    }
+    file.hosts.iter().for_each(|h| positive(&h.marks, "count", h.count, problems));
+    file.devices.values().filter_map(|d| d.zoned.as_ref()).for_each(|z| check_zones(z, problems));
+}
+
+fn positive(marks: &Marks, key: &str, value: u32, problems: &mut Problems) {
+    if marks.sound(&[key]) && value == 0 {
+        problems.error(marks.key(key), format!("`{key}` is 0"), "here", "give a number of at least 1".into());
+    }
+}
+
+fn power_of_two(marks: &Marks, key: &str, value: u64, what: &str, problems: &mut Problems) -> bool {
+    if !marks.sound(&[key]) {
+        return false;
+    }
+    if !value.is_power_of_two() {
+        let message = format!("a {what} of {value} bytes is not a power of two");
+        let near = value.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
+        problems.error(marks.key(key), message, "here", format!("the next power of two is {near}"));
+        return false;
+    }
+    true
+}
+
+fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Problems) {
+    let m = &cache.marks;
+    positive(m, "level", cache.level, problems);
+    positive(m, "banks", cache.banks, problems);
+    positive(m, "ways", cache.ways.unwrap_or(1), problems);
+    if power_of_two(m, "line", cache.line.bytes(), "line", problems) && m.sound(&["size", "ways", "banks"]) {
+        check_geometry(name, cache, problems);
+    }
+    if let Some(next) = file.caches.get(&*cache.next) {
+        if m.sound(&["level", "next"]) && next.marks.sound(&["level"]) && next.level <= cache.level {
+            let message = format!(
+                "cache `{name}` of level {} misses into `{}` of level {}",
+                cache.level, cache.next, next.level
+            );
+            problems.error(
+                cache.next.span(),
+                message,
+                "not further from the core",
+                "levels grow towards memory".into(),
+            );
+        }
+        if m.sound(&["line"]) && next.marks.sound(&["line"]) && next.line < cache.line {
+            let message = format!(
+                "a line of `{name}` ({}) does not fit a line of `{}` ({})",
+                cache.line, cache.next, next.line
+            );
+            problems.error(
+                m.key("line"),
+                message,
+                "longer than the next level's",
+                "lines do not shrink towards memory".into(),
+            );
+        }
+    }
+    let ways = cache.ways();
+    if let Some(lock) = cache
+        .lock
+        .as_ref()
+        .filter(|l| u64::from(l.min_unlocked_ways) > ways && l.marks.sound(&["min_unlocked_ways"]))
+    {
+        let message = format!("{} ways stay unlocked of {ways}", lock.min_unlocked_ways);
+        problems.error(
+            lock.marks.key("min_unlocked_ways"),
+            message,
+            "more than there are",
+            format!("give at most {ways}"),
+        );
+    }
+    if let Some(dca) = cache.dca.as_ref().filter(|d| u64::from(d.ways) > ways && d.marks.sound(&["ways"])) {
+        let message = format!("device writes fill {} ways of {ways}", dca.ways);
+        problems.error(dca.marks.key("ways"), message, "more than there are", format!("give at most {ways}"));
+    }
+}
+
+/// size = banks x sets x ways x line, all whole, sets a power of two unless the index is hashed.
+fn check_geometry(name: &str, cache: &Cache, problems: &mut Problems) {
+    let (size, line, banks) = (cache.size.bytes(), cache.line.bytes(), u64::from(cache.banks));
+    let unit = line.checked_mul(cache.ways()).and_then(|u| u.checked_mul(banks)).unwrap_or(0);
+    if unit == 0 || size == 0 {
+        if size == 0 {
+            problems.error(
+                cache.marks.key("size"),
+                format!("cache `{name}` holds nothing"),
+                "here",
+                String::new(),
+            );
+        }
+        return;
+    }
+    let text = format!(
+        "{} with {} ways, lines of {} and {banks} bank{}",
+        cache.size,
+        cache.ways(),
+        cache.line,
+        if banks == 1 { "" } else { "s" }
+    );
+    if !size.is_multiple_of(unit) {
+        let message = format!("cache `{name}` cannot have {text}: no whole number of sets");
+        let below = (size / unit).max(1) * unit;
+        let help = format!(
+            "ways x line x banks = {}; the size must be a multiple of it, such as {}",
+            crate::units::Size::new(unit),
+            crate::units::Size::new(below)
+        );
+        problems.error(cache.marks.key("size"), message, "impossible size", help);
+    } else if cache.index == CacheIndex::Bits && !(size / unit).is_power_of_two() {
+        let message = format!("cache `{name}` of {text} has {} sets a bank, not a power of two", size / unit);
+        let help = "correct `size`, `ways` or `banks`, or say `index = \"hashed\"` if the maker does".into();
+        problems.error(cache.marks.key("size"), message, "impossible size", help);
+    }
+}
+
+fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
+    let m = &tlb.marks;
+    positive(m, "entries", tlb.entries, problems);
+    positive(m, "ways", tlb.ways.unwrap_or(1), problems);
+    let possible = |ways: u32| tlb.entries.is_multiple_of(ways) && (tlb.entries / ways).is_power_of_two();
+    let ways = tlb.ways.filter(|w| *w > 0 && m.sound(&["entries", "ways"]));
+    if let Some(ways) = ways.filter(|w| !possible(*w)) {
+        let message = format!("a TLB of {} entries cannot have {ways} ways", tlb.entries);
+        let help = "entries / ways must be a power of two".into();
+        problems.error(m.key("entries"), message, "impossible size", help);
+    }
+    if tlb.page_sizes.iter().any(|s| !s.bytes().is_power_of_two()) {
+        let help = "page sizes are powers of two, such as \"16 KiB\"".into();
+        problems.error(m.key("page_sizes"), "a page size is not a power of two".into(), "here", help);
+    }
+}
+
+/// `cpus` must name each hardware thread of the cluster once.
+fn check_cpus(file: &MachineFile, cluster: &crate::parts::Cluster, problems: &mut Problems) {
+    let Some(list) = &cluster.cpus else { return };
+    let span = || cluster.marks.key("cpus");
+    let Some(cpus) = crate::discover::parse_cpu_list(list) else {
+        let help = "write numbers and ranges, such as \"0-3,8\"".into();
+        problems.error(span(), format!("\"{list}\" is not a list of CPUs"), "here", help);
+        return;
+    };
+    let threads = file.cores.get(&*cluster.core).map_or(1, |c| u64::from(c.threads));
+    let most = u64::from(cluster.cores).saturating_mul(threads);
+    if cluster.count == 1 && cluster.marks.sound(&["cores", "core"]) && cpus.len() as u64 > most {
+        let message = format!("{} CPUs are listed for {most} hardware threads", cpus.len());
+        problems.error(span(), message, "too many", "correct `cpus`, `cores` or the core's `threads`".into());
+    }
+}
+
+fn check_zones(zoned: &Zoned, problems: &mut Problems) {
+    let m = &zoned.marks;
+    power_of_two(m, "block", zoned.block.bytes(), "block", problems);
+    positive(m, "zones", zoned.zones, problems);
+    if m.sound(&["zone_size", "zone_capacity"]) && zoned.zone_capacity > zoned.zone_size {
+        let message = format!("a zone of {} cannot hold {}", zoned.zone_size, zoned.zone_capacity);
+        problems.error(
+            m.key("zone_capacity"),
+            message,
+            "more than the zone's size",
+            "the capacity is at most the size".into(),
+        );
+    }
+    if m.sound(&["zone_size", "block"])
+        && zoned.block.bytes() > 0
+        && !zoned.zone_size.bytes().is_multiple_of(zoned.block.bytes())
+    {
+        let message = format!("a zone of {} is not a whole number of blocks", zoned.zone_size);
+        problems.error(m.key("zone_size"), message, "here", format!("use a multiple of {}", zoned.block));
+    }
+    if let (Some(open), Some(active)) = (zoned.max_open, zoned.max_active)
+        && open > active
+    {
+        let help = "an open zone is active, so `max_open` is at most `max_active`".into();
+        problems.error(
+            m.key("max_open"),
+            format!("{open} zones may be open but only {active} active"),
+            "here",
+            help,
+        );
+    }
+}

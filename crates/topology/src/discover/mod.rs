@@ -1,0 +1,149 @@
+//! This host described as a machine file, from Linux's sysfs and procfs.
+//! Not hwloc: sysfs holds all that is needed, needs no C library, and a recorded tree can stand in for it in tests.
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu, sysfs-devices-node, testing/sysfs-class-net.
+
+mod assemble;
+mod devices;
+mod sysfs;
+
+use crate::machine::{MachineFile, check};
+use crate::parts::*;
+use crate::read::{Cited, Map, Marks, Matrix, Name};
+use crate::units::{Frequency, Size};
+pub use sysfs::Sysfs;
+pub(crate) use sysfs::parse_cpu_list;
+
+/// Why a host could not be described.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// The tree holds no CPU.
+    #[error("no CPU is described under {0}/sys/devices/system/cpu: is sysfs mounted?")]
+    NoCpu(std::path::PathBuf),
+    /// What was read does not make a machine file that `check` accepts.
+    #[error("the description of this host does not hold together:\n{0}")]
+    Inconsistent(String),
+}
+
+/// Describes the host whose sysfs and procfs `sysfs` reads.
+///
+/// # Errors
+/// If there is no CPU, or if what the system says contradicts itself even without caches and devices.
+pub fn discover(sysfs: &Sysfs) -> Result<MachineFile, DiscoverError> {
+    let cpus = sysfs.cpus();
+    if cpus.is_empty() {
+        return Err(DiscoverError::NoCpu(sysfs.root().into()));
+    }
+    let mut notes = sysfs.notes();
+    let whole = describe(sysfs, &cpus, notes.clone());
+    if check("discovered", &whole.to_toml()).report.errors() == 0 {
+        return Ok(whole);
+    }
+    // Virtual machines may invent impossible caches; the rest of the description is still of use.
+    let bare: Vec<_> = cpus.into_iter().map(|cpu| sysfs::Cpu { caches: Vec::new(), ..cpu }).collect();
+    notes.push("caches left out: the system's description contradicts itself".into());
+    let bare = describe(sysfs, &bare, notes);
+    let checked = check("discovered", &bare.to_toml());
+    match checked.report.errors() {
+        0 => Ok(bare),
+        _ => Err(DiscoverError::Inconsistent(checked.report.render(100, false))),
+    }
+}
+
+fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> MachineFile {
+    let nodes = sysfs.nodes(cpus);
+    let assembled = assemble::assemble(cpus, &nodes, &mut notes);
+    let (devices, placed) = devices::devices(sysfs, &assembled);
+    let mut sources = Map::new();
+    sources.insert("sysfs".into(), source(SourceKind::System, "Linux sysfs and procfs of this host", None));
+    if assembled.clock_guessed {
+        let why = "Neither cpufreq nor /proc/cpuinfo states the clock; 1 GHz stands in, so cycles read as nanoseconds.";
+        sources.insert("guess".into(), source(SourceKind::Estimate, "Clock", Some(why)));
+    }
+    let host = Host {
+        name: "host".into(),
+        count: 1,
+        chips: assembled.sockets.iter().map(Name::new).collect(),
+        links: Vec::new(),
+        distances: distances(&nodes, &assembled.node_order, &mut notes),
+        buses: Vec::new(),
+        devices: placed,
+        os: os(sysfs),
+        core_to_core: None,
+        bandwidths: Vec::new(),
+        source: Cited::one("sysfs"),
+        marks: Marks::default(),
+    };
+    let cores = cpus.len();
+    let model = cpus.iter().find_map(|c| c.model.clone()).unwrap_or_else(|| "unknown processor".into());
+    MachineFile {
+        format: 1,
+        name: "this-host".into(),
+        title: format!("{model}, {cores} CPU{}", if cores == 1 { "" } else { "s" }),
+        description: (!notes.is_empty()).then(|| notes.join("; ")),
+        sources,
+        cores: assembled.cores,
+        caches: assembled.caches,
+        memories: assembled.memories,
+        chips: assembled.chips,
+        devices,
+        hosts: vec![host],
+        switches: Vec::new(),
+        cables: Vec::new(),
+        marks: Marks::default(),
+    }
+}
+
+fn source(kind: SourceKind, title: &str, reasoning: Option<&str>) -> Source {
+    let reasoning = reasoning.map(Into::into);
+    Source { kind, title: title.into(), place: None, url: None, reasoning, marks: Marks::default() }
+}
+
+fn os(sysfs: &Sysfs) -> Option<Os> {
+    let kernel = sysfs.read("proc/sys/kernel/osrelease").map(|r| format!("Linux {r}"));
+    let page_size = sysfs.is_live().then(|| Size::new(rustix::param::page_size() as u64));
+    kernel.as_ref()?;
+    Some(Os {
+        kernel,
+        page_size,
+        interrupt: None,
+        context_switch: None,
+        system_call: None,
+        source: Cited::one("sysfs"),
+        source_of: Map::new(),
+        marks: Marks::default(),
+    })
+}
+
+/// The firmware's relative distances, in the order of the machine file's nodes.
+fn distances(nodes: &[sysfs::Node], order: &[u32], notes: &mut Vec<String>) -> Option<Distances> {
+    if order.len() < 2 {
+        return None;
+    }
+    let row = |id: &u32| {
+        let node = nodes.iter().find(|n| n.id == *id)?;
+        let column = |to: &u32| node.distances.get(nodes.iter().position(|n| n.id == *to)?).copied();
+        order.iter().map(column).collect::<Option<Vec<u32>>>()
+    };
+    let rows: Vec<Vec<u32>> = order.iter().map(row).collect::<Option<_>>()?;
+    let sound = (0..rows.len())
+        .all(|i| rows[i][i] == 10 && (0..rows.len()).all(|j| rows[i][j] == rows[j][i] && rows[i][j] >= 10));
+    if !sound {
+        notes.push("the firmware's node distances were left out: not symmetric, or not 10 locally".into());
+        return None;
+    }
+    Some(Distances {
+        latency: None,
+        slit: Some(Matrix::new(rows)),
+        bandwidth: None,
+        symmetric: true,
+        source: Cited::one("sysfs"),
+        source_of: Map::new(),
+        marks: Marks::default(),
+    })
+}
+
+/// The clock if the system states none.
+pub(super) const GUESSED_CLOCK: Frequency = Frequency::new(1_000_000_000);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! A machine: the parts of one file, known to fit each other.
+//! Not the checks themselves (`check`), nor the copies counted out (`layout`).
+//! Source: none.
+
+use crate::builtin::BUILTIN;
+use crate::check::check_parts;
+use crate::layout::Layout;
+use crate::parts::*;
+use crate::problem::Report;
+use crate::read::{Map, Problems, part};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+
+/// The largest machine file that is read.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+part! {
+    /// A machine file: types of parts by name, then the hosts that are made of them.
+    pub struct MachineFile = "machine file" {
+        /// Version of this format: 1.
+        format: u32,
+        /// Short name: small letters, digits and hyphens.
+        name: String,
+        /// One line that says what it is.
+        title: String,
+        /// What a reader should know: origin, configuration, what was left out.
+        description: Option<String>,
+        /// Where the numbers come from, by the key used in `source` and `source_of`.
+        sources: Map<Source>,
+        /// Types of cores.
+        cores: Map<Core>,
+        /// Types of caches.
+        caches: Map<Cache>,
+        /// Types of memory controllers.
+        memories: Map<Memory>,
+        /// Types of chips.
+        chips: Map<Chip>,
+        /// Types of devices.
+        devices: Map<Device>,
+        /// The hosts.
+        hosts: Vec<Host>,
+        /// Switches between hosts.
+        switches: Vec<Switch>,
+        /// Cables between devices and switches.
+        cables: Vec<Cable>,
+    }
+}
+
+/// A machine whose parts are known to fit each other.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    file: MachineFile,
+    layout: Layout,
+}
+
+/// The outcome of checking a text: the machine, if it has no errors, and all that was found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The machine; `None` if there are errors.
+    pub machine: Option<Machine>,
+    /// Errors and warnings.
+    pub report: Report,
+}
+
+/// Why a machine could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is neither a built-in name nor a file.
+    #[error("there is no machine and no file called `{name}`{hint}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant, or how to list what there is.
+        hint: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file is too large to be a machine file.
+    #[error("{path} holds {bytes} bytes; a machine file holds at most {MAX_FILE_BYTES}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file has errors.
+    #[error("{0}")]
+    Invalid(Report),
+}
+
+/// Reads and checks the text of a machine file. `file` is the name that problems are reported under.
+pub fn check(file: &str, text: &str) -> Checked {
+    let mut problems = Problems::default();
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        problems.error(span, message, "here", String::new());
+    }
+    let parts = MachineFile::read_table(table.get_ref(), 0..0, &mut problems);
+    let layout = check_parts(&parts, &mut problems);
+    if !errors.is_empty() {
+        // What a broken line hides is missing only because of it.
+        problems.list.retain(|p| p.span != (0..0) || errors.iter().any(|e| e.span() == Some(0..0)));
+    }
+    let report = Report::new(file, text, problems.list);
+    let machine = layout.filter(|_| report.errors() == 0).map(|layout| Machine { file: parts, layout });
+    Checked { machine, report }
+}
+
+impl Machine {
+    /// Reads a machine from a text.
+    ///
+    /// # Errors
+    /// The report, if it has errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Report> {
+        let checked = check(file, text);
+        checked.machine.ok_or(checked.report)
+    }
+
+    /// Opens a built-in machine by name, or a file by path.
+    ///
+    /// # Errors
+    /// If there is no such machine or file, or if the file has errors.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        let (file, text) = Self::text(name)?;
+        Self::parse(&file, &text).map_err(OpenError::Invalid)
+    }
+
+    /// The text of a built-in machine or of a file, and the name to report problems under.
+    ///
+    /// # Errors
+    /// If there is no such machine or file.
+    pub fn text(name: &str) -> Result<(String, String), OpenError> {
+        if let Some(builtin) = BUILTIN.iter().find(|b| b.name == name) {
+            return Ok((format!("machines/{name}.toml"), builtin.text.into()));
+        }
+        let path = Path::new(name);
+        let looks_like_path = name.contains(['/', '.']) || path.exists();
+        if !looks_like_path {
+            let names = BUILTIN.iter().map(|b| b.name);
+            let hint = match crate::read::nearest(name, names) {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None => "; `longma machine list` names the machines there are".into(),
+            };
+            return Err(OpenError::Unknown { name: name.into(), hint });
+        }
+        let read = |error| OpenError::Read { path: path.into(), error };
+        let bytes = std::fs::metadata(path).map_err(read)?.len();
+        if bytes > MAX_FILE_BYTES {
+            return Err(OpenError::TooLarge { path: path.into(), bytes });
+        }
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Ok((name.into(), text))
+    }
+
+    /// Every core, cache and node counted out.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The parts as a machine file, with every default written out.
+    pub fn to_toml(&self) -> String {
+        self.file.to_toml()
+    }
+
+    /// The parts, as the file gives them.
+    pub fn parts(&self) -> &MachineFile {
+        &self.file
+    }
+}
+
+impl MachineFile {
+    /// The parts as a machine file, with every default written out.
+    pub fn to_toml(&self) -> String {
+        // Serializing plain data with string keys into TOML cannot fail.
+        toml::to_string(self).expect("parts are plain data")
+    }
+}
+
+impl Deref for Machine {
+    type Target = MachineFile;
+    fn deref(&self) -> &MachineFile {
+        &self.file
+    }
+}

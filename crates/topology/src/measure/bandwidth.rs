@@ -1,0 +1,99 @@
+//! Bytes a second that threads read, copy and combine in memory.
+//! Not latency: many loads are in flight.
+//! Source: STREAM (J. McCalpin): copy moves 16 bytes an element, triad 24.
+
+use super::memory::Area;
+use super::{Effort, MeasureError, Transfer, pin};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// One thread's part of the three arrays.
+struct Part {
+    a: Area,
+    b: Area,
+    c: Area,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Kernel {
+    Read,
+    Copy,
+    Triad,
+}
+
+/// Bandwidths of `threads` threads on arrays of `bytes` bytes each, thread i on `cpus[i]` as far as there are.
+pub(super) fn transfer(
+    bytes: usize,
+    cpus: &[u32],
+    threads: usize,
+    effort: &Effort,
+) -> Result<Transfer, MeasureError> {
+    let each = (bytes / threads).max(1 << 20) & !4095;
+    let own = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
+    // Each thread touches its part first, so that its pages are near it.
+    let part = |index: usize| {
+        pin::on(own(index), || {
+            Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each })
+        })
+    };
+    let mut parts = (0..threads).map(part).collect::<Result<Vec<_>, MeasureError>>()?;
+    let mut best = |kernel: Kernel, arrays: u64| {
+        let mut most = 0;
+        for _ in 0..effort.repeats {
+            let ns = run(&mut parts, kernel, &own).max(1);
+            let moved = arrays * each as u64 * threads as u64;
+            most = most.max((u128::from(moved) * 1_000_000_000 / u128::from(ns)) as u64);
+        }
+        most
+    };
+    let (read, copy, triad) = (best(Kernel::Read, 1), best(Kernel::Copy, 2), best(Kernel::Triad, 3));
+    Ok(Transfer { threads: threads as u32, read, copy, triad })
+}
+
+/// Nanoseconds from the first thread's start to the last one's end; of a single thread, its processor time.
+fn run(parts: &mut [Part], kernel: Kernel, own: &(impl Fn(usize) -> Option<u32> + Sync)) -> u64 {
+    let barrier = Barrier::new(parts.len());
+    let times: Vec<(Instant, Instant, Duration)> = std::thread::scope(|scope| {
+        let spawn = |(index, part)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                if let Some(cpu) = own(index) {
+                    pin::this_thread(cpu);
+                }
+                barrier.wait();
+                let (began, cpu) = (Instant::now(), pin::processor_time());
+                once(part, kernel);
+                (began, Instant::now(), pin::processor_time() - cpu)
+            })
+        };
+        let threads: Vec<_> = parts.iter_mut().enumerate().map(spawn).collect();
+        threads.into_iter().filter_map(|t| t.join().ok()).collect()
+    });
+    if let [(_, _, alone)] = times[..] {
+        return alone.as_nanos() as u64;
+    }
+    let first = times.iter().map(|t| t.0).min();
+    let last = times.iter().map(|t| t.1).max();
+    first.zip(last).map_or(0, |(first, last)| (last - first).as_nanos() as u64)
+}
+
+fn once(part: &mut Part, kernel: Kernel) {
+    let bytes = part.bytes;
+    let (a, b, c) = (part.a.words(bytes), part.b.words(bytes), part.c.words(bytes));
+    match kernel {
+        Kernel::Read => {
+            let sum = a.iter().fold(0usize, |sum, word| sum.wrapping_add(*word));
+            black_box(sum);
+        }
+        Kernel::Copy => c.copy_from_slice(a),
+        Kernel::Triad => {
+            // Integers: the same bytes move and no conversion hides them.
+            for ((a, b), c) in a.iter_mut().zip(b.iter()).zip(c.iter()) {
+                *a = b.wrapping_add(c.wrapping_mul(3));
+            }
+        }
+    }
+    black_box((a, c));
+}

@@ -1,0 +1,89 @@
+//! A chain of dependent loads through every line of an area in random order.
+//! Not bandwidth: only one load is in flight at a time.
+//! Source: lmbench's lat_mem_rd; the cycle through all lines by Sattolo's algorithm.
+
+use super::Effort;
+use super::pin::processor_time;
+use std::hint::black_box;
+
+/// Words of a 64-byte line.
+const LINE: usize = 64 / size_of::<usize>();
+/// Loads between two looks at the clock.
+const BATCH: usize = 16384;
+
+/// Time of one load in picoseconds, the least of many short runs.
+pub(super) fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
+    let lines = words.len() / LINE;
+    if lines < 2 {
+        return 0;
+    }
+    link(words, lines);
+    let start: *const usize = words.as_ptr();
+    // Once through, or as far as a few runs go, brings the lines into their cache.
+    let (mut at, _) = run(start, lines.min(4 << 20), effort);
+    let mut least = u64::MAX;
+    for _ in 0..effort.repeats {
+        let (next, ps) = run(at, 0, effort);
+        at = next;
+        least = least.min(ps);
+    }
+    least
+}
+
+/// Makes each line's first word point to another line's, all in one cycle.
+fn link(words: &mut [usize], lines: usize) {
+    let mut order: Vec<u32> = (0..lines as u32).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for last in (1..lines).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        order.swap(last, (random % last as u64) as usize);
+    }
+    let base = words.as_ptr() as usize;
+    let address = |line: u32| base + line as usize * LINE * size_of::<usize>();
+    for (from, to) in order.iter().enumerate() {
+        words[from * LINE] = address(*to);
+    }
+}
+
+/// Follows the chain for the time of a run and at least `enough` loads; where it ended, and picoseconds a load in
+/// the fastest batch. Processor time is counted, so that what else runs on a busy host is not.
+fn run(start: *const usize, enough: usize, effort: &Effort) -> (*const usize, u64) {
+    let mut at = start;
+    let (mut loads, mut least) = (0usize, u64::MAX);
+    let began = processor_time();
+    let mut before = began;
+    loop {
+        for _ in 0..BATCH {
+            // SAFETY: `link` made every word the chain visits the address of another word of the same live area.
+            at = unsafe { at.read() } as *const usize;
+        }
+        at = black_box(at);
+        loads += BATCH;
+        let now = processor_time();
+        least = least.min(((now - before).as_nanos() as u64).saturating_mul(1000) / BATCH as u64);
+        before = now;
+        let spent = now - began;
+        if spent >= effort.run && loads >= enough || spent >= effort.run * 20 {
+            return (at, least);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_visits_every_line_once_before_it_returns() {
+        let mut words = vec![0usize; 1000 * LINE];
+        link(&mut words, 1000);
+        let base = words.as_ptr() as usize;
+        let (mut at, mut seen) = (base, std::collections::BTreeSet::new());
+        while seen.insert(at) {
+            at = words[(at - base) / size_of::<usize>()];
+        }
+        assert_eq!((seen.len(), at), (1000, base));
+    }
+}

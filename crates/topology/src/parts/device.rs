@@ -1,0 +1,186 @@
+//! Types of devices: Ethernet, Myrinet, zoned and plain flash, DMA engines.
+//! Not their registers: those belong to the device models.
+//! Source: Myricom's LANai 4 documents; NVMe Zoned Namespace Command Set; the makers' data sheets cited in `machines/`.
+
+use crate::read::{Cited, Map, part};
+use crate::units::{BitRate, Frequency, Latency, Size, Time, TransferRate, Width};
+
+part! {
+    /// A type of device. It has exactly one of the tables `ethernet`, `myrinet`, `zoned`, `block`, `dma`.
+    pub struct Device = "device" {
+        /// Its full name.
+        title: String,
+        /// An Ethernet MAC or NIC.
+        ethernet: Option<Ethernet>,
+        /// A Myrinet NIC with its own processor.
+        myrinet: Option<Myrinet>,
+        /// A zoned SSD.
+        zoned: Option<Zoned>,
+        /// Any other block device.
+        block: Option<Block>,
+        /// A DMA engine outside the cores.
+        dma: Option<DmaEngine>,
+        /// Where the numbers come from.
+        source: Cited,
+        /// Where single keys come from, if elsewhere.
+        source_of: Map<Cited>,
+    }
+}
+
+impl Device {
+    /// The name of the table that says what it is; empty if there is none.
+    pub fn kind(&self) -> &'static str {
+        self.kinds().first().copied().unwrap_or("")
+    }
+
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
+        let present = [
+            ("ethernet", self.ethernet.is_some()),
+            ("myrinet", self.myrinet.is_some()),
+            ("zoned", self.zoned.is_some()),
+            ("block", self.block.is_some()),
+            ("dma", self.dma.is_some()),
+        ];
+        present.into_iter().filter(|k| k.1).map(|k| k.0).collect()
+    }
+}
+
+part! {
+    /// An Ethernet MAC or NIC.
+    pub struct Ethernet = "ethernet" {
+        /// Line rate; left out if the link is down or virtual.
+        rate: Option<BitRate>,
+        /// Ports.
+        ports: u32 = 1,
+        /// Largest IP packet.
+        mtu: Option<Size>,
+        /// Receive descriptors a queue.
+        rx_ring: Option<u32>,
+        /// Transmit descriptors a queue.
+        tx_ring: Option<u32>,
+        /// Queue pairs.
+        queues: u32 = 1,
+        /// A descriptor.
+        descriptor: Option<Size>,
+        /// Receive FIFO.
+        rx_fifo: Option<Size>,
+        /// Largest DMA burst.
+        dma_burst: Option<Size>,
+        /// From a frame's end to the interrupt, by default.
+        interrupt_delay: Option<Time>,
+        /// Whether the device computes IP and TCP checksums.
+        checksum_offload: bool = false,
+        /// Whether DMA writes go into the last-level cache when it allows it.
+        dca: bool = false,
+    }
+}
+
+part! {
+    /// A Myrinet NIC (LANai).
+    pub struct Myrinet = "myrinet" {
+        /// The NIC processor's clock.
+        clock: Frequency,
+        /// Memory on the NIC.
+        sram: Size,
+        /// Link rate, each way.
+        rate: BitRate,
+        /// Largest message the firmware sends as one packet.
+        mtu: Size,
+        /// Send buffers in SRAM.
+        send_buffers: u32,
+        /// Receive buffers in SRAM.
+        receive_buffers: u32,
+        /// From the firmware's start of a DMA to its first byte.
+        dma_start: Time,
+        /// One uncached word written to SRAM by the host.
+        pio_write: Time,
+        /// One uncached word read from SRAM by the host.
+        pio_read: Time,
+        /// Shortest time between two interrupts.
+        interrupt_interval: Time,
+        /// Step of the real-time clock.
+        clock_step: Time,
+        /// Host DMA transfers in flight.
+        outstanding: u32 = 1,
+        /// Alignment of host DMA.
+        host_alignment: Size,
+        /// Alignment of send DMA.
+        send_alignment: Size,
+    }
+}
+
+part! {
+    /// A zoned SSD.
+    pub struct Zoned = "zoned" {
+        /// Logical block.
+        block: Size,
+        /// Address range of a zone.
+        zone_size: Size,
+        /// Writable part of a zone.
+        zone_capacity: Size,
+        /// Sequential zones.
+        zones: u32,
+        /// Conventional zones, before the sequential ones.
+        conventional_zones: u32 = 0,
+        /// Zones open at a time.
+        max_open: Option<u32>,
+        /// Zones active (open or closed) at a time.
+        max_active: Option<u32>,
+        /// Flash channels.
+        channels: Option<u32>,
+        /// Logical units (dies) a channel.
+        luns_per_channel: Option<u32>,
+        /// A flash page.
+        page: Option<Size>,
+        /// Reading a flash page.
+        read: Option<Time>,
+        /// Programming a flash page.
+        program: Option<Time>,
+        /// Erasing a flash block.
+        erase: Option<Time>,
+        /// Rate of a flash channel.
+        channel_rate: Option<TransferRate>,
+        /// A 4 KiB random read by one client.
+        read_latency: Option<Time>,
+        /// A 4 KiB write at the write pointer by one client.
+        write_latency: Option<Time>,
+        /// A zone append by one client.
+        append_latency: Option<Time>,
+        /// Resetting a full zone.
+        reset_latency: Option<Time>,
+        /// Finishing a nearly empty zone.
+        finish_latency: Option<Time>,
+        /// Write rate of the whole device.
+        write_bandwidth: Option<BitRate>,
+        /// Read rate of the whole device.
+        read_bandwidth: Option<BitRate>,
+    }
+}
+
+part! {
+    /// Any other block device.
+    pub struct Block = "block" {
+        /// Capacity.
+        capacity: Option<Size>,
+        /// Logical block.
+        block: Size,
+        /// Whether it is a turning disk.
+        rotational: bool = false,
+        /// A random read by one client.
+        read_latency: Option<Time>,
+        /// A write by one client.
+        write_latency: Option<Time>,
+    }
+}
+
+part! {
+    /// A DMA engine outside the cores.
+    pub struct DmaEngine = "dma" {
+        /// Channels.
+        channels: u32,
+        /// Width of a beat.
+        beat: Width,
+        /// From the doorbell to the first beat.
+        start: Latency,
+    }
+}

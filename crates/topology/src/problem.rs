@@ -1,0 +1,175 @@
+//! What is wrong with a machine file: where, why and how to mend it; and the list of all such problems.
+//! Not a printer: rendering returns text, the command decides where it goes.
+//! Source: report layout by the miette crate.
+
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
+};
+use serde::Serialize;
+use std::fmt;
+use std::ops::Range;
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The file cannot be used.
+    Error,
+    /// The file can be used; something in it is probably not what was meant.
+    Warning,
+}
+
+/// One problem of a machine file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Error or warning.
+    pub level: Level,
+    /// What is wrong, as a sentence without a full stop.
+    pub message: String,
+    /// A few words beside the marked place.
+    pub label: String,
+    /// How to mend it; may be empty.
+    pub help: String,
+    /// Where in the text, in bytes.
+    pub span: Range<usize>,
+}
+
+/// A machine file's text and all that is wrong with it, in the order of the text.
+#[derive(Clone, Debug)]
+pub struct Report {
+    file: String,
+    text: String,
+    problems: Vec<Problem>,
+}
+
+/// A problem with its place worked out, for `--format json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Located<'a> {
+    /// Error or warning.
+    pub level: Level,
+    /// The file's name as given.
+    pub file: &'a str,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: &'a str,
+    /// A few words on the marked place.
+    pub label: &'a str,
+    /// How to mend it.
+    pub help: &'a str,
+}
+
+impl Report {
+    pub(crate) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+        for problem in &mut problems {
+            let end = problem.span.end.min(text.len());
+            problem.span = problem.span.start.min(end)..end;
+        }
+        problems.sort_by_key(|p| (p.span.start, p.level, p.span.end));
+        problems.dedup();
+        Self { file: file.into(), text: text.into(), problems }
+    }
+
+    /// All problems, in the order of the text.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// How many problems are errors.
+    pub fn errors(&self) -> usize {
+        self.problems.iter().filter(|p| p.level == Level::Error).count()
+    }
+
+    /// How many problems are warnings.
+    pub fn warnings(&self) -> usize {
+        self.problems.len() - self.errors()
+    }
+
+    /// All problems with line and column.
+    pub fn located(&self) -> Vec<Located<'_>> {
+        let locate = |p: &'_ Problem| {
+            let before = floor(&self.text, p.span.start);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            (line, column)
+        };
+        let with_place = |p| {
+            let (line, column) = locate(p);
+            let Problem { level, message, label, help, .. } = p;
+            Located { level: *level, file: &self.file, line, column, message, label, help }
+        };
+        self.problems.iter().map(with_place).collect()
+    }
+
+    /// All problems as text for people, each with its lines of the file. `colour` adds ANSI colours.
+    pub fn render(&self, width: usize, colour: bool) -> String {
+        let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let printer = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
+        let mut out = String::new();
+        for problem in &self.problems {
+            let source = NamedSource::new(&self.file, self.text.clone());
+            let shown = Shown { problem, source };
+            if printer.render_report(&mut out, &shown).is_err() {
+                out.push_str(&format!("{}\n", problem.message));
+            }
+        }
+        out
+    }
+}
+
+/// The text before byte `at`, moved back to a character's start.
+fn floor(text: &str, mut at: usize) -> &str {
+    at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    &text[..at]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        write!(f, "{}: {}, {}", self.file, plural(self.errors(), "error"), plural(self.warnings(), "warning"))
+    }
+}
+
+impl std::error::Error for Report {}
+
+#[derive(Debug)]
+struct Shown<'a> {
+    problem: &'a Problem,
+    source: NamedSource<String>,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem.message)
+    }
+}
+
+impl std::error::Error for Shown<'_> {}
+
+impl Diagnostic for Shown<'_> {
+    fn severity(&self) -> Option<Severity> {
+        Some(match self.problem.level {
+            Level::Error => Severity::Error,
+            Level::Warning => Severity::Warning,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        (!self.problem.help.is_empty()).then(|| Box::new(&self.problem.help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&self.source)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let label = (!self.problem.label.is_empty()).then(|| self.problem.label.clone());
+        let span = (self.problem.span.start, self.problem.span.len());
+        Some(Box::new(std::iter::once(LabeledSpan::new(label, span.0, span.1))))
+    }
+}

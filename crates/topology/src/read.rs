@@ -1,0 +1,699 @@
+//! Reads parts out of a TOML text, noting every problem instead of stopping at the first.
+//! Not the meaning of a machine: whether parts fit each other is `check`'s matter.
+//! Source: TOML 1.1 through the toml crate's span-keeping parser.
+
+use crate::problem::{Level, Problem};
+use crate::units::*;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Deref, Range};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Parts by name.
+pub type Map<T> = BTreeMap<String, T>;
+pub(crate) type Node<'a> = Spanned<DeValue<'a>>;
+
+/// Collects the problems of one file while it is read and checked.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    pub(crate) list: Vec<Problem>,
+}
+
+/// Nobody reads more; a hostile file must not fill memory with complaints.
+const MAX_PROBLEMS: usize = 1000;
+
+impl Problems {
+    pub(crate) fn error(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
+        self.note(Level::Error, span, message, label, help);
+    }
+
+    pub(crate) fn warn(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
+        self.note(Level::Warning, span, message, label, help);
+    }
+
+    fn note(&mut self, level: Level, span: Range<usize>, message: String, label: &str, help: String) {
+        if self.list.len() < MAX_PROBLEMS {
+            self.list.push(Problem { level, message, label: label.into(), help, span });
+        }
+    }
+
+    fn wrong_type<T>(&mut self, node: &Node<'_>, wanted: &str) -> Option<T> {
+        let found = node.get_ref().type_str();
+        let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
+        self.error(node.span(), format!("expected {wanted}, found {article} {found}"), "here", String::new());
+        None
+    }
+}
+
+/// The candidate nearest to `word`, if one is near enough to be what was meant.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Hostile files hold absurdly long words; edit distance is quadratic.
+    if word.len() > 64 {
+        return None;
+    }
+    let scored = candidates.into_iter().map(|c| (strsim::damerau_levenshtein(word, c), c));
+    scored.filter(|(distance, c)| *distance <= 1 + c.len().min(word.len()) / 3).min().map(|(_, c)| c)
+}
+
+/// "did you mean `x`?", or the list of what there is.
+pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what: &str) -> String {
+    // Bounded work for hostile files: more names than this help nobody.
+    let known: Vec<_> = known.into_iter().take(500).collect();
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => format!("no {what} is defined"),
+        None => format!("{what}s are: {}", list(&known)),
+    }
+}
+
+/// The first names of a list, as text.
+pub(crate) fn list(names: &[&str]) -> String {
+    let more = if names.len() > 16 { ", ..." } else { "" };
+    names[..names.len().min(16)].join(", ") + more
+}
+
+/// What a key of a machine file may hold.
+pub(crate) trait Value: Sized {
+    /// False for lists, maps and optional keys.
+    const REQUIRED: bool = true;
+    /// In words, for the book and for error messages.
+    fn kind() -> String;
+    /// The value, or `None` after its problems were noted.
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self>;
+    /// Stands in for a value that was missing or wrong, so that the rest can still be checked.
+    fn placeholder() -> Self;
+    /// True for a value that need not be written out.
+    fn is_absent(&self) -> bool {
+        false
+    }
+    /// Tells a part where its name stands.
+    fn set_place(&mut self, _: Range<usize>) {}
+    /// Adds what is inside to the book's list of parts.
+    fn describe(_: &mut Vec<PartDoc>) {}
+}
+
+/// A kind of part as the book describes it.
+#[derive(Clone, Debug)]
+pub struct PartDoc {
+    /// What it is called, such as `core`.
+    pub name: &'static str,
+    /// What it is.
+    pub doc: String,
+    /// Its keys in the order of definition.
+    pub keys: Vec<KeyDoc>,
+}
+
+/// A key of a part as the book describes it.
+#[derive(Clone, Debug)]
+pub struct KeyDoc {
+    /// The key.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: String,
+    /// Whether it must be given.
+    pub required: bool,
+    /// What holds if it is not given; empty if nothing does.
+    pub default: &'static str,
+    /// What it means.
+    pub doc: String,
+}
+
+/// Where a part and its keys stand in the text, and which of them could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    at: Range<usize>,
+    keys: BTreeMap<&'static str, Range<usize>>,
+    broken: Vec<&'static str>,
+    whole: bool,
+}
+
+impl PartialEq for Marks {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Marks {
+    /// Where the part's name stands.
+    pub(crate) fn at(&self) -> Range<usize> {
+        self.at.clone()
+    }
+
+    /// Where the value of `key` stands; the part's name if the key is not written.
+    pub(crate) fn key(&self, key: &str) -> Range<usize> {
+        self.keys.get(key).cloned().unwrap_or_else(|| self.at())
+    }
+
+    /// True if every one of `keys` was read without a problem.
+    pub(crate) fn sound(&self, keys: &[&str]) -> bool {
+        !self.whole && !keys.iter().any(|k| self.broken.contains(k))
+    }
+
+    pub(crate) fn lost() -> Self {
+        Self { whole: true, ..Self::default() }
+    }
+
+    pub(crate) fn set_place(&mut self, span: Range<usize>) {
+        self.at = span;
+    }
+}
+
+/// A table being read: hands out keys, then complains of those nobody asked for.
+pub(crate) struct Open<'a, 'i> {
+    table: &'a DeTable<'i>,
+    what: &'static str,
+    asked: Vec<&'static str>,
+    marks: Marks,
+}
+
+impl<'a, 'i> Open<'a, 'i> {
+    pub(crate) fn table(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
+        Self { table, what, asked: Vec::new(), marks: Marks { at, ..Marks::default() } }
+    }
+
+    pub(crate) fn key<T: Value>(
+        &mut self,
+        name: &'static str,
+        default: Option<fn() -> T>,
+        problems: &mut Problems,
+    ) -> T {
+        self.asked.push(name);
+        let Some((key, node)) = self.table.iter().find(|(k, _)| k.get_ref() == name) else {
+            if let Some(default) = default {
+                return default();
+            }
+            if T::REQUIRED {
+                self.marks.broken.push(name);
+                let help = format!("add `{name} = ...` ({})", T::kind());
+                problems.error(
+                    self.marks.at(),
+                    format!("{} has no `{name}`", self.what),
+                    "missing here",
+                    help,
+                );
+            }
+            return T::placeholder();
+        };
+        self.marks.keys.insert(name, node.span());
+        match T::read(node, problems) {
+            Some(mut value) => {
+                value.set_place(if node.span().is_empty() { key.span() } else { node.span() });
+                value
+            }
+            None => {
+                self.marks.broken.push(name);
+                T::placeholder()
+            }
+        }
+    }
+
+    pub(crate) fn close(self, problems: &mut Problems) -> Marks {
+        for (key, _) in self.table.iter().filter(|(k, _)| !self.asked.contains(&k.get_ref().as_ref())) {
+            let name = key.get_ref();
+            let help = match nearest(name, self.asked.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("keys are: {}", self.asked.join(", ")),
+            };
+            problems.error(key.span(), format!("{} has no key `{name}`", self.what), "unknown key", help);
+        }
+        self.marks
+    }
+}
+
+/// Defines a kind of part: the struct, how it is read, where its keys stood, and its page in the book.
+macro_rules! part {
+    (
+        $(#[doc = $doc:literal])*
+        pub struct $name:ident = $what:literal {
+            $( $(#[doc = $key_doc:literal])* $key:ident : $ty:ty $(= $default:expr)?, )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize)]
+        pub struct $name {
+            $(
+                $(#[doc = $key_doc])*
+                #[serde(skip_serializing_if = "crate::read::Value::is_absent")]
+                pub $key: $ty,
+            )*
+            /// Where it stands in the file.
+            #[serde(skip)]
+            pub(crate) marks: $crate::read::Marks,
+        }
+
+        impl $name {
+            #[allow(dead_code)]
+            pub(crate) const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            pub(crate) fn read_table(
+                table: &toml::de::DeTable<'_>,
+                at: std::ops::Range<usize>,
+                problems: &mut $crate::read::Problems,
+            ) -> Self {
+                let mut open = $crate::read::Open::table(table, at, $what);
+                $( let $key: $ty = open.key(stringify!($key), part!(@default $($default)?), problems); )*
+                let marks = open.close(problems);
+                Self { $($key,)* marks }
+            }
+        }
+
+        impl $crate::read::Value for $name {
+            fn kind() -> String {
+                concat!("table: ", $what).into()
+            }
+
+            fn read(node: &$crate::read::Node<'_>, problems: &mut $crate::read::Problems) -> Option<Self> {
+                let table = $crate::read::as_table(node, $what, problems)?;
+                Some(Self::read_table(table, node.span(), problems))
+            }
+
+            fn placeholder() -> Self {
+                Self {
+                    $($key: <$ty as $crate::read::Value>::placeholder(),)*
+                    marks: $crate::read::Marks::lost(),
+                }
+            }
+
+            fn set_place(&mut self, span: std::ops::Range<usize>) {
+                self.marks.set_place(span);
+            }
+
+            fn describe(parts: &mut Vec<$crate::read::PartDoc>) {
+                if parts.iter().any(|p| p.name == $what) {
+                    return;
+                }
+                let keys = vec![$($crate::read::KeyDoc {
+                    name: stringify!($key),
+                    kind: <$ty as $crate::read::Value>::kind(),
+                    required: <$ty as $crate::read::Value>::REQUIRED && part!(@shown $($default)?).is_empty(),
+                    default: part!(@shown $($default)?),
+                    doc: concat!($($key_doc),*).trim().into(),
+                }),*];
+                parts.push($crate::read::PartDoc { name: $what, doc: concat!($($doc),*).trim().into(), keys });
+                $( <$ty as $crate::read::Value>::describe(parts); )*
+            }
+        }
+    };
+    (@default) => { None };
+    (@default $default:expr) => { Some(|| $default) };
+    (@shown) => { "" };
+    (@shown $default:expr) => { stringify!($default) };
+}
+pub(crate) use part;
+
+/// Defines a set of words one of which a key holds.
+macro_rules! choice {
+    (
+        $(#[doc = $doc:literal])*
+        pub enum $name:ident = $what:literal {
+            $( $(#[doc = $word_doc:literal])* $variant:ident = $word:literal, )*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+        pub enum $name {
+            $( $(#[doc = $word_doc])* #[serde(rename = $word)] $variant, )*
+        }
+
+        impl $name {
+            /// Every word, in the order of definition.
+            pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),*];
+
+            /// The word a machine file uses.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+        }
+
+        impl $crate::read::Value for $name {
+            fn kind() -> String {
+                let words: Vec<_> = Self::WORDS.iter().map(|w| format!("\"{}\"", w.0)).collect();
+                words.join(", ")
+            }
+
+            fn read(node: &$crate::read::Node<'_>, problems: &mut $crate::read::Problems) -> Option<Self> {
+                let word = $crate::read::as_str(node, $what, problems)?;
+                let found = Self::WORDS.iter().find(|w| w.0 == word);
+                if found.is_none() {
+                    let help = $crate::read::suggestion(word, Self::WORDS.iter().map(|w| w.0), "choice");
+                    problems.error(node.span(), format!("\"{word}\" is not {}", $what), "unknown word", help);
+                }
+                found.map(|w| w.1)
+            }
+
+            fn placeholder() -> Self {
+                Self::WORDS[0].1
+            }
+        }
+    };
+}
+pub(crate) use choice;
+
+pub(crate) fn as_table<'a, 'i>(
+    node: &'a Node<'i>,
+    what: &str,
+    problems: &mut Problems,
+) -> Option<&'a DeTable<'i>> {
+    match node.get_ref() {
+        DeValue::Table(table) => Some(table),
+        _ => problems.wrong_type(node, &format!("a table ({what})")),
+    }
+}
+
+pub(crate) fn as_str<'a>(node: &'a Node<'_>, what: &str, problems: &mut Problems) -> Option<&'a str> {
+    match node.get_ref() {
+        DeValue::String(text) => Some(text),
+        _ => problems.wrong_type(node, &format!("{what} (a string)")),
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    const REQUIRED: bool = false;
+    fn kind() -> String {
+        T::kind()
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        T::read(node, problems).map(Some)
+    }
+    fn placeholder() -> Self {
+        None
+    }
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+    fn set_place(&mut self, span: Range<usize>) {
+        if let Some(inner) = self {
+            inner.set_place(span);
+        }
+    }
+    fn describe(parts: &mut Vec<PartDoc>) {
+        T::describe(parts);
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    const REQUIRED: bool = false;
+    fn kind() -> String {
+        format!("list of {}", T::kind().replace("table: ", "tables: "))
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        let DeValue::Array(array) = node.get_ref() else {
+            return problems.wrong_type(node, &format!("a {}", Self::kind()));
+        };
+        let mut values = Vec::with_capacity(array.len());
+        let mut sound = true;
+        for element in array.iter() {
+            match T::read(element, problems) {
+                Some(mut value) => {
+                    value.set_place(element.span());
+                    values.push(value);
+                }
+                None => sound = false,
+            }
+        }
+        sound.then_some(values)
+    }
+    fn placeholder() -> Self {
+        Vec::new()
+    }
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+    fn describe(parts: &mut Vec<PartDoc>) {
+        T::describe(parts);
+    }
+}
+
+impl<T: Value> Value for Map<T> {
+    const REQUIRED: bool = false;
+    fn kind() -> String {
+        format!("{} by name", T::kind().replace("table: ", "tables: "))
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        let table = as_table(node, &Self::kind(), problems)?;
+        let mut map = Map::new();
+        for (key, element) in table.iter() {
+            let mut value = T::read(element, problems).unwrap_or_else(T::placeholder);
+            value.set_place(key.span());
+            map.insert(key.get_ref().to_string(), value);
+        }
+        Some(map)
+    }
+    fn placeholder() -> Self {
+        Map::new()
+    }
+    fn is_absent(&self) -> bool {
+        self.is_empty()
+    }
+    fn describe(parts: &mut Vec<PartDoc>) {
+        T::describe(parts);
+    }
+}
+
+fn integer(node: &Node<'_>, most: u64, problems: &mut Problems) -> Option<u64> {
+    let DeValue::Integer(number) = node.get_ref() else {
+        return problems.wrong_type(node, "a whole number");
+    };
+    let value = i128::from_str_radix(number.as_str(), number.radix()).ok();
+    match value.filter(|v| (0..=i128::from(most)).contains(v)) {
+        Some(value) => Some(value as u64),
+        None => {
+            let message = format!("{} is out of range", number.as_str());
+            problems.error(node.span(), message, "here", format!("give a number from 0 to {most}"));
+            None
+        }
+    }
+}
+
+macro_rules! integer_value {
+    ($ty:ty, $most:expr) => {
+        impl Value for $ty {
+            fn kind() -> String {
+                "whole number".into()
+            }
+            fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+                integer(node, $most, problems).map(|v| v as $ty)
+            }
+            fn placeholder() -> Self {
+                0
+            }
+        }
+    };
+}
+integer_value!(u32, u64::from(u32::MAX));
+integer_value!(u64, i64::MAX as u64);
+
+impl Value for bool {
+    fn kind() -> String {
+        "true or false".into()
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        match node.get_ref() {
+            DeValue::Boolean(value) => Some(*value),
+            _ => problems.wrong_type(node, "true or false"),
+        }
+    }
+    fn placeholder() -> Self {
+        false
+    }
+}
+
+impl Value for String {
+    fn kind() -> String {
+        "text".into()
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        as_str(node, "a text", problems).map(Into::into)
+    }
+    fn placeholder() -> Self {
+        String::new()
+    }
+}
+
+/// The name of another part, with its place in the file.
+#[derive(Clone, Debug, Default)]
+pub struct Name {
+    text: String,
+    span: Range<usize>,
+}
+
+impl Name {
+    /// A name that stands in no file.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), span: 0..0 }
+    }
+
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl Value for Name {
+    fn kind() -> String {
+        "name".into()
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        let text = as_str(node, "the name of a part", problems)?;
+        Some(Name { text: text.into(), span: node.span() })
+    }
+    fn placeholder() -> Self {
+        Name::default()
+    }
+}
+
+/// The sources a part's numbers come from: one key of `[sources]`, or a list of keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cited(pub Vec<Name>);
+
+impl Cited {
+    /// Cites one source.
+    pub fn one(key: &str) -> Self {
+        Cited(vec![Name::new(key)])
+    }
+}
+
+impl Serialize for Cited {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => one.serialize(serializer),
+            many => many.serialize(serializer),
+        }
+    }
+}
+
+impl Value for Cited {
+    const REQUIRED: bool = false;
+    fn kind() -> String {
+        "name of a source, or list of names".into()
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        match node.get_ref() {
+            DeValue::Array(_) => Vec::read(node, problems).map(Cited),
+            _ => Name::read(node, problems).map(|name| Cited(vec![name])),
+        }
+    }
+    fn placeholder() -> Self {
+        Cited::default()
+    }
+    fn is_absent(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A square table of values between parts of one kind: row = from, column = to.
+#[derive(Clone, Debug, Default)]
+pub struct Matrix<T> {
+    /// The rows.
+    pub rows: Vec<Vec<T>>,
+    spans: Vec<(Range<usize>, Vec<Range<usize>>)>,
+}
+
+impl<T> Matrix<T> {
+    /// A matrix that stands in no file.
+    pub fn new(rows: Vec<Vec<T>>) -> Self {
+        Self { rows, spans: Vec::new() }
+    }
+
+    pub(crate) fn row_span(&self, row: usize) -> Range<usize> {
+        self.spans.get(row).map(|s| s.0.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn span(&self, row: usize, column: usize) -> Range<usize> {
+        self.spans.get(row).and_then(|s| s.1.get(column).cloned()).unwrap_or_default()
+    }
+}
+
+impl<T: PartialEq> PartialEq for Matrix<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+}
+
+impl<T: Serialize> Serialize for Matrix<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.rows.serialize(serializer)
+    }
+}
+
+impl<T: Value> Value for Matrix<T> {
+    fn kind() -> String {
+        format!("list of lists of {}", T::kind())
+    }
+    fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+        let rows = Vec::<Vec<T>>::read(node, problems)?;
+        let elements = |n: &Node<'_>| match n.get_ref() {
+            DeValue::Array(array) => array.iter().map(|e| e.span()).collect(),
+            _ => Vec::new(),
+        };
+        let DeValue::Array(array) = node.get_ref() else { return None };
+        Some(Self { rows, spans: array.iter().map(|row| (row.span(), elements(row))).collect() })
+    }
+    fn placeholder() -> Self {
+        Self { rows: Vec::new(), spans: Vec::new() }
+    }
+}
+
+macro_rules! quantity_value {
+    ($($ty:ty),*) => { $(
+        impl Value for $ty {
+            fn kind() -> String {
+                let name = stringify!($ty);
+                let word: String = name.chars().flat_map(|c| {
+                    let gap = c.is_uppercase().then_some(' ');
+                    gap.into_iter().chain(c.to_lowercase())
+                }).collect();
+                word.trim().into()
+            }
+            fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
+                let text = match node.get_ref() {
+                    DeValue::String(text) => text,
+                    DeValue::Integer(_) | DeValue::Float(_) => {
+                        let help = "0 x".parse::<Self>().unwrap_err().help;
+                        problems.error(node.span(), format!("this {} has no unit", Self::kind()), "a bare number", help);
+                        return None;
+                    }
+                    _ => return problems.wrong_type(node, &format!("a {} (a string)", Self::kind())),
+                };
+                let parsed = text.parse::<Self>();
+                match parsed {
+                    Ok(value) => Some(value),
+                    Err(error) => {
+                        problems.error(node.span(), error.message, "here", error.help);
+                        None
+                    }
+                }
+            }
+            fn placeholder() -> Self {
+                Self::default()
+            }
+        }
+    )* };
+}
+quantity_value!(Size, Frequency, Time, Width, TransferRate, BitRate, Cycles, PerCycle, Latency, Bandwidth);

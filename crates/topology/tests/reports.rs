@@ -1,0 +1,261 @@
+//! What a wrong machine file is told.
+
+use longma_topology::{BUILTIN, Level, check};
+use proptest::prelude::*;
+
+/// A built-in machine's text with one thing changed.
+fn with(machine: &str, from: &str, to: &str) -> String {
+    let text = BUILTIN.iter().find(|b| b.name == machine).unwrap().text;
+    assert!(text.contains(from), "{machine} has no `{from}`");
+    text.replacen(from, to, 1)
+}
+
+/// Changes one thing and says what must be reported: message, place, help (parts of them).
+fn told(machine: &str, from: &str, to: &str, expected: [&str; 3]) {
+    let text = with(machine, from, to);
+    let checked = check("test.toml", &text);
+    assert!(checked.machine.is_none(), "accepted: {to}");
+    let [in_message, at, in_help] = expected;
+    let located = checked.report.located();
+    let found = located.iter().find(|p| p.level == Level::Error && p.message.contains(in_message));
+    let problem = found.unwrap_or_else(|| panic!("{}", checked.report.render(100, false)));
+    let line = text.lines().nth(problem.line - 1).unwrap_or("");
+    let place: String = line.chars().skip(problem.column - 1).collect();
+    assert!(place.starts_with(at), "at: {place}\n{}", problem.message);
+    assert!(problem.help.contains(in_help), "{}\nhelp: {}", problem.message, problem.help);
+}
+
+/// The message of the first error.
+fn first(text: &str) -> String {
+    let report = check("test.toml", text).report;
+    let error = report.problems().iter().find(|p| p.level == Level::Error);
+    error.expect("an error").message.clone()
+}
+
+const LA: &str = "loongson-3a5000";
+
+#[test]
+fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
+    told(
+        LA,
+        "rob_entries = 128",
+        "rob_entires = 128",
+        ["core has no key `rob_entires`", "rob_entires", "did you mean `rob_entries`?"],
+    );
+    told(
+        LA,
+        "[[hosts]]",
+        "[[hostss]]",
+        ["machine file has no key `hostss`", "hostss", "did you mean `hosts`?"],
+    );
+}
+
+#[test]
+fn a_missing_key_is_asked_for() {
+    told(
+        LA,
+        "clock = \"2.5 GHz\" ",
+        "",
+        ["core has no `clock`", "[cores.la464]", "add `clock = ...` (frequency)"],
+    );
+}
+
+#[test]
+fn a_part_without_source_is_an_error() {
+    told(
+        LA,
+        "queue_entries = 16\nsource = \"manual\"",
+        "queue_entries = 16",
+        ["cache `l3` has no source", "l3", "[sources.KEY]"],
+    );
+    told(
+        LA,
+        "source = \"jedec\"",
+        "source = \"jedeck\"",
+        ["there is no source `jedeck`", "\"jedeck\"", "did you mean `jedec`?"],
+    );
+}
+
+#[test]
+fn an_estimate_must_say_why() {
+    told(
+        "piii-myrinet",
+        "reasoning = \"Cut-through",
+        "place = \"Cut-through",
+        ["source `switch` has no reasoning", "switch", "plausible"],
+    );
+}
+
+#[test]
+fn a_wrong_unit_is_answered_with_the_right_one() {
+    told(LA, "size = \"256 KiB\"", "size = \"256KB\"", ["is not a size", "\"256KB\"", "write \"256 KiB\""]);
+    told(LA, "clock = \"2.5 GHz\"", "clock = 2500", ["this frequency has no unit", "2500", "\"2.5 GHz\""]);
+    told(
+        LA,
+        "latency = \"140 ns\"",
+        "latency = \"140 GB/s\"",
+        ["not a unit of latency", "\"140 GB/s\"", "cycles"],
+    );
+}
+
+#[test]
+fn an_impossible_cache_is_refused_with_sizes_that_would_do() {
+    told(LA, "size = \"256 KiB\"", "size = \"100 KiB\"", ["cache `l2` of 100 KiB", "\"100 KiB\"", "hashed"]);
+    told(
+        LA,
+        "size = \"256 KiB\"",
+        "size = \"100 kB\"",
+        ["no whole number of sets", "\"100 kB\"", "such as 97 KiB"],
+    );
+}
+
+#[test]
+fn a_cache_with_an_odd_number_of_sets_may_say_that_its_index_is_hashed() {
+    let text = with(LA, "size = \"16 MiB\"", "size = \"12 MiB\"");
+    assert!(first(&text).contains("not a power of two"));
+    let hashed = text.replacen("banks = 4\n", "banks = 4\nindex = \"hashed\"\n", 1);
+    assert!(check("test.toml", &hashed).machine.is_some());
+}
+
+#[test]
+fn a_circle_of_caches_or_buses_is_shown_whole() {
+    told(LA, "next = \"memory\"", "next = \"l2\"", ["", "\"l2\"", ""]);
+    let report = check("t", &with(LA, "next = \"memory\"", "next = \"l2\"")).report;
+    assert!(
+        report.problems().iter().any(|p| p.message == "a miss never reaches memory: l2 -> l3 -> l2"),
+        "{report}"
+    );
+    told(
+        "godson3-conventional",
+        "on = \"chip0.ht0\"",
+        "on = \"pci0\"",
+        ["the bus hangs on itself: bridge -> pci0 -> bridge", "\"", "`on`"],
+    );
+}
+
+#[test]
+fn distances_must_be_the_same_both_ways_unless_the_file_says_otherwise() {
+    let from = "[\"127 ns\", \"75 ns\"]";
+    let to = "[\"130 ns\", \"75 ns\"]";
+    told(
+        "sandybridge-2x6",
+        from,
+        to,
+        ["from NUMA node 1 to 0 is 130 ns, from 0 to 1 127 ns", "\"130 ns\"", "same value"],
+    );
+    let text = with("sandybridge-2x6", from, to).replacen(
+        "[hosts.distances]",
+        "[hosts.distances]\nsymmetric = false",
+        1,
+    );
+    assert!(check("test.toml", &text).machine.is_some());
+    told(
+        "sandybridge-2x6",
+        "[\"127 ns\", \"75 ns\"]]",
+        "[\"127 ns\", \"75 ns\"], [\"1 ns\"]]",
+        ["3 rows for 2 NUMA nodes", "[\"75 ns\"", "each NUMA node"],
+    );
+    told("sandybridge-2x6", "[[10, 20]", "[[11, 20]", ["to itself is 11", "11", "10 by definition"]);
+}
+
+#[test]
+fn names_of_missing_parts_are_answered_with_names_there_are() {
+    told(
+        LA,
+        "core = \"la464\"",
+        "core = \"la465\"",
+        ["there is no core `la465`", "\"la465\"", "did you mean `la464`?"],
+    );
+    told(
+        "zns-host",
+        "on = \"nvme-slot\"",
+        "on = \"nvme-slit\"",
+        ["does not have", "\"nvme-slit\"", "did you mean `nvme-slot`?"],
+    );
+    told(
+        "piii-myrinet",
+        "\"host1.myri0\"",
+        "\"host2.myri0\"",
+        ["no switch and no HOST.DEVICE", "\"host2.myri0\"", "did you mean"],
+    );
+}
+
+#[test]
+fn a_bandwidth_beyond_what_the_wires_carry_is_refused() {
+    told(
+        "zns-host",
+        "bandwidth = \"3.938 GB/s\"",
+        "bandwidth = \"9 GB/s\"",
+        ["9 GB/s is more than the 4 GB/s", "\"9 GB/s\"", "width"],
+    );
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once_and_in_the_order_of_the_text() {
+    let text = with(LA, "rob_entries = 128", "rob_entires = 128");
+    let text = text.replacen("ways = 16", "ways = 0", 1).replacen(
+        "masters = [\"l3\", \"io\"]",
+        "masters = [\"l4\", \"io\"]",
+        1,
+    );
+    let report = check("broken.toml", &text).report;
+    assert_eq!(report.errors(), 3, "{}", report.render(100, false));
+    insta::assert_snapshot!("everything_wrong", report.render(90, false));
+}
+
+#[test]
+fn text_that_is_not_toml_is_reported_with_its_place() {
+    let report = check("t.toml", "format = 1\nname = \"x\ntitle = ]\n").report;
+    let located = report.located();
+    assert!(located.iter().any(|p| p.line == 2) && located.iter().any(|p| p.line == 3), "{located:?}");
+}
+
+#[test]
+fn a_hostile_count_is_refused_before_anything_is_counted_out() {
+    for (from, to) in
+        [("cores = 4", "cores = 4000000000"), ("count = 2\ncapacity", "count = 4294967295\ncapacity")]
+    {
+        let checked = check("t.toml", &with(LA, from, to));
+        assert!(checked.machine.is_none());
+        assert!(checked.report.problems().iter().any(|p| p.message.contains("too many parts")), "{to}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_told_what_a_machine_needs() {
+    let report = check("empty.toml", "").report;
+    for key in ["format", "name", "title"] {
+        assert!(
+            report.problems().iter().any(|p| p.message == format!("machine file has no `{key}`")),
+            "{report:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_text_makes_the_checker_panic(text in "\\PC{0,200}") {
+        let report = check("t", &text).report;
+        prop_assert!(report.located().len() == report.problems().len());
+        report.render(80, false);
+    }
+
+    #[test]
+    fn a_damaged_machine_is_reported_or_accepted_but_never_panics(
+        machine in 0..BUILTIN.len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), "[\\[\\]\"=,0-9a-z. \n-]{0,6}", 0usize..12), 1..6),
+    ) {
+        let mut text: Vec<char> = BUILTIN[machine].text.chars().collect();
+        for (at, with, removed) in damage {
+            let at = at.index(text.len());
+            let end = (at + removed).min(text.len());
+            text.splice(at..end, with.chars());
+        }
+        let text: String = text.into_iter().collect();
+        let checked = check("t", &text);
+        prop_assert_eq!(checked.machine.is_some(), checked.report.errors() == 0);
+        checked.report.located();
+    }
+}
