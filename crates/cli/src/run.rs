@@ -76,8 +76,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
         diagnostics: Some(print),
         ..ProcessConfig::default()
     };
-    let config =
-        NodeConfig {
+    let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { translate: !arguments.interpret, counting: arguments.stats },

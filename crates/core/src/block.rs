@@ -67,7 +67,7 @@ impl Block {
         let mut instructions = Vec::new();
         let mut pc = start;
         let end = loop {
-            if instructions.is_empty() || pc % HOST_PAGE_BYTES == 0 {
+            if instructions.is_empty() || pc.is_multiple_of(HOST_PAGE_BYTES) {
                 watch(pc);
             }
             let word = match guest.fetch(pc) {
@@ -126,7 +126,11 @@ fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> O
         op => match (op.row().class, op.row().extension) {
             (Class::Jump | Class::Branch, _) => End::Leave { next },
             (_, Extension::Privileged | Extension::Lvz) => End::Leave { next },
-            _ if matches!(op, Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr | Op::X86settm | Op::X86clrtm) => {
+            _ if matches!(
+                op,
+                Op::Syscall | Op::Break | Op::Dbcl | Op::Ibar | Op::Movgr2fcsr | Op::X86settm | Op::X86clrtm
+            ) =>
+            {
                 End::Leave { next }
             }
             _ => return None,

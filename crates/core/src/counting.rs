@@ -70,8 +70,10 @@ impl Counting {
                 }
             }
         }
-        let mut executed: Vec<Executed> =
-            sums.into_iter().map(|((start, instructions), runs)| Executed { start, instructions, runs }).collect();
+        let mut executed: Vec<Executed> = sums
+            .into_iter()
+            .map(|((start, instructions), runs)| Executed { start, instructions, runs })
+            .collect();
         executed.sort_by_key(|e| (e.start, e.instructions));
         executed
     }

@@ -64,7 +64,9 @@ fn segments_that_make_no_sense_are_refused() {
 fn a_program_that_takes_all_of_memory_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;
-    assert!(refusal(&elf(2, 0x20_0100, &[load], 0x4000)).contains("cannot map"));
+    let said = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
+    // Tests that run at the same time share one host address space, which then gives less than 2^46 bytes.
+    assert!(said.contains("cannot map") || said.contains("does not fit"), "{said}");
 }
 
 #[test]

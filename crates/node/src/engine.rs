@@ -53,11 +53,6 @@ impl Cores {
         }
     }
 
-    /// The number of cores that run.
-    pub fn count(&self) -> usize {
-        self.flags().len()
-    }
-
     /// In a forked child only the calling thread exists.
     fn keep_only(&self, flag: *const Attention) {
         self.flags().retain(|f| f.0 == flag);
@@ -101,6 +96,12 @@ struct HeldCode<G> {
     _code: Box<SharedCode>,
 }
 
+/// The locked list of cores. Its owner is kept alive beside the lock.
+struct HeldCores {
+    _guard: std::sync::MutexGuard<'static, Vec<FlagPointer>>,
+    _shared: Arc<Shared>,
+}
+
 impl Engine for NodeEngine {
     fn spawn(&self, thread: Thread, state: State) -> io::Result<()> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
@@ -125,7 +126,11 @@ impl Engine for NodeEngine {
         let code = Box::new(shared.code.clone());
         // SAFETY: the box is kept beside the guard and dropped after it, and its address does not change.
         let borrowed: &'static SharedCode = unsafe { &*std::ptr::from_ref(&*code) };
-        HELD.set(Some(Box::new(HeldCode { _guard: borrowed.quiesce(), _code: code })));
+        let code = HeldCode { _guard: borrowed.quiesce(), _code: code };
+        // SAFETY: the list is kept beside the guard, in an `Arc`, and dropped after it.
+        let cores: &'static Cores = unsafe { &*std::ptr::from_ref(&shared.cores) };
+        let cores = HeldCores { _guard: cores.flags(), _shared: shared };
+        HELD.set(Some(Box::new((cores, code))));
     }
 
     fn after_fork_parent(&self) {

@@ -112,7 +112,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
         register_attention(flag);
         shared.cores.list(flag)
     };
-    let status = loop {
+    loop {
         let outcome = match core.run() {
             Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
             Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
@@ -123,17 +123,15 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
         };
         match outcome {
             Outcome::Continue => {}
-            Outcome::ExitThread(status) => break status,
+            // The last thread's end is an `ExitProcess`.
+            Outcome::ExitThread(_) => break,
             Outcome::ExitProcess(status) => end(shared, Ending::Exit(status)),
             Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
         }
-    };
+    }
     drop(listed);
     // SAFETY: null is always valid.
     unsafe { register_attention(std::ptr::null()) };
-    if shared.cores.count() == 0 {
-        end(shared, Ending::Exit(status));
-    }
 }
 
 /// Ends the program as the guest ended.

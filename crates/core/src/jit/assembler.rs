@@ -254,7 +254,7 @@ impl Assembler {
     /// A jump or call whose displacement is aligned, so that another thread may change it in one store while it runs;
     /// gives the displacement's position. It goes to `label` at first.
     pub fn patchable(&mut self, call: bool, label: Label) -> usize {
-        while (self.start as usize + self.length + 1) % 4 != 0 {
+        while !(self.start as usize + self.length + 1).is_multiple_of(4) {
             self.byte(0x90);
         }
         self.byte(if call { 0xe8 } else { 0xe9 });

@@ -12,6 +12,9 @@ pub(crate) struct CallOut {
     pub semantics: Semantics<Guest>,
 }
 
+/// The instructions that a region leaves to the interpreter. Boxed: translated code holds their addresses while the list grows.
+pub(crate) type CallOuts = Vec<Box<CallOut>>;
+
 /// Executes one instruction at `cpu.state.pc`; nonzero if it trapped. Called by translated code with every register in memory.
 pub(crate) extern "sysv64" fn execute_call_out(cpu: &mut Cpu, call_out: &CallOut) -> u32 {
     cpu.collect_exceptions();

@@ -68,7 +68,7 @@ impl CodeCache {
 
     /// Redirects the jump or call whose 32-bit displacement stands at `displacement` to `target`; threads may be running it.
     pub fn redirect(&self, displacement: u64, target: u64) {
-        debug_assert!(self.range().contains(&displacement) && displacement % 4 == 0);
+        debug_assert!(self.range().contains(&displacement) && displacement.is_multiple_of(4));
         let distance = target.wrapping_sub(displacement + 4) as i32;
         // SAFETY: the displacement is aligned and inside the mapping; an aligned 32-bit store is seen whole by fetching cores
         // (SDM volume 3, 9.1.1 and 9.1.3: old or new target, both valid).

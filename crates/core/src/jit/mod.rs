@@ -23,9 +23,9 @@ use rustc_hash::FxHashMap;
 
 use self::{
     allocation::Allocation,
-    call_out::CallOut,
-    emit::Surroundings,
+    call_out::CallOuts,
     code_cache::CodeCache,
+    emit::Surroundings,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
@@ -87,7 +87,7 @@ struct Retained {
     first_link: usize,
     links: usize,
     /// The code holds their addresses.
-    _call_outs: Vec<Box<CallOut>>,
+    _call_outs: CallOuts,
 }
 
 impl Translator {
@@ -179,14 +179,6 @@ impl Translator {
         );
         let address = work.cache.append(&emitted.code);
         debug_assert_eq!(address, start);
-        if let Ok(d) = std::env::var("LDUMP") { // TEMPORARY
-            std::fs::write(format!("{d}/{:x}.bin", start), &emitted.code).unwrap();
-            let mut t = String::new();
-            for (p, g) in &emitted.positions { t += &format!("{:x} {:x}\n", start + u64::from(*p), g); }
-            t += &format!("{:?}\n", emitted.allocation);
-            for b in &region.blocks { t += &format!("B {:x} w{} n{} {:?}\n", b.start, b.weight, b.instructions.len(), b.end); for (i,x) in b.instructions.iter().enumerate() { t += &format!("I {:x} {}\n", b.start + 4*i as u64, x); } }
-            std::fs::write(format!("{d}/{:x}.txt", start), t).unwrap();
-        }
         let code = start..start + emitted.code.len() as u64;
         let host = start + emitted.entry as u64;
         self.placed.write().expect("no panic while held").push(Placed {

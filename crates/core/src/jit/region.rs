@@ -105,7 +105,8 @@ fn loops_of(blocks: &BTreeMap<u64, (Block, u32)>, heads: &FxHashSet<u64>) -> Vec
 fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
     const ROUNDS: u64 = 8;
     const MAX_DEPTH: usize = 6;
-    let depth = loops.iter().filter(|l| l.addresses.contains(&start) && runs >= l.runs / 8).take(MAX_DEPTH).count();
+    let depth =
+        loops.iter().filter(|l| l.addresses.contains(&start) && runs >= l.runs / 8).take(MAX_DEPTH).count();
     ROUNDS.pow(depth as u32)
 }
 

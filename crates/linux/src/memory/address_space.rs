@@ -170,6 +170,14 @@ impl AddressSpace {
         }
     }
 
+    /// Maps private zeros at `address`, in place of what was there: for callers that have no ELF file to load.
+    ///
+    /// # Errors
+    /// The address or the length is not a multiple of [`PAGE_BYTES`], out of range, or more than the host gives.
+    pub fn map_zeros(&self, address: u64, length: u64, protection: Protection) -> Result<(), Errno> {
+        self.map(&MapRequest::anonymous(Placement::Fixed(address), length, protection)).map(drop)
+    }
+
     /// Makes a mapping and gives its address.
     pub(crate) fn map(&self, request: &MapRequest) -> Result<u64, Errno> {
         if request.length == 0 {

@@ -63,6 +63,9 @@ pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) 
     thread.leave();
     let status = status as i32 & 0xff;
     let was_last = thread.process.threads.fetch_sub(1, Ordering::AcqRel) == 1;
+    if was_last {
+        thread.return_borrowed_frames();
+    }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
     Ok(Completion::AsLeft(outcome))
 }
@@ -73,6 +76,7 @@ pub(crate) fn exit_group(
     [status, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     thread.release_robust_list();
+    thread.return_borrowed_frames();
     Ok(Completion::AsLeft(Outcome::ExitProcess(status as i32 & 0xff)))
 }
 

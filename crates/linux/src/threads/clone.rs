@@ -83,6 +83,10 @@ impl Request {
         self.flags & CLONE_VFORK != 0
     }
 
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.flags & CLONE_VM != 0
+    }
+
     pub(crate) fn clears_handlers(&self) -> bool {
         self.flags & CLONE_CLEAR_SIGHAND != 0
     }

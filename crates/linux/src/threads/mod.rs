@@ -13,6 +13,7 @@ use longma_loongarch::State;
 
 use crate::Process;
 use crate::host::{faults, masks};
+use crate::process::fork::Borrowed;
 use crate::signals::ThreadSignals;
 
 pub(crate) use clone::Request;
@@ -31,6 +32,8 @@ pub struct Thread {
     /// The call that a signal interrupted before it did anything.
     pub(crate) interrupted: Option<Interrupted>,
     birth: Option<Birth>,
+    /// What a vforked process owes its parent.
+    pub(crate) borrowed: Option<Borrowed>,
 }
 
 /// A system call that returned without effect because of a signal. `state.pc` names the instruction after it and a0 holds
@@ -67,6 +70,7 @@ impl Thread {
             robust_list: 0,
             interrupted: None,
             birth: None,
+            borrowed: None,
         }
     }
 

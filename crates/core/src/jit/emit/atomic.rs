@@ -68,7 +68,11 @@ impl Emitter<'_> {
             self.a.op2(Code::Xor_rm64_imm8, Register::RDX, 8);
             let neighbour = self.guest_memory(Register::RDX, 0);
             self.a.op2(Code::Mov_r64_rm64, Register::RDX, neighbour);
-            self.a.op2(Code::Mov_rm64_r64, Self::reservation(offset_of!(Reservation, neighbour)), Register::RDX);
+            self.a.op2(
+                Code::Mov_rm64_r64,
+                Self::reservation(offset_of!(Reservation, neighbour)),
+                Register::RDX,
+            );
             self.a.op2(Code::Mov_r64_rm64, Register::RAX, memory);
         } else {
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, memory);

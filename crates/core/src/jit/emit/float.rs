@@ -70,23 +70,23 @@ impl Emitter<'_> {
             Op::FminS => self.extreme(i, Code::VEX_Vminss_xmm_xmm_xmmm32, true, false),
             Op::FmovD | Op::FmovS => self.move_float(i),
             Op::Fsel => self.select(i),
-            Op::Movgr2frD => self.from_general(i),
-            Op::Movfr2grD => self.to_general(i, true),
-            Op::Movfr2grS => self.to_general(i, false),
+            Op::Movgr2frD => self.move_from_general(i),
+            Op::Movfr2grD => self.move_to_general(i, true),
+            Op::Movfr2grS => self.move_to_general(i, false),
             Op::Movfr2cf | Op::Movcf2fr => return false,
             Op::Movcf2gr => self.flag_to_general(i),
-            Op::FfintDL => self.from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm64, true),
-            Op::FfintDW => self.from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm32, false),
-            Op::FfintSL => self.from_integer(i, Code::VEX_Vcvtsi2ss_xmm_xmm_rm64, true),
-            Op::FfintSW => self.from_integer(i, Code::VEX_Vcvtsi2ss_xmm_xmm_rm32, false),
-            Op::FtintrzLD => self.to_integer(i, Code::VEX_Vcvttsd2si_r64_xmmm64, true),
-            Op::FtintrzWD => self.to_integer(i, Code::VEX_Vcvttsd2si_r32_xmmm64, false),
-            Op::FtintrzLS => self.to_integer(i, Code::VEX_Vcvttss2si_r64_xmmm32, true),
-            Op::FtintrzWS => self.to_integer(i, Code::VEX_Vcvttss2si_r32_xmmm32, false),
-            Op::FtintLD => self.to_integer(i, Code::VEX_Vcvtsd2si_r64_xmmm64, true),
-            Op::FtintWD => self.to_integer(i, Code::VEX_Vcvtsd2si_r32_xmmm64, false),
-            Op::FtintLS => self.to_integer(i, Code::VEX_Vcvtss2si_r64_xmmm32, true),
-            Op::FtintWS => self.to_integer(i, Code::VEX_Vcvtss2si_r32_xmmm32, false),
+            Op::FfintDL => self.convert_from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm64, true),
+            Op::FfintDW => self.convert_from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm32, false),
+            Op::FfintSL => self.convert_from_integer(i, Code::VEX_Vcvtsi2ss_xmm_xmm_rm64, true),
+            Op::FfintSW => self.convert_from_integer(i, Code::VEX_Vcvtsi2ss_xmm_xmm_rm32, false),
+            Op::FtintrzLD => self.convert_to_integer(i, Code::VEX_Vcvttsd2si_r64_xmmm64, true),
+            Op::FtintrzWD => self.convert_to_integer(i, Code::VEX_Vcvttsd2si_r32_xmmm64, false),
+            Op::FtintrzLS => self.convert_to_integer(i, Code::VEX_Vcvttss2si_r64_xmmm32, true),
+            Op::FtintrzWS => self.convert_to_integer(i, Code::VEX_Vcvttss2si_r32_xmmm32, false),
+            Op::FtintLD => self.convert_to_integer(i, Code::VEX_Vcvtsd2si_r64_xmmm64, true),
+            Op::FtintWD => self.convert_to_integer(i, Code::VEX_Vcvtsd2si_r32_xmmm64, false),
+            Op::FtintLS => self.convert_to_integer(i, Code::VEX_Vcvtss2si_r64_xmmm32, true),
+            Op::FtintWS => self.convert_to_integer(i, Code::VEX_Vcvtss2si_r32_xmmm32, false),
             Op::FrintD => self.round(i, Code::VEX_Vroundsd_xmm_xmm_xmmm64_imm8),
             Op::FrintS => self.round(i, Code::VEX_Vroundss_xmm_xmm_xmmm32_imm8),
             _ => return self.float_compare(i).is_some(),
@@ -274,7 +274,7 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    fn from_general(&mut self, i: &Instruction) {
+    fn move_from_general(&mut self, i: &Instruction) {
         let from = self.read(i.j, Register::RAX);
         match self.vector_host(i.d) {
             Some(to) => self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, from),
@@ -282,7 +282,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn to_general(&mut self, i: &Instruction, doubleword: bool) {
+    fn move_to_general(&mut self, i: &Instruction, doubleword: bool) {
         if i.d == 0 {
             return;
         }
@@ -305,7 +305,7 @@ impl Emitter<'_> {
         self.write(i.d, to);
     }
 
-    fn from_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
+    fn convert_from_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
         match self.vector_host(i.j) {
             Some(from) if doubleword => self.a.op2(Code::VEX_Vmovq_rm64_xmm, Register::RAX, from),
             Some(from) => self.a.op2(Code::VEX_Vmovd_rm32_xmm, Register::EAX, from),
@@ -318,7 +318,7 @@ impl Emitter<'_> {
     }
 
     /// What does not fit is invalid: the host traps.
-    fn to_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
+    fn convert_to_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
         let from = self.scalar_source(i.j);
         self.a.op2(code, if doubleword { Register::RAX } else { Register::EAX }, from);
         let to = self.vector_target(i.d, SCRATCH);

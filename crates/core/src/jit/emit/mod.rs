@@ -19,7 +19,7 @@ use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembler, Condition, Label},
-    call_out::{CallOut, execute_call_out},
+    call_out::{CallOut, CallOuts, execute_call_out},
     region::{Region, RegionBlock},
     registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
     trampolines::{Trampolines, field, general_slot, vector_slot},
@@ -58,7 +58,7 @@ pub(crate) struct Emitted {
     pub links: Vec<LinkSite>,
     pub allocation: Allocation,
     /// Instructions handed to the interpreter; the code holds pointers to them.
-    pub call_outs: Vec<Box<CallOut>>,
+    pub call_outs: CallOuts,
 }
 
 /// Code out of the straight path, written behind the blocks.
@@ -89,7 +89,7 @@ pub(super) struct Emitter<'a> {
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
     first_link: u32,
-    call_outs: Vec<Box<CallOut>>,
+    call_outs: CallOuts,
     positions: Vec<(u32, u64)>,
     /// Guest registers whose value is known here.
     known: [Option<u64>; 32],
@@ -134,7 +134,7 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         stubs: Vec::new(),
         links: Vec::new(),
         first_link,
-        call_outs: Vec::new(),
+        call_outs: CallOuts::new(),
         positions: Vec::new(),
         known: [None; 32],
         in_range: [None; 32],

@@ -156,9 +156,15 @@ impl Emitter<'_> {
             Op::Vinsgr2vrH => self.insert_element(i, Code::VEX_Vpinsrw_xmm_xmm_r32m16_imm8, false),
             Op::Vinsgr2vrW => self.insert_element(i, Code::VEX_Vpinsrd_xmm_xmm_rm32_imm8, false),
             Op::Vinsgr2vrD => self.insert_element(i, Code::VEX_Vpinsrq_xmm_xmm_rm64_imm8, true),
-            Op::Vpickve2grB => self.pick_element(i, Code::VEX_Vpextrb_r32m8_xmm_imm8, Some(Code::Movsx_r64_rm8)),
-            Op::Vpickve2grH => self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, Some(Code::Movsx_r64_rm16)),
-            Op::Vpickve2grW => self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, Some(Code::Movsxd_r64_rm32)),
+            Op::Vpickve2grB => {
+                self.pick_element(i, Code::VEX_Vpextrb_r32m8_xmm_imm8, Some(Code::Movsx_r64_rm8))
+            }
+            Op::Vpickve2grH => {
+                self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, Some(Code::Movsx_r64_rm16))
+            }
+            Op::Vpickve2grW => {
+                self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, Some(Code::Movsxd_r64_rm32))
+            }
             Op::Vpickve2grBu => self.pick_element(i, Code::VEX_Vpextrb_r32m8_xmm_imm8, None),
             Op::Vpickve2grHu => self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, None),
             Op::Vpickve2grWu => self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, None),
