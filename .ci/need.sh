@@ -69,7 +69,7 @@ need_rust() {
     fi
     rust_is_here && return
     if ! command -v rustup >/dev/null; then
-        install_packages rustup >/dev/null 2>&1 || install_packages rust >/dev/null 2>&1 || true
+        install_packages rust cargo >/dev/null 2>&1 || install_packages rustup >/dev/null 2>&1 || true
     fi
     if ! rust_is_here && command -v rustup >/dev/null; then
         say "installing the Rust toolchain with rustup"
