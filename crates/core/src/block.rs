@@ -90,6 +90,13 @@ impl Block {
         Ok(Self { start, instructions, end })
     }
 
+    /// True if any of its instructions lies in `range`.
+    pub fn overlaps(&self, range: &std::ops::Range<u64>) -> bool {
+        // A word that is no instruction is part of the block too.
+        let end = self.pc(self.instructions.len().max(1));
+        self.start < range.end && range.start < end
+    }
+
     /// The guest address of instruction `index`.
     pub fn pc(&self, index: usize) -> u64 {
         self.start + 4 * index as u64

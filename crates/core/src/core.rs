@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     block::{Block, End},
+    changes::{Change, Changes},
     counting::{Counters, Counting, Executed},
     cpu::{Cpu, ExitReason},
     guest::{ConfigurationWords, Guest},
@@ -70,8 +71,7 @@ pub struct SharedCode {
     translator: Option<Arc<Translator>>,
     counting: Option<Arc<Counting>>,
     counts: Arc<Counts>,
-    /// Changes whenever code that was decoded or translated may have changed.
-    generation: Arc<AtomicU64>,
+    changes: Arc<Changes>,
     watch: Arc<dyn Watch>,
 }
 
@@ -95,7 +95,7 @@ impl SharedCode {
         } else {
             None
         };
-        Ok(Self { translator, counting, counts: Arc::default(), generation: Arc::default(), watch })
+        Ok(Self { translator, counting, counts: Arc::default(), changes: Arc::default(), watch })
     }
 
     /// True if hot code is translated.
@@ -116,10 +116,8 @@ impl SharedCode {
     /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
     /// leave the old code.
     pub fn invalidate(&self, range: &Range<u64>) {
-        if let Some(translator) = &self.translator {
-            translator.invalidate(range);
-        }
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        let gone = self.translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
+        self.changes.add(Change { range: range.clone(), gone });
     }
 
     /// Holds every lock until dropped: for a fork.
@@ -147,7 +145,8 @@ pub struct Core {
     code: SharedCode,
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
-    generation: u64,
+    /// How many changes of code this core has taken note of.
+    seen_changes: u64,
 }
 
 /// Blocks that ran, and how often.
@@ -196,7 +195,7 @@ impl Core {
             _registration: registration,
             cpu,
             return_stack,
-            generation: code.generation.load(Ordering::Acquire),
+            seen_changes: code.changes.count(),
             code,
             profile: BlockProfile::default(),
             counters,
@@ -234,13 +233,24 @@ impl Core {
         self.interpret_one().err().map(Stop::Trap)
     }
 
-    /// Drops host addresses and decoded blocks if code has changed since they were found.
+    /// Drops host addresses and decoded blocks of code that has changed.
     fn refresh(&mut self) {
-        let generation = self.code.generation.load(Ordering::Acquire);
-        if generation != self.generation {
-            self.generation = generation;
-            self.cpu.forget_host_addresses();
+        if self.code.changes.count() == self.seen_changes {
+            return;
+        }
+        let (changes, seen) = self.code.changes.since(self.seen_changes);
+        self.seen_changes = seen;
+        self.cpu.forget_returns();
+        let Some(changes) = changes else {
+            self.cpu.forget_jumps();
             self.profile.blocks.clear();
+            return;
+        };
+        for change in changes {
+            for &pc in &change.gone {
+                self.cpu.forget_jump(pc);
+            }
+            self.profile.blocks.retain(|_, found| !found.block.overlaps(&change.range));
         }
     }
 
@@ -258,7 +268,7 @@ impl Core {
                 return Some(host);
             }
         }
-        let slot = (pc >> 2) as usize % self.cpu.jump_cache.len();
+        let slot = Cpu::jump_slot(pc);
         let cached = self.cpu.jump_cache[slot];
         if cached.guest == pc {
             return Some(cached.host);

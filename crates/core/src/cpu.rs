@@ -126,10 +126,27 @@ impl Cpu {
         cpu
     }
 
-    /// Forgets every indirect-jump target and every return address: host code may have gone.
-    pub(crate) fn forget_host_addresses(&mut self) {
-        self.jump_cache.fill(JumpCacheEntry { guest: NO_TARGET, host: 0 });
+    /// Forgets every return address.
+    pub(crate) fn forget_returns(&mut self) {
         self.return_stack = self.return_stack_top;
+    }
+
+    /// Forgets every indirect-jump target.
+    pub(crate) fn forget_jumps(&mut self) {
+        self.jump_cache.fill(JumpCacheEntry { guest: NO_TARGET, host: 0 });
+    }
+
+    /// Where the host code of guest address `pc` stands in the table of indirect-jump targets, if it stands there.
+    pub(crate) fn jump_slot(pc: u64) -> usize {
+        (pc >> 2) as usize % JUMP_CACHE_ENTRIES
+    }
+
+    /// Forgets the host code of one indirect-jump target.
+    pub(crate) fn forget_jump(&mut self, pc: u64) {
+        let entry = &mut self.jump_cache[Self::jump_slot(pc)];
+        if entry.guest == pc {
+            *entry = JumpCacheEntry { guest: NO_TARGET, host: 0 };
+        }
     }
 
     /// Puts FCSR's rounding mode into the MXCSR that translated code will run with.

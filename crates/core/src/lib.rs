@@ -3,6 +3,7 @@
 //! Source: our own; see the book's chapter on execution.
 
 mod block;
+mod changes;
 mod core;
 mod counting;
 mod cpu;

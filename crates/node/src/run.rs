@@ -54,8 +54,11 @@ pub(crate) struct Shared {
     pub code: SharedCode,
     pub cores: Cores,
     words: ConfigurationWords,
-    finish: OnceLock<Box<dyn Fn(Ending, &SharedCode) + Send + Sync>>,
+    finish: OnceLock<Box<Finish>>,
 }
+
+/// Told once how the process ended.
+type Finish = dyn Fn(Ending, &SharedCode) + Send + Sync;
 
 /// A loaded process.
 pub struct Node {

@@ -134,31 +134,11 @@ impl Assembler {
     }
 
     fn append(&mut self, code: Code, arguments: &[Arg], lock: bool) {
-        let mut instruction = Instruction::default();
-        instruction.set_code(code);
+        let mut instruction = match arguments.last() {
+            Some(Arg::Imm(value)) => with_immediate(code, &arguments[..arguments.len() - 1], *value),
+            _ => with_registers_and_memory(code, arguments),
+        };
         instruction.set_has_lock_prefix(lock);
-        for (index, argument) in arguments.iter().enumerate() {
-            let index = index as u32;
-            match *argument {
-                Arg::Reg(register) => {
-                    instruction.set_op_kind(index, OpKind::Register);
-                    instruction.set_op_register(index, register);
-                }
-                Arg::Mem(memory) => {
-                    instruction.set_op_kind(index, OpKind::Memory);
-                    instruction.set_memory_base(memory.base);
-                    instruction.set_memory_index(memory.index);
-                    instruction.set_memory_index_scale(memory.scale);
-                    instruction.set_memory_displ_size(memory.displ_size);
-                    instruction.set_memory_displacement64(memory.displacement as u64);
-                    instruction.set_segment_prefix(memory.segment_prefix);
-                }
-                Arg::Imm(value) => {
-                    instruction.set_op_kind(index, immediate_kind(code, index));
-                    instruction.set_immediate_i64_of(index, value);
-                }
-            }
-        }
         let at = self.start + self.length as u64;
         match self.encoder.encode(&instruction, at) {
             Ok(bytes) => self.length += bytes,
@@ -295,39 +275,45 @@ impl Assembler {
     }
 }
 
-/// The immediate kind that operand `index` of `code` takes.
-fn immediate_kind(code: Code, index: u32) -> OpKind {
-    use iced_x86::OpCodeOperandKind as Kind;
-    match code.op_code().op_kind(index) {
-        Kind::imm8 | Kind::imm8_const_1 => OpKind::Immediate8,
-        Kind::imm8sex16 => OpKind::Immediate8to16,
-        Kind::imm8sex32 => OpKind::Immediate8to32,
-        Kind::imm8sex64 => OpKind::Immediate8to64,
-        Kind::imm16 => OpKind::Immediate16,
-        Kind::imm32 => OpKind::Immediate32,
-        Kind::imm32sex64 => OpKind::Immediate32to64,
-        Kind::imm64 => OpKind::Immediate64,
-        other => unreachable!("{code:?} operand {index} is {other:?}"),
-    }
-}
-
-/// Sets an immediate by the kind already chosen for it.
-trait SetImmediate {
-    fn set_immediate_i64_of(&mut self, index: u32, value: i64);
-}
-
-impl SetImmediate for Instruction {
-    fn set_immediate_i64_of(&mut self, index: u32, value: i64) {
-        match self.op_kind(index) {
-            OpKind::Immediate8 => self.set_immediate8(value as u8),
-            OpKind::Immediate16 => self.set_immediate16(value as u16),
-            OpKind::Immediate32 => self.set_immediate32(value as u32),
-            OpKind::Immediate64 => self.set_immediate64(value as u64),
-            OpKind::Immediate8to16 => self.set_immediate8to16(value as i16),
-            OpKind::Immediate8to32 => self.set_immediate8to32(value as i32),
-            OpKind::Immediate8to64 => self.set_immediate8to64(value),
-            OpKind::Immediate32to64 => self.set_immediate32to64(value),
-            kind => unreachable!("{kind:?} is no immediate"),
+fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
+    let mut instruction = Instruction::default();
+    instruction.set_code(code);
+    for (index, argument) in arguments.iter().enumerate() {
+        let index = index as u32;
+        match *argument {
+            Arg::Reg(register) => {
+                instruction.set_op_kind(index, OpKind::Register);
+                instruction.set_op_register(index, register);
+            }
+            Arg::Mem(memory) => {
+                instruction.set_op_kind(index, OpKind::Memory);
+                instruction.set_memory_base(memory.base);
+                instruction.set_memory_index(memory.index);
+                instruction.set_memory_index_scale(memory.scale);
+                instruction.set_memory_displ_size(memory.displ_size);
+                instruction.set_memory_displacement64(memory.displacement as u64);
+                instruction.set_segment_prefix(memory.segment_prefix);
+            }
+            Arg::Imm(_) => unreachable!("{code:?}: an immediate is the last operand"),
         }
     }
+    instruction
+}
+
+/// An instruction whose last operand is an immediate, of the width that `code` takes.
+fn with_immediate(code: Code, before: &[Arg], value: i64) -> Instruction {
+    use Arg::{Mem, Reg};
+    let narrow = value as i32;
+    let made = match *before {
+        [] => Instruction::with1(code, narrow),
+        [Reg(a)] if code == Code::Mov_r64_imm64 => Instruction::with2(code, a, value),
+        [Reg(a)] => Instruction::with2(code, a, narrow),
+        [Mem(a)] => Instruction::with2(code, a, narrow),
+        [Reg(a), Reg(b)] => Instruction::with3(code, a, b, narrow),
+        [Reg(a), Mem(b)] => Instruction::with3(code, a, b, narrow),
+        [Reg(a), Reg(b), Reg(c)] => Instruction::with4(code, a, b, c, narrow),
+        [Reg(a), Reg(b), Mem(c)] => Instruction::with4(code, a, b, c, narrow),
+        _ => unreachable!("{code:?} {before:?}: no such form is used"),
+    };
+    made.unwrap_or_else(|error| unreachable!("{code:?} {before:?} {value}: {error}"))
 }

@@ -239,24 +239,25 @@ impl Translator {
         Some(host)
     }
 
-    /// Forgets what was translated from guest addresses in `range`. Threads leave the old code at their next safe point; it stays
-    /// where it is.
-    pub fn invalidate(&self, range: &Range<u64>) {
+    /// Forgets what was translated from guest addresses in `range`, and gives the guest addresses that had code. Threads leave the
+    /// old code at their next safe point; it stays where it is.
+    pub fn invalidate(&self, range: &Range<u64>) -> Vec<u64> {
         let mut work = self.lock();
         let overlaps = |guest: &Range<u64>| guest.start < range.end && range.start < guest.end;
         let stale: Vec<usize> = (0..work.regions.len())
             .filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty())
             .collect();
         if stale.is_empty() {
-            return;
+            return Vec::new();
         }
         let mut entries = self.entries.write().expect("no panic while held");
         let inner = &work.inner_blocks;
-        let gone: Vec<u64> = entries
+        let mut gone: Vec<u64> = entries
             .keys()
             .copied()
             .filter(|pc| range.contains(pc) || inner.get(pc).is_some_and(|(_, n)| stale.contains(n)))
             .collect();
+        gone.sort_unstable();
         for pc in &gone {
             entries.remove(pc);
         }
@@ -265,7 +266,7 @@ impl Translator {
         let work = &mut *work;
         for number in 0..work.links.len() {
             let link = &work.links[number];
-            if gone.binary_search(&link.target).is_ok() || gone.contains(&link.target) {
+            if gone.binary_search(&link.target).is_ok() {
                 work.cache.redirect(link.displacement, link.unlinked);
                 work.waiting.entry(link.target).or_default().push(number as u32);
             }
@@ -279,6 +280,7 @@ impl Translator {
             }
             region.code = 0..0;
         }
+        gone
     }
 
     /// Holds the locks that must not be half taken in a forked child.

@@ -208,6 +208,7 @@ impl AddressSpace {
             self.refill_hole(&mut map, range);
             return Err(error);
         }
+        self.ask_for_huge_pages(&range, request);
         let (origin, offset) = match &request.backing {
             Backing::Anonymous(origin) => (origin.clone(), 0),
             Backing::File { offset, size, origin, .. } => {
@@ -223,6 +224,18 @@ impl AddressSpace {
         drop((held, map));
         self.notify(executable, &range);
         Ok(range.start)
+    }
+
+    /// Large memory that a program is about to use gets the host's large pages: its page tables stand between the guest and every
+    /// access. Only a hint; what is reserved without use stays as it is.
+    fn ask_for_huge_pages(&self, range: &Range<u64>, request: &MapRequest) {
+        const ENOUGH_BYTES: u64 = 4 << 20;
+        let anonymous = matches!(request.backing, Backing::Anonymous(_)) && !request.shared;
+        let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
+        if anonymous && used && range.end - range.start >= ENOUGH_BYTES {
+            // SAFETY: the mapping just made; the advice changes no contents.
+            unsafe { libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE) };
+        }
     }
 
     /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.

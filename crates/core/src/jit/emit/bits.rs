@@ -35,11 +35,11 @@ impl Emitter<'_> {
             Op::SlliD => self.shift_constant(i, Code::Shl_rm64_imm8),
             Op::SrliD => self.shift_constant(i, Code::Shr_rm64_imm8),
             Op::SraiD => self.shift_constant(i, Code::Sar_rm64_imm8),
-            Op::RotriD => self.shift_constant(i, Code::Ror_rm64_imm8),
+            Op::RotriD => self.rotate_constant(i),
             Op::SlliW => self.shift_constant_narrow(i, Code::Shl_rm32_imm8),
             Op::SrliW => self.shift_constant_narrow(i, Code::Shr_rm32_imm8),
             Op::SraiW => self.shift_constant_narrow(i, Code::Sar_rm32_imm8),
-            Op::RotriW => self.shift_constant_narrow(i, Code::Ror_rm32_imm8),
+            Op::RotriW => self.rotate_constant_narrow(i),
             Op::ExtWB => self.extend(i, Code::Movsx_r64_rm8, low8),
             Op::ExtWH => self.extend(i, Code::Movsx_r64_rm16, low16),
             Op::BstrpickD => self.pick(i, true),
@@ -127,6 +127,20 @@ impl Emitter<'_> {
         } else {
             self.write_sign_extended(i.d, to);
         }
+    }
+
+    fn rotate_constant(&mut self, i: &Instruction) {
+        let from = if i.j == 0 { Arg::Reg(self.read(0, Register::RAX)) } else { self.source(i.j) };
+        let to = self.target(i.d, Register::RAX);
+        self.a.op3(Code::VEX_Rorx_r64_rm64_imm8, to, from, i.imm);
+        self.write(i.d, to);
+    }
+
+    fn rotate_constant_narrow(&mut self, i: &Instruction) {
+        let from = self.part_of(i.j, low32);
+        let to = self.target(i.d, Register::RAX);
+        self.a.op3(Code::VEX_Rorx_r32_rm32_imm8, low32(to), from, i.imm);
+        self.write_sign_extended(i.d, to);
     }
 
     /// `j` in a form whose low part `part` names: its host register, or its memory.

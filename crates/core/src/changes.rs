@@ -1,0 +1,56 @@
+//! What has changed in a process's code, in order, for cores to take note of when they come by.
+//! Not the noticing of writes (see `Watch`).
+//! Source: our own.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The changes that are remembered; a core that missed more forgets all it knows.
+const REMEMBERED: usize = 64;
+
+/// Code in a range of guest addresses may have changed.
+pub(crate) struct Change {
+    pub range: Range<u64>,
+    /// The guest addresses that had translated code, which is no longer valid; ascending.
+    pub gone: Vec<u64>,
+}
+
+/// The latest changes.
+#[derive(Default)]
+pub(crate) struct Changes {
+    count: AtomicU64,
+    latest: Mutex<VecDeque<Arc<Change>>>,
+}
+
+impl Changes {
+    /// How many there have been.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Adds one.
+    pub fn add(&self, change: Change) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.len() == REMEMBERED {
+            latest.pop_front();
+        }
+        latest.push_back(Arc::new(change));
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Those behind the first `seen`, or `None` if they are too many; and how many there have been.
+    pub fn since(&self, seen: u64) -> (Option<Vec<Arc<Change>>>, u64) {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count();
+        let missed = (count - seen) as usize;
+        let found =
+            latest.len().checked_sub(missed).map(|first| latest.iter().skip(first).cloned().collect());
+        (found, count)
+    }
+}
