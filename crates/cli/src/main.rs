@@ -19,14 +19,23 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a LoongArch64 Linux program.
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Machines: what they are made of.
     Machine(machine::Args),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Run(arguments) => run::run(arguments),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|name| name == "run") => {
+            // 2, the usual status, may be the program's own.
+            let _ = error.print();
+            return ExitCode::from(run::OWN_FAILURE);
+        }
+        Err(error) => error.exit(),
+    };
+    let outcome = match cli.command {
+        Command::Run(arguments) => return run::run(*arguments),
         Command::Machine(args) => machine::run(args),
     };
     outcome.unwrap_or_else(|error| {

@@ -108,6 +108,11 @@ impl SharedCode {
         self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
     }
 
+    /// The number of blocks that were translated, those of regions that have been forgotten since included.
+    pub fn translated_blocks(&self) -> u64 {
+        self.translator.as_ref().map_or(0, |translator| translator.translated_blocks())
+    }
+
     /// What was counted so far.
     pub fn counts(&self) -> &Counts {
         &self.counts

@@ -141,6 +141,9 @@ impl Engine for NodeEngine {
         HELD.set(None);
         if let Some(shared) = self.0.upgrade() {
             longma_linux::host::attention::with_attention(|own| shared.cores.keep_only(own));
+            if let Some(session) = shared.session() {
+                session.leave_child(&shared);
+            }
         }
     }
 }

@@ -14,7 +14,11 @@ use longma_linux::{
 };
 use longma_loongarch::{State, Trap};
 
-use crate::engine::{CodePages, Cores, NodeEngine};
+use crate::{
+    engine::{CodePages, Cores, NodeEngine},
+    gdb::{self, Debugger, Follower, Session},
+    symbols::Symbols,
+};
 
 /// What to run and how.
 pub struct NodeConfig {
@@ -55,10 +59,37 @@ pub(crate) struct Shared {
     pub cores: Cores,
     words: ConfigurationWords,
     finish: OnceLock<Box<Finish>>,
+    session: OnceLock<Arc<Session>>,
+}
+
+impl Shared {
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The debugging session, if there ever was one.
+    pub fn session(&self) -> Option<&Arc<Session>> {
+        self.session.get()
+    }
+}
+
+/// What there is to say of a process that has ended.
+pub struct Report<'a>(&'a Shared);
+
+impl Report<'_> {
+    /// What was executed.
+    pub fn code(&self) -> &SharedCode {
+        &self.0.code
+    }
+
+    /// The functions of the files that are mapped at the end.
+    pub fn symbols(&self) -> Symbols {
+        Symbols::of(&self.0.process)
+    }
 }
 
 /// Told once how the process ended.
-type Finish = dyn Fn(Ending, &SharedCode) + Send + Sync;
+type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 
 /// A loaded process.
 pub struct Node {
@@ -84,13 +115,25 @@ impl Node {
             cores: Cores::default(),
             words: config.words,
             finish: OnceLock::new(),
+            session: OnceLock::new(),
         });
         shared.process.set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
         Ok(Self { shared, thread, state })
     }
 
+    /// Stops the process before its first instruction and lets a debugger steer it from there on.
+    ///
+    /// # Errors
+    /// The host lacks descriptors or threads.
+    pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
+        let session = gdb::session()?;
+        // There is one debugger: a second session would find the process's threads taken.
+        let session = self.shared.session.get_or_init(|| session).clone();
+        gdb::serve(debugger, session, self.shared.clone())
+    }
+
     /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
-    pub fn run(self, finish: impl Fn(Ending, &SharedCode) + Send + Sync + 'static) -> ! {
+    pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, mut thread, mut state } = self;
         let _ = shared.finish.set(Box::new(finish));
         thread.begin(&mut state);
@@ -115,14 +158,14 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
         register_attention(flag);
         shared.cores.list(flag)
     };
+    let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
+    if follower.is_some() {
+        thread.leave_signals_pending();
+    }
     loop {
-        let outcome = match core.run() {
-            Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
-            Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
-            Stop::Attention => {
-                core.cpu().attention.clear();
-                thread.deliver_pending(&mut core.cpu().state)
-            }
+        let outcome = match &mut follower {
+            None => run_to_stop(&mut core, &mut thread),
+            Some(follower) => run_under_debugger(&mut core, &mut thread, follower),
         };
         match outcome {
             Outcome::Continue => {}
@@ -132,15 +175,40 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
             Outcome::KilledBy(signal) => end(shared, Ending::Signal(signal)),
         }
     }
+    drop(follower);
     drop(listed);
     // SAFETY: null is always valid.
     unsafe { register_attention(std::ptr::null()) };
 }
 
+fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
+    match core.run() {
+        Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
+        Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
+        Stop::Attention => {
+            core.cpu().attention.clear();
+            thread.deliver_pending(&mut core.cpu().state)
+        }
+    }
+}
+
+fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follower) -> Outcome {
+    match follower.run(core) {
+        Stop::Trap(trap) => follower.raise(thread, &mut core.cpu().state, trap),
+        Stop::Attention => {
+            core.cpu().attention.clear();
+            follower.deliver(thread, &mut core.cpu().state)
+        }
+    }
+}
+
 /// Ends the program as the guest ended.
 fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
-        finish(ending, &shared.code);
+        finish(ending, &Report(shared));
+    }
+    if let Some(session) = shared.session() {
+        session.end(ending);
     }
     match ending {
         // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.

@@ -16,7 +16,10 @@ mod trampolines;
 use std::{
     io,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustc_hash::FxHashMap;
@@ -58,6 +61,8 @@ pub(crate) struct Translator {
     trampolines: Trampolines,
     based: bool,
     counting: Option<Arc<Counting>>,
+    /// Blocks in all regions ever translated.
+    translated_blocks: AtomicU64,
 }
 
 /// What translation changes, under one lock.
@@ -112,7 +117,13 @@ impl Translator {
             trampolines,
             based,
             counting,
+            translated_blocks: AtomicU64::new(0),
         })
+    }
+
+    /// The number of blocks in all regions ever translated.
+    pub fn translated_blocks(&self) -> u64 {
+        self.translated_blocks.load(Ordering::Relaxed)
     }
 
     /// The host code for guest address `pc`, if there is any.
@@ -187,6 +198,7 @@ impl Translator {
             positions: emitted.positions,
         });
         let number = work.regions.len();
+        self.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         for (pc, position) in emitted.blocks {
             work.inner_blocks.insert(pc, (start + position as u64, number));
         }

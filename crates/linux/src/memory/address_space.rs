@@ -234,7 +234,9 @@ impl AddressSpace {
         let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
         if anonymous && used && range.end - range.start >= ENOUGH_BYTES {
             // SAFETY: the mapping just made; the advice changes no contents.
-            unsafe { libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE) };
+            unsafe {
+                libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE)
+            };
         }
     }
 

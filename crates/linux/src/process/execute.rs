@@ -148,10 +148,33 @@ impl Program {
         let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
-        arguments.extend([c"--argv0", name, c"--", &self.path].map(CString::from));
+        let (_kept, descriptor) = match environment_file(environment) {
+            Ok(made) => made,
+            Err(error) => return error,
+        };
+        arguments.extend([c"--argv0", name, c"--environment-from", &descriptor].map(CString::from));
+        arguments.extend([c"--", &self.path].map(CString::from));
         arguments.extend_from_slice(rest);
-        run(c"/proc/self/exe", &arguments, environment)
+        // The emulator's own: the guest's variables are not for the host's dynamic linker.
+        let own: Vec<CString> = std::env::vars_os()
+            .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
+            .collect();
+        run(c"/proc/self/exe", &arguments, &own)
     }
+}
+
+/// A file that holds the variables, each ended by a zero byte, and the number of a descriptor of it that survives execve.
+fn environment_file(environment: &[CString]) -> Result<(File, CString), Errno> {
+    // SAFETY: the name is terminated, and a new descriptor disturbs nobody.
+    let made = unsafe { libc::memfd_create(c"environment".as_ptr(), 0) };
+    if made < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: it is new and nobody else's.
+    let mut file = unsafe { File::from_raw_fd(made) };
+    let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
+    std::io::Write::write_all(&mut file, &bytes)?;
+    Ok((file, c_string(made.to_string().into_bytes())?))
 }
 
 fn run(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> Errno {

@@ -9,8 +9,10 @@ mod script;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -49,8 +51,9 @@ pub struct ProcessConfig {
     /// What AT_HWCAP says the processor can do (HWCAP_LOONGARCH_ bits); none: everything there is.
     pub capabilities: Option<u64>,
     /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
-    /// `--argv0 NAME -- PATH ARGUMENTS`, where NAME is what the program shall be called and may differ from PATH. Empty: execve
-    /// of guest programs fails.
+    /// `--argv0 NAME --environment-from DESCRIPTOR -- PATH ARGUMENTS`, where NAME is what the program shall be called and may
+    /// differ from PATH, and the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte.
+    /// Empty: execve of guest programs fails.
     pub reexec: Vec<OsString>,
 }
 
@@ -109,5 +112,32 @@ impl Process {
     /// The process's memory.
     pub fn memory(&self) -> &GuestMemory {
         self.space.memory()
+    }
+
+    /// The auxiliary vector as the program got it: pairs of 64-bit words.
+    pub fn auxiliary_vector(&self) -> &[u8] {
+        &self.stack.auxiliary
+    }
+
+    /// Whether a signal that would end the process arrives at one of its threads first, see [`crate::Thread::next_signal`], or ends it
+    /// at once. For a debugger.
+    pub fn intercept_signals(&self, intercepted: bool) {
+        self.dispositions.intercept(intercepted);
+    }
+
+    /// The program's file as the guest names it, absolute.
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+
+    /// Opens a file that a mapping names, for reading: one of the guest's, or one that was loaded from the library root.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_mapped_file(&self, name: &Path) -> io::Result<File> {
+        match &self.config.library_root {
+            Some(root) if name.starts_with(root) => File::open(name),
+            _ => self.root.open_to_read(name),
+        }
     }
 }

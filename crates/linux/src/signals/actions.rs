@@ -2,6 +2,7 @@
 //! Not a thread's mask or alternate stack: those are in `state`.
 //! Source: signal(7); Linux include/uapi/asm-generic/signal.h (LoongArch's `struct sigaction` has no restorer).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
@@ -99,6 +100,17 @@ impl Dispositions {
         Self(Mutex::new(actions))
     }
 
+    /// Whether signals that would end the process arrive at its threads first, where a debugger sees them, or end it at once.
+    pub(crate) fn intercept(&self, intercepted: bool) {
+        let actions = self.lock();
+        INTERCEPTED.store(intercepted, Ordering::Relaxed);
+        for (signal, action) in (1..).zip(actions.iter()) {
+            if is_intercepted_default(signal, action.handler) || !intercepted {
+                mirror(signal, action);
+            }
+        }
+    }
+
     /// Keeps other threads out, across a fork for example.
     pub(crate) fn lock(&self) -> MutexGuard<'_, [Action; SIGNALS as usize]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -138,12 +150,22 @@ impl Dispositions {
     }
 }
 
+/// Set while a debugger wants to see signals before they end the process.
+static INTERCEPTED: AtomicBool = AtomicBool::new(false);
+
+fn is_intercepted_default(signal: i32, handler: u64) -> bool {
+    handler == SIG_DFL && default_of(signal) == Default::Terminate
+}
+
 fn mirror(signal: i32, action: &Action) {
     if set_of(signal) & FAULTS != 0 {
         // The host's handlers of these stay: guest memory needs them.
         return;
     }
     let disposition = match action.handler {
+        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && is_intercepted_default(signal, SIG_DFL) => {
+            HostDisposition::Call(reception::on_signal)
+        }
         SIG_DFL => HostDisposition::Default,
         SIG_IGN => HostDisposition::Ignore,
         _ => HostDisposition::Call(reception::on_signal),

@@ -112,26 +112,30 @@ impl Thread {
     /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
     /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
     pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
+        let Some(cause) = self.cause_of(state, trap) else { return self.syscall(state) };
+        if trap == Trap::FloatingPoint {
+            state.fcsr.0 &= !(31 << 24);
+        }
+        let outcome = self.force(state, cause.signal, cause.info(), cause.flags);
+        if outcome == Outcome::Continue {
+            self.signals.release();
+        }
+        outcome
+    }
+
+    /// `None` for a system call.
+    fn cause_of(&self, state: &State, trap: Trap) -> Option<Cause> {
         let pc = state.pc;
-        let cause = match trap {
-            Trap::Syscall(_) => return self.syscall(state),
+        Some(match trap {
+            Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
             Trap::Memory(fault) => Cause::of_memory(fault),
             Trap::BoundCheck => Cause::of_bound(state, self.process.memory().load(pc).unwrap_or(0)),
-            Trap::FloatingPoint => {
-                let cause = Cause::of_floating_point(state.fcsr, pc);
-                state.fcsr.0 &= !(31 << 24);
-                cause
-            }
-        };
-        let outcome = self.force(state, cause.signal, cause.info(), cause.flags);
-        if outcome == Outcome::Continue {
-            self.signals.release();
-        }
-        outcome
+            Trap::FloatingPoint => Cause::of_floating_point(state.fcsr, pc),
+        })
     }
 
     /// Delivers the signals that have arrived since the last safe point. To be called when this thread's
@@ -160,6 +164,27 @@ impl Thread {
         self.signals.suspended = None;
         self.signals.release();
         Outcome::Continue
+    }
+
+    /// The signal that [`Thread::deliver_pending`] would deliver first, for a debugger.
+    pub fn next_signal(&self) -> Option<i32> {
+        self.signals.next()
+    }
+
+    /// Takes back a signal that has arrived, for a debugger.
+    pub fn discard_signal(&mut self, signal: i32) {
+        let _ = self.signals.take_among(set_of(signal));
+    }
+
+    /// From now on a system call that a signal interrupts leaves the signal to the next [`Thread::deliver_pending`], which it asks
+    /// for, so that a debugger can look at the signal first.
+    pub fn leave_signals_pending(&mut self) {
+        self.leaves_signals = true;
+    }
+
+    /// The signal that Linux would send for a trap, for a debugger; `None` for a system call.
+    pub fn signal_of(&self, state: &State, trap: Trap) -> Option<i32> {
+        Some(self.cause_of(state, trap)?.signal)
     }
 
     /// Ends a call that a signal interrupted before it had any effect: it is made again, or returns EINTR.

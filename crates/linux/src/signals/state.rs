@@ -146,11 +146,21 @@ impl ThreadSignals {
         self.reception.arrived()
     }
 
-    /// Takes the next signal to deliver: those that instructions cause first, then the lowest number.
+    /// Takes the next signal to deliver.
     pub(crate) fn take_next(&self) -> Option<(i32, reception::SignalInfo)> {
+        self.take_among(self.first())
+    }
+
+    /// The next signal to deliver.
+    pub(crate) fn next(&self) -> Option<i32> {
+        let first = self.first();
+        (first != 0).then(|| first.trailing_zeros() as i32 + 1)
+    }
+
+    /// Those to deliver first, the lowest number before others: the ones that instructions cause.
+    fn first(&self) -> SignalSet {
         let deliverable = self.deliverable();
-        let first = if deliverable & FAULTS != 0 { deliverable & FAULTS } else { deliverable };
-        self.take_among(first)
+        if deliverable & FAULTS != 0 { deliverable & FAULTS } else { deliverable }
     }
 
     /// Takes the lowest-numbered signal of `set` that has arrived.

@@ -18,6 +18,7 @@ pub(crate) use system::Limits;
 
 use longma_loongarch::State;
 
+use crate::host::attention::{Attention, with_attention};
 use crate::threads::Interrupted;
 use crate::{Errno, Outcome, Thread};
 
@@ -85,6 +86,10 @@ impl Thread {
                 self.interrupted =
                     Some(Interrupted { a0: arguments[0], always: error == Errno::RESTART_ALWAYS });
                 state.set_r(A0, Errno(libc::EINTR).returned());
+                if self.leaves_signals {
+                    with_attention(Attention::request);
+                    return Outcome::Continue;
+                }
                 // There is a signal, or the call would not have been given up.
                 return self.deliver_pending(state);
             }

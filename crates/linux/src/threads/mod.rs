@@ -31,6 +31,8 @@ pub struct Thread {
     pub(crate) robust_list: u64,
     /// The call that a signal interrupted before it did anything.
     pub(crate) interrupted: Option<Interrupted>,
+    /// A call that a signal interrupts does not deliver it.
+    pub(crate) leaves_signals: bool,
     birth: Option<Birth>,
     /// What a vforked process owes its parent.
     pub(crate) borrowed: Option<Borrowed>,
@@ -69,6 +71,7 @@ impl Thread {
             clear_child_tid: 0,
             robust_list: 0,
             interrupted: None,
+            leaves_signals: false,
             birth: None,
             borrowed: None,
         }

@@ -1,0 +1,69 @@
+//! The command's own descriptors, kept apart from the guest's: it must find 0, 1 and 2 as it was given them, and may close any.
+//! Not the guest's files.
+//! Source: our own; the Rust runtime opens /dev/null on standard descriptors that are closed.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use super::failure::Failure;
+
+/// Guests close low descriptors by number without asking what they are.
+const PRIVATE_DESCRIPTOR: i32 = 900;
+
+/// A place for lines of text, whatever the guest does with its own descriptors.
+#[derive(Clone)]
+pub struct Messages(Arc<File>);
+
+impl Messages {
+    /// Lines go to this file.
+    pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
+        let kept = rustix::io::fcntl_dupfd_cloexec(file.into(), PRIVATE_DESCRIPTOR)?;
+        Ok(Self(Arc::new(kept.into())))
+    }
+
+    /// Writes a line, in one piece.
+    pub fn line(&self, text: &str) {
+        // There is no other place to say that this one is gone.
+        let _ = (&*self.0).write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+/// Standard error as this command was given it.
+pub fn messages() -> Result<Messages, Failure> {
+    io::stderr()
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(Messages::to)
+        .map_err(|error| Failure::host("keep standard error", &error))
+}
+
+/// Closes the standard descriptors that were closed when this command started, as the guest must find them.
+pub fn close_those_that_were_closed() {
+    let closed = CLOSED.load(Ordering::Relaxed);
+    for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
+        // SAFETY: it is the runtime's /dev/null, which nothing of ours uses.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
+/// Bit n: descriptor n was closed.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+extern "C" fn remember_closed() {
+    // SAFETY: it only asks.
+    let is_closed = |descriptor: &i32| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } == -1;
+    let closed = (0..3).filter(is_closed).fold(0, |set, descriptor| set | 1 << descriptor);
+    CLOSED.store(closed, Ordering::Relaxed);
+}
+
+#[used]
+// SAFETY: the section holds pointers to functions without arguments that run before `main`; this one needs no runtime.
+#[unsafe(link_section = ".init_array")]
+static REMEMBER_CLOSED: extern "C" fn() = remember_closed;

@@ -1,0 +1,272 @@
+//! `longma run`: a LoongArch64 Linux program, its input and output passed through.
+//! Not a shell: the program is a path, not looked up in PATH.
+//! Source: our own; exit statuses 125, 126 and 127 as timeout(1) and the shells use them.
+
+mod descriptors;
+mod failure;
+mod machine;
+mod report;
+mod restart;
+
+use std::{
+    ffi::OsString,
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
+
+use clap::ValueEnum;
+use longma_node::{Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink};
+
+use failure::Failure;
+pub use failure::OWN_FAILURE;
+
+/// Arguments of `longma run`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Print what the run cost, on standard error: instructions, translated code, time.
+    #[arg(long)]
+    stats: bool,
+
+    /// Print the functions that executed most instructions, on standard error.
+    #[arg(long)]
+    profile: bool,
+
+    /// Write what every function executed to a file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    profile_out: Option<PathBuf>,
+
+    /// How --stats and --profile print.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+
+    /// Wait for a debugger on this port of 127.0.0.1 (0: any free one) and stop before the first instruction.
+    #[arg(long, value_name = "PORT")]
+    gdb: Option<u16>,
+
+    /// Print every system call, on standard error.
+    #[arg(long)]
+    strace: bool,
+
+    /// Print every system call to a file instead.
+    #[arg(long, value_name = "FILE")]
+    strace_out: Option<PathBuf>,
+
+    /// The machine: a name (see `longma machine list`) or a machine file. It gives the core's features and the number of cores.
+    /// Without it: LA464 cores, as many as the host has processors.
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+
+    /// How much is modelled.
+    #[arg(long, value_enum, default_value_t)]
+    level: Level,
+
+    /// The directory that the program sees as `/`.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Where to look for the dynamic linker and the libraries of a program if they are not at their own paths.
+    #[arg(short = 'L', long, value_name = "DIR")]
+    library_root: Option<PathBuf>,
+
+    /// Set a variable in the program's environment, which is otherwise this command's. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    env: Vec<(OsString, OsString)>,
+
+    /// Take a variable out of the program's environment. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    unset_env: Vec<OsString>,
+
+    /// The program's own name, if it is to be another than its path.
+    #[arg(long, value_name = "NAME")]
+    argv0: Option<OsString>,
+
+    /// Interpret everything: slower, and every instruction by its reference semantics.
+    #[arg(long)]
+    interpret: bool,
+
+    /// The descriptor of a file that holds the environment.
+    #[arg(long, hide = true)]
+    environment_from: Option<i32>,
+
+    /// The process that a running program was started in; it alone prints reports.
+    #[arg(long, hide = true)]
+    reporting_process: Option<u32>,
+
+    /// The program, then its arguments; `--` may stand between.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_names = ["PROGRAM", "ARGS"]
+    )]
+    program: Vec<OsString>,
+}
+
+/// How reports are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs: one object on one line.
+    Json,
+}
+
+/// How much is modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// What the program computes; no time.
+    #[default]
+    Functional,
+    /// Caches counted (not there yet).
+    Cache,
+    /// Cycles (not there yet).
+    Timing,
+}
+
+fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write it as NAME=VALUE".into()),
+    }
+}
+
+/// Runs the program and ends as it ends; returns only if it could not be started.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let failure = match start(arguments) {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    let status = failure.status;
+    eprintln!("{:?}", miette::Report::new(failure));
+    ExitCode::from(status)
+}
+
+enum Never {}
+
+fn start(arguments: Arguments) -> Result<Never, Failure> {
+    if arguments.level != Level::Functional {
+        return Err(Failure::own(
+            "this level is not there yet: programs run at level `functional` only",
+            "leave --level out, or give --level functional",
+        ));
+    }
+    let (given, is_option) = program_arguments(&arguments);
+    if is_option {
+        return Err(Failure::own(
+            &format!("there is no option {}", arguments.program[0].display()),
+            "`longma run --help` lists the options; put -- before a program whose name begins with a hyphen",
+        ));
+    }
+    let machine = arguments.machine.as_deref().map(machine::open).transpose()?;
+    let started = Instant::now();
+    let messages = descriptors::messages()?;
+    let say: Sink = {
+        let messages = messages.clone();
+        Arc::new(move |line| messages.line(line))
+    };
+    let process = ProcessConfig {
+        program: arguments.program[0].clone().into(),
+        arguments: given,
+        environment: environment(&arguments)?,
+        root: arguments.root.clone(),
+        library_root: arguments.library_root.as_deref().map(absolute).transpose()?,
+        tracer: tracer(&arguments, &say)?,
+        diagnostics: Some(say),
+        capabilities: machine.as_ref().map(|machine| machine.capabilities),
+        reexec: restart::command(&arguments)?,
+        ..ProcessConfig::default()
+    };
+    let reports = report::Reports::wanted(&arguments, process.program.clone(), started);
+    let execution = Execution { translate: !arguments.interpret, counting: reports.any() };
+    let debugger = arguments.gdb.map(|port| listen(port, &messages)).transpose()?;
+    if let Some(machine) = &machine {
+        machine.restrict_cores();
+    }
+    let words = machine.map(|machine| machine.words).unwrap_or_default();
+    let config = NodeConfig { process, words, execution };
+    let confined = arguments.root.is_some();
+    let mut node = Node::load(config).map_err(|error| Failure::of_loading(error, confined))?;
+    if let Some(debugger) = debugger {
+        node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
+    }
+    descriptors::close_those_that_were_closed();
+    node.run(move |ending, report| reports.print(ending, report, &messages))
+}
+
+/// The program's own name and what follows, and whether the name was meant as an option.
+fn program_arguments(arguments: &Arguments) -> (Vec<OsString>, bool) {
+    let mut given = arguments.program.clone();
+    let raw: Vec<OsString> = std::env::args_os().collect();
+    let before = raw.len().checked_sub(given.len() + 1).and_then(|index| raw.get(index));
+    let after_separator = before.is_some_and(|before| before == "--");
+    let is_option = !after_separator && given[0].as_encoded_bytes().starts_with(b"-");
+    // `PROGRAM -- ARGS`, unless a `--` stood before the program already: then this one is the program's.
+    if !after_separator && given.get(1).is_some_and(|second| second == "--") {
+        given.remove(1);
+    }
+    if let Some(name) = &arguments.argv0 {
+        given[0].clone_from(name);
+    }
+    (given, is_option)
+}
+
+/// `NAME=VALUE` of every variable of the program.
+fn environment(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
+    if let Some(descriptor) = arguments.environment_from {
+        return restart::environment(descriptor);
+    }
+    let changed = |name: &OsString| {
+        arguments.unset_env.contains(name) || arguments.env.iter().any(|(set, _)| set == name)
+    };
+    let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
+    // The last of several counts.
+    let set = arguments
+        .env
+        .iter()
+        .enumerate()
+        .filter(|(index, (name, _))| !arguments.env[index + 1..].iter().any(|(later, _)| later == name));
+    Ok(kept
+        .chain(set.map(|(_, variable)| variable.clone()))
+        .map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            name
+        })
+        .collect())
+}
+
+/// Where system calls are printed to.
+fn tracer(arguments: &Arguments, say: &Sink) -> Result<Option<Sink>, Failure> {
+    let Some(path) = &arguments.strace_out else { return Ok(arguments.strace.then(|| say.clone())) };
+    let is_restart = arguments.reporting_process.is_some();
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .and_then(|file| if is_restart { Ok(file) } else { file.set_len(0).map(|()| file) })
+        .and_then(descriptors::Messages::to)
+        .map_err(|error| Failure::host(&format!("write to {}", path.display()), &error))?;
+    Ok(Some(Arc::new(move |line| file.line(line))))
+}
+
+fn listen(port: u16, messages: &descriptors::Messages) -> Result<Debugger, Failure> {
+    let debugger = Debugger::listen(port).map_err(|error| {
+        Failure::own(
+            &format!("cannot listen on port {port} of 127.0.0.1: {error}"),
+            "give another port, or 0 for any that is free",
+        )
+    })?;
+    let address = debugger.address().map_err(|error| Failure::host("learn the debugger's port", &error))?;
+    messages.line(&format!("longma: waiting for a debugger: target remote {address}"));
+    Ok(debugger)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| {
+        Failure::own(&format!("cannot use {}: {error}", path.display()), "give a directory that exists")
+    })
+}

@@ -1,0 +1,67 @@
+//! The command line with which execve of a LoongArch program starts this command anew, and the environment it hands over.
+//! Not execve itself (see `longma-linux`).
+//! Source: our own.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::Path,
+};
+
+use super::{Arguments, Format, absolute, failure::Failure};
+
+/// This command with the options that hold for the next program too.
+pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
+    let mut command: Vec<OsString> = vec!["longma".into(), "run".into()];
+    let mut option = |name: &str, value: Option<OsString>| {
+        if let Some(value) = value {
+            command.extend([name.into(), value]);
+        }
+    };
+    let path = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into()).into_os_string();
+    option("--root", arguments.root.as_deref().map(absolute).transpose()?.map(Into::into));
+    option("--library-root", arguments.library_root.as_deref().map(absolute).transpose()?.map(Into::into));
+    option("--strace-out", arguments.strace_out.as_deref().map(path));
+    option("--profile-out", arguments.profile_out.as_deref().map(path));
+    let machine = arguments.machine.as_deref().map(Path::new);
+    option("--machine", machine.map(|name| if name.exists() { path(name) } else { name.into() }));
+    option("--format", (arguments.format == Format::Json).then(|| "json".into()));
+    let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
+    option("--reporting-process", Some(reporting.to_string().into()));
+    let flags = [
+        ("--stats", arguments.stats),
+        ("--profile", arguments.profile),
+        ("--strace", arguments.strace),
+        ("--interpret", arguments.interpret),
+    ];
+    command.extend(flags.iter().filter(|(_, set)| *set).map(|(name, _)| OsString::from(name)));
+    Ok(command)
+}
+
+/// The environment that the program before has left in a file.
+pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
+    if descriptor < 3 || is_closed(descriptor) {
+        return Err(Failure::own(
+            "--environment-from names no open file",
+            "leave it out: it is how this command starts itself",
+        ));
+    }
+    // SAFETY: it is open, and whoever gave its number has given it away.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    let mut bytes = Vec::new();
+    std::io::Seek::rewind(&mut file)
+        .and_then(|()| file.read_to_end(&mut bytes))
+        .map_err(|error| Failure::host("read the environment handed over", &error))?;
+    let variables = bytes.strip_suffix(b"\0").unwrap_or_default().split(|&byte| byte == 0);
+    Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
+}
+
+fn is_closed(descriptor: i32) -> bool {
+    // SAFETY: it only asks.
+    unsafe { libc::fcntl(descriptor, libc::F_GETFD) == -1 }
+}

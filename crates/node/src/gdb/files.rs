@@ -1,0 +1,120 @@
+//! Files that the debugger reads through us, under the names the guest knows them by.
+//! Not for writing: a debugger has no business there.
+//! Source: GDB manual, appendix E.10 (Host I/O packets).
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt},
+    },
+    path::Path,
+};
+
+use gdbstub::target::ext::host_io::{
+    FsKind, HostIo, HostIoClose, HostIoCloseOps, HostIoErrno, HostIoError, HostIoFstat, HostIoFstatOps,
+    HostIoOpen, HostIoOpenFlags, HostIoOpenMode, HostIoOpenOps, HostIoPread, HostIoPreadOps, HostIoResult,
+    HostIoSetfs, HostIoSetfsOps, HostIoStat,
+};
+
+use super::{out_of_reach, target::Target};
+
+/// More than a debugger needs.
+const MOST_OPEN: usize = 64;
+
+/// The debugger's open files by the numbers it knows.
+#[derive(Debug, Default)]
+pub(super) struct OpenFiles(BTreeMap<u32, File>);
+
+impl Target {
+    fn file(&self, number: u32) -> HostIoResult<&File, Self> {
+        self.files.0.get(&number).ok_or(HostIoError::Errno(HostIoErrno::EBADF))
+    }
+}
+
+impl HostIo for Target {
+    fn support_open(&mut self) -> Option<HostIoOpenOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_close(&mut self) -> Option<HostIoCloseOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_pread(&mut self) -> Option<HostIoPreadOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_fstat(&mut self) -> Option<HostIoFstatOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_setfs(&mut self) -> Option<HostIoSetfsOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl HostIoOpen for Target {
+    fn open(&mut self, name: &[u8], flags: HostIoOpenFlags, _: HostIoOpenMode) -> HostIoResult<u32, Self> {
+        let writes = HostIoOpenFlags::O_WRONLY | HostIoOpenFlags::O_RDWR | HostIoOpenFlags::O_CREAT;
+        if flags.intersects(writes) {
+            return Err(HostIoError::Errno(HostIoErrno::EROFS));
+        }
+        if self.files.0.len() == MOST_OPEN {
+            return Err(HostIoError::Errno(HostIoErrno::EMFILE));
+        }
+        let file = self.shared.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
+        let file = File::from(out_of_reach(file.into())?);
+        let free = (0..).find(|number| !self.files.0.contains_key(number)).expect("few are open");
+        self.files.0.insert(free, file);
+        Ok(free)
+    }
+}
+
+impl HostIoClose for Target {
+    fn close(&mut self, number: u32) -> HostIoResult<(), Self> {
+        self.files.0.remove(&number).map(drop).ok_or(HostIoError::Errno(HostIoErrno::EBADF))
+    }
+}
+
+impl HostIoPread for Target {
+    fn pread(
+        &mut self,
+        number: u32,
+        count: usize,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> HostIoResult<usize, Self> {
+        let most = count.min(buffer.len());
+        Ok(self.file(number)?.read_at(&mut buffer[..most], offset)?)
+    }
+}
+
+impl HostIoFstat for Target {
+    fn fstat(&mut self, number: u32) -> HostIoResult<HostIoStat, Self> {
+        let found = self.file(number)?.metadata()?;
+        Ok(HostIoStat {
+            st_dev: found.dev() as u32,
+            st_ino: found.ino() as u32,
+            st_mode: HostIoOpenMode::from_bits_truncate(found.mode()),
+            st_nlink: found.nlink() as u32,
+            st_uid: found.uid(),
+            st_gid: found.gid(),
+            st_rdev: found.rdev() as u32,
+            st_size: found.size(),
+            st_blksize: found.blksize(),
+            st_blocks: found.blocks(),
+            st_atime: found.atime() as u32,
+            st_mtime: found.mtime() as u32,
+            st_ctime: found.ctime() as u32,
+        })
+    }
+}
+
+impl HostIoSetfs for Target {
+    fn setfs(&mut self, _: FsKind) -> HostIoResult<(), Self> {
+        // There is one process, so one view of the files.
+        Ok(())
+    }
+}

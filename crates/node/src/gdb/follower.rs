@@ -1,0 +1,266 @@
+//! A guest thread under a debugger: it looks for breakpoints before every instruction, and stops when asked to.
+//! Not what the debugger says (see `target.rs`). While there is nothing to look for, translated code runs.
+//! Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for what a debugger expects of signals.
+
+use std::sync::{Arc, MutexGuard, atomic::Ordering};
+
+use longma_core::{Core, Stop};
+use longma_linux::{Outcome, Thread};
+use longma_loongarch::{State, Trap};
+
+use super::{
+    session::{Activity, Control, Event, Order, Plan, Session, ThreadPlace},
+    signals::is_told,
+};
+use crate::run::Shared;
+
+/// One guest thread's side of a session.
+pub(crate) struct Follower {
+    session: Arc<Session>,
+    shared: Arc<Shared>,
+    tid: i32,
+    plan: Plan,
+    order: Order,
+    /// A breakpoint here has been told, or a step leaves it.
+    skip: Option<u64>,
+    /// The instruction of a step is over.
+    stepped: bool,
+    /// A signal that the debugger itself sends.
+    sent: Option<i32>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if self.session.is_attached() {
+            self.session.lock().threads.remove(&self.tid);
+            self.session.notify();
+        }
+    }
+}
+
+impl Follower {
+    /// Enters a thread in its process's session, if there is one.
+    pub fn of(shared: &Arc<Shared>, tid: i32, state: &State) -> Option<Self> {
+        let session = shared.session()?.clone();
+        if !session.is_attached() {
+            return None;
+        }
+        let mut control = session.lock();
+        let place = ThreadPlace {
+            state: state.clone(),
+            activity: Activity::Running,
+            order: Order::Continue,
+            signal: None,
+            reported_at: None,
+        };
+        control.threads.insert(tid, place);
+        let plan = control.plan.clone();
+        drop(control);
+        Some(Self {
+            session,
+            shared: shared.clone(),
+            tid,
+            plan,
+            order: Order::Continue,
+            skip: None,
+            stepped: false,
+            sent: None,
+        })
+    }
+
+    /// As [`Core::run`].
+    pub fn run(&mut self, core: &mut Core) -> Stop {
+        loop {
+            if !self.session.is_attached() {
+                return core.run();
+            }
+            if self.session.stopping.load(Ordering::SeqCst) || self.order == Order::Stay {
+                self.stop_here(&mut core.cpu().state);
+                continue;
+            }
+            let pc = core.cpu().state.pc;
+            if std::mem::take(&mut self.stepped) && !self.is_stepping_on(pc) {
+                let done = Event::Signal { tid: self.tid, signal: libc::SIGTRAP };
+                self.report(&mut core.cpu().state, done);
+                continue;
+            }
+            if self.plan.breakpoints.contains(&pc) && self.skip != Some(pc) {
+                self.report(&mut core.cpu().state, Event::Breakpoint { tid: self.tid });
+                continue;
+            }
+            let steps = matches!(self.order, Order::Step(_));
+            if self.plan.is_empty() && !steps {
+                return core.run();
+            }
+            let watched = self.watched();
+            let stop = core.step();
+            if stop != Some(Stop::Attention) {
+                self.skip = None;
+                self.stepped = steps;
+            }
+            if stop.is_some() {
+                return stop.expect("it is there");
+            }
+            self.report_change(&mut core.cpu().state, &watched);
+        }
+    }
+
+    fn is_stepping_on(&self, pc: u64) -> bool {
+        matches!(&self.order, Order::Step(range) if range.contains(&pc))
+    }
+
+    /// The bytes under watch.
+    fn watched(&self) -> Vec<Vec<u8>> {
+        let read = |range: &std::ops::Range<u64>| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            // What cannot be read does not change either.
+            let _ = self.shared.process().memory().read(range.start, &mut bytes);
+            bytes
+        };
+        self.plan.watchpoints.iter().map(read).collect()
+    }
+
+    /// Tells if the last instruction changed something under watch.
+    fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]) {
+        if before.is_empty() {
+            return;
+        }
+        let after = self.watched();
+        let changed = before.iter().zip(&after).position(|(before, after)| before != after);
+        if let Some(range) = changed.and_then(|index| self.plan.watchpoints.get(index)) {
+            let event = Event::Watchpoint { tid: self.tid, address: range.start };
+            self.stepped = false;
+            self.report(state, event);
+        }
+    }
+
+    /// A system call, which may take long: meanwhile the process can be stopped without this thread.
+    pub fn call(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
+        if !self.session.is_attached() {
+            return thread.raise(state, trap);
+        }
+        let mut control = self.session.lock();
+        if let Some(place) = control.threads.get_mut(&self.tid) {
+            place.state = state.clone();
+            place.state.pc = state.pc.wrapping_add(4);
+            place.activity = Activity::InCall;
+        }
+        drop(control);
+        self.session.notify();
+        let outcome = thread.raise(state, trap);
+        // A forked child must not touch the lock: another thread of the parent may have held it.
+        if self.session.is_attached() {
+            let session = self.session.clone();
+            let control = session.lock();
+            let is_new = control.threads.get(&self.tid).is_some_and(|place| place.order != self.order);
+            self.park(control, state);
+            self.stepped |= is_new && matches!(self.order, Order::Step(_));
+        }
+        outcome
+    }
+
+    /// A trap other than a system call: the debugger sees the signal first and may take it away.
+    pub fn raise(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
+        let Some(signal) = thread.signal_of(state, trap) else { return self.call(thread, state, trap) };
+        self.stepped = false;
+        let before = state.pc;
+        match self.report_signal(state, signal) {
+            Some(passed) if passed == signal && state.pc == before => {
+                self.stepped = matches!(self.order, Order::Step(_));
+                thread.raise(state, trap)
+            }
+            Some(other) => {
+                self.send(other);
+                Outcome::Continue
+            }
+            None => Outcome::Continue,
+        }
+    }
+
+    /// The attention flag was raised: signals that have arrived are shown to the debugger before they are delivered. Of several at
+    /// once it sees the first.
+    pub fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome {
+        let own = self.sent.take();
+        if self.session.is_attached()
+            && let Some(signal) = thread.next_signal()
+            && is_told(signal)
+            && own != Some(signal)
+        {
+            let passed = self.report_signal(state, signal);
+            if passed != Some(signal) {
+                thread.discard_signal(signal);
+                if let Some(other) = passed {
+                    self.send(other);
+                }
+            }
+        }
+        thread.deliver_pending(state)
+    }
+
+    /// A signal of the debugger's own: it need not be told of it.
+    fn send(&mut self, signal: i32) {
+        self.sent = Some(signal);
+        // SAFETY: it has no pointers.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.tid, signal) };
+    }
+
+    /// Tells the debugger of a signal; gives the one to go on with. A detached debugger passes everything.
+    fn report_signal(&mut self, state: &mut State, signal: i32) -> Option<i32> {
+        let event = Event::Signal { tid: self.tid, signal };
+        while self.session.is_attached() {
+            if let Some(passed) = self.report(state, event) {
+                return self.session.is_attached().then_some(passed).unwrap_or(Some(signal));
+            }
+        }
+        Some(signal)
+    }
+
+    /// Stops the process because of `event`, unless it is stopped already: then this thread stops too, and nothing was told. Gives the
+    /// signal to go on with, if the event was told.
+    fn report(&mut self, state: &mut State, event: Event) -> Option<Option<i32>> {
+        let session = self.session.clone();
+        let mut control = session.lock();
+        let first = control.running && control.event.is_none() && session.is_attached();
+        if first {
+            control.event = Some(event);
+            session.stop(&mut control, &self.shared);
+            if let Some(place) = control.threads.get_mut(&self.tid) {
+                place.reported_at = Some(state.pc);
+            }
+        }
+        let passed = self.park(control, state);
+        first.then_some(passed)
+    }
+
+    fn stop_here(&mut self, state: &mut State) {
+        let session = self.session.clone();
+        if let Some(signal) = self.park(session.lock(), state) {
+            self.send(signal);
+        }
+    }
+
+    /// Waits while the process is stopped, takes the registers as the debugger left them and its orders; gives the signal to go on
+    /// with.
+    fn park(&mut self, mut control: MutexGuard<'_, Control>, state: &mut State) -> Option<i32> {
+        let session = self.session.clone();
+        let Some(place) = control.threads.get_mut(&self.tid) else { return None };
+        place.state = state.clone();
+        place.activity = Activity::Stopped;
+        session.notify();
+        let stays = |control: &Control| {
+            !control.running || control.threads.get(&self.tid).is_some_and(|place| place.order == Order::Stay)
+        };
+        while session.is_attached() && stays(&control) {
+            control = session.wait(control);
+        }
+        self.plan = control.plan.clone();
+        let place = control.threads.get_mut(&self.tid)?;
+        *state = place.state.clone();
+        place.activity = Activity::Running;
+        self.order = place.order.clone();
+        let steps = matches!(self.order, Order::Step(_));
+        let reported = place.reported_at.take() == Some(state.pc);
+        self.skip = (steps || reported).then_some(state.pc);
+        place.signal.take()
+    }
+}

@@ -1,0 +1,87 @@
+//! gdb's remote protocol: a process is watched and steered from outside, all its threads stopped or running together.
+//! Not a debugger. A forked child and a program that execve starts run on without one.
+//! Source: GDB manual, appendix E; the crate gdbstub does the packets.
+
+mod files;
+mod follower;
+mod registers;
+mod session;
+mod signals;
+mod target;
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
+};
+
+use gdbstub::stub::{DisconnectReason, GdbStub};
+use longma_linux::host::faults;
+use rustix::fd::{AsFd, OwnedFd};
+
+pub(crate) use follower::Follower;
+pub(crate) use session::Session;
+
+use crate::run::Shared;
+
+/// Guests close low descriptors by number without asking what they are, and expect the lowest free one when they open a file.
+const PRIVATE_DESCRIPTOR: i32 = 900;
+
+/// A place where a debugger can connect.
+#[derive(Debug)]
+pub struct Debugger {
+    listener: TcpListener,
+}
+
+impl Debugger {
+    /// Listens on this port of the loopback interface; 0: any free one.
+    ///
+    /// # Errors
+    /// The port is taken or not permitted.
+    pub fn listen(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        Ok(Self { listener: out_of_reach(listener.into())?.into() })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The host does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// The same file at a descriptor where guests do not look; it is closed when another program is executed.
+fn out_of_reach(file: OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), PRIVATE_DESCRIPTOR)?)
+}
+
+/// A session, in which the process is stopped before its first instruction.
+pub(crate) fn session() -> io::Result<Arc<Session>> {
+    let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
+    Ok(Arc::new(Session::new(out_of_reach(wake)?)))
+}
+
+/// Serves one debugger, on a thread of its own, until it lets go or the process ends.
+pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, shared: Arc<Shared>) -> io::Result<()> {
+    shared.process().intercept_signals(true);
+    std::thread::Builder::new().name("gdb".into()).spawn(move || {
+        faults::shield_thread();
+        let stream =
+            debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(out_of_reach);
+        drop(debugger);
+        let Ok(stream) = stream else { return session.detach(&shared) };
+        let mut target = target::Target::new(session.clone(), shared.clone());
+        let stub = GdbStub::new(TcpStream::from(stream));
+        match stub.run_blocking::<target::Events>(&mut target) {
+            Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
+                session.tell_ended()
+            }
+            Ok(DisconnectReason::Kill) => longma_linux::die_by(libc::SIGKILL),
+            // A debugger that is gone without a word has let go too.
+            Ok(DisconnectReason::Disconnect) | Err(_) => session.detach(&shared),
+        }
+    })?;
+    Ok(())
+}

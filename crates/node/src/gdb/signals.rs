@@ -1,0 +1,87 @@
+//! Signals by Linux's numbers and by gdb's, which are the same on every system.
+//! Not what a signal does.
+//! Source: GDB's include/gdb/signals.def; Linux include/uapi/asm-generic/signal.h.
+
+use gdbstub::common::Signal;
+
+/// (Linux, gdb) where they differ or stand alone; 33 to 63 are gdb's 45 to 75.
+const NUMBERS: [(i32, u8); 32] = [
+    (1, 1),
+    (2, 2),
+    (3, 3),
+    (4, 4),
+    (5, 5),
+    (6, 6),
+    (libc::SIGBUS, 10),
+    (8, 8),
+    (9, 9),
+    (libc::SIGUSR1, 30),
+    (11, 11),
+    (libc::SIGUSR2, 31),
+    (13, 13),
+    (14, 14),
+    (15, 15),
+    (libc::SIGCHLD, 20),
+    (libc::SIGCONT, 19),
+    (libc::SIGSTOP, 17),
+    (libc::SIGTSTP, 18),
+    (21, 21),
+    (22, 22),
+    (libc::SIGURG, 16),
+    (24, 24),
+    (25, 25),
+    (26, 26),
+    (27, 27),
+    (28, 28),
+    (libc::SIGIO, 23),
+    (libc::SIGPWR, 32),
+    (libc::SIGSYS, 12),
+    (32, 77),
+    (64, 78),
+];
+
+/// Signals that gdb lets pass by default; a program that lives on them would crawl if each were told.
+const LET_PASS: [i32; 9] = [
+    libc::SIGALRM,
+    libc::SIGURG,
+    libc::SIGIO,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGCHLD,
+    libc::SIGWINCH,
+    32,
+    33,
+];
+
+/// Whether the debugger is told of a signal.
+pub(super) fn is_told(signal: i32) -> bool {
+    !LET_PASS.contains(&signal)
+}
+
+/// gdb's number of a Linux signal.
+pub(super) fn to_gdb(signal: i32) -> Signal {
+    const UNKNOWN: u8 = 143;
+    let number = NUMBERS.iter().find(|(linux, _)| *linux == signal).map(|(_, gdb)| *gdb);
+    Signal(number.unwrap_or(if (33..64).contains(&signal) { signal as u8 + 12 } else { UNKNOWN }))
+}
+
+/// Linux's number of a signal of gdb's; `None` for those Linux lacks.
+pub(super) fn to_linux(signal: Signal) -> Option<i32> {
+    let number = NUMBERS.iter().find(|(_, gdb)| *gdb == signal.0).map(|(linux, _)| *linux);
+    number.or((45..76).contains(&signal.0).then_some(i32::from(signal.0) - 12))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_signal_of_linux_survives_the_way_to_gdb_and_back() {
+        for signal in (1..=64).filter(|&signal| signal != libc::SIGSTKFLT) {
+            assert_eq!(to_linux(to_gdb(signal)), Some(signal), "signal {signal}");
+        }
+        assert_eq!(to_gdb(libc::SIGUSR1), Signal::SIGUSR1);
+        assert_eq!(to_gdb(libc::SIGSEGV), Signal::SIGSEGV);
+        assert_eq!(to_linux(Signal(0)), None);
+    }
+}

@@ -1,0 +1,461 @@
+//! The process as gdbstub sees it: registers, memory, threads, breakpoints, going on and stopping.
+//! Not the threads' side (see `follower.rs`).
+//! Source: GDB manual, appendix E (remote protocol); gdbstub's documentation.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    net::TcpStream,
+    ops::Range,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    sync::Arc,
+};
+
+use gdbstub::{
+    common::{Pid, Signal, Tid},
+    conn::ConnectionExt,
+    stub::{
+        MultiThreadStopReason,
+        run_blocking::{BlockingEventLoop, Event as LoopEvent, WaitForStopReasonError},
+    },
+    target::{
+        TargetError, TargetResult,
+        ext::{
+            auxv::{Auxv, AuxvOps},
+            base::{
+                BaseOps,
+                multithread::{
+                    MultiThreadBase, MultiThreadRangeStepping, MultiThreadRangeSteppingOps,
+                    MultiThreadResume, MultiThreadResumeOps, MultiThreadSchedulerLocking,
+                    MultiThreadSchedulerLockingOps, MultiThreadSingleStep, MultiThreadSingleStepOps,
+                },
+                single_register_access::{SingleRegisterAccess, SingleRegisterAccessOps},
+            },
+            breakpoints::{
+                Breakpoints, BreakpointsOps, HwWatchpoint, HwWatchpointOps, SwBreakpoint, SwBreakpointOps,
+                WatchKind,
+            },
+            exec_file::{ExecFile, ExecFileOps},
+            host_io::HostIoOps,
+            thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps},
+        },
+    },
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    files::OpenFiles,
+    registers::{LoongArch64, Register, Registers},
+    session::{Activity, Control, Event, Order, Session},
+    signals::{to_gdb, to_linux},
+};
+use crate::run::{Ending, Shared};
+
+/// More than any variable; watching is slow enough with these.
+const MOST_WATCHED_BYTES: u64 = 4096;
+
+/// The process under the debugger's hands.
+pub(super) struct Target {
+    session: Arc<Session>,
+    pub(super) shared: Arc<Shared>,
+    /// What threads shall do when the process goes on.
+    orders: Vec<(i32, Order, Option<i32>)>,
+    /// Threads without an order stay.
+    locked: bool,
+    pub(super) files: OpenFiles,
+}
+
+/// gdbstub's result for a missing thread.
+fn no_thread<T>() -> TargetResult<T, Target> {
+    Err(TargetError::Errno(libc::ESRCH as u8))
+}
+
+fn number(tid: i32) -> Tid {
+    Tid::new(tid.unsigned_abs() as usize).expect("a thread's number is not 0")
+}
+
+/// Copies what a request for `length` bytes at `offset` gets.
+pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| whole.get(offset..)).unwrap_or_default();
+    let count = rest.len().min(length).min(buffer.len());
+    buffer[..count].copy_from_slice(&rest[..count]);
+    count
+}
+
+impl Target {
+    pub fn new(session: Arc<Session>, shared: Arc<Shared>) -> Self {
+        // gdb asks for registers at once: the first thread must have come to its stop.
+        let mut control = session.lock();
+        while control.threads.is_empty() {
+            control = session.wait(control);
+        }
+        drop(session.wait_until_stopped(control));
+        Self { session, shared, orders: Vec::new(), locked: false, files: OpenFiles::default() }
+    }
+
+    fn set_order(&mut self, tid: Tid, order: Order, signal: Option<Signal>) {
+        self.orders.push((tid.get() as i32, order, signal.and_then(to_linux)));
+    }
+
+    /// The host's view of this program's memory, for what the guest's own permissions forbid.
+    fn own_memory(&self, address: u64, write: bool) -> io::Result<(File, u64)> {
+        let file = OpenOptions::new().read(true).write(write).open("/proc/self/mem")?;
+        Ok((file, (self.shared.process().memory().base() as u64).wrapping_add(address)))
+    }
+
+    /// The bytes from `address` on that are mapped, at most `length`.
+    fn mapped(&self, address: u64, length: usize) -> usize {
+        let space = self.shared.process().address_space();
+        let end = address.saturating_add(length as u64);
+        let mut at = address;
+        while at < end {
+            match space.mapping(at) {
+                Some((range, _)) => at = range.end,
+                None => break,
+            }
+        }
+        (at.min(end) - address) as usize
+    }
+
+    fn reason(&self, control: &Control) -> Option<MultiThreadStopReason<u64>> {
+        if let Some(ending) = control.ended {
+            return Some(match ending {
+                Ending::Exit(status) => MultiThreadStopReason::Exited(status as u8),
+                Ending::Signal(signal) => MultiThreadStopReason::Terminated(to_gdb(signal)),
+            });
+        }
+        Some(match control.event? {
+            Event::Breakpoint { tid } => MultiThreadStopReason::SwBreak(number(tid)),
+            Event::Watchpoint { tid, address } => {
+                MultiThreadStopReason::Watch { tid: number(tid), kind: WatchKind::Write, addr: address }
+            }
+            Event::Signal { tid, signal } => {
+                MultiThreadStopReason::SignalWithThread { tid: number(tid), signal: to_gdb(signal) }
+            }
+        })
+    }
+}
+
+impl gdbstub::target::Target for Target {
+    type Arch = LoongArch64;
+    type Error = &'static str;
+
+    fn base_ops(&mut self) -> BaseOps<'_, Self::Arch, Self::Error> {
+        BaseOps::MultiThread(self)
+    }
+
+    fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_exec_file(&mut self) -> Option<ExecFileOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_auxv(&mut self) -> Option<AuxvOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_host_io(&mut self) -> Option<HostIoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadBase for Target {
+    fn read_registers(&mut self, registers: &mut Registers, tid: Tid) -> TargetResult<(), Self> {
+        let control = self.session.lock();
+        let Some(place) = control.threads.get(&(tid.get() as i32)) else { return no_thread() };
+        registers.0 = place.state.clone();
+        Ok(())
+    }
+
+    fn write_registers(&mut self, registers: &Registers, tid: Tid) -> TargetResult<(), Self> {
+        let mut control = self.session.lock();
+        match control.threads.get_mut(&(tid.get() as i32)) {
+            None => no_thread(),
+            Some(place) if place.activity == Activity::InCall => Err(TargetError::Errno(libc::EBUSY as u8)),
+            Some(place) => {
+                place.state = registers.0.clone();
+                Ok(())
+            }
+        }
+    }
+
+    fn support_single_register_access(&mut self) -> Option<SingleRegisterAccessOps<'_, Tid, Self>> {
+        Some(self)
+    }
+
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
+        let count = self.mapped(start, data.len());
+        let data = &mut data[..count];
+        if count == 0 {
+            return Err(TargetError::Errno(libc::EFAULT as u8));
+        }
+        if self.shared.process().memory().read(start, data).is_err() {
+            let (file, at) = self.own_memory(start, false)?;
+            return Ok(file.read_at(data, at)?);
+        }
+        Ok(count)
+    }
+
+    fn write_addrs(&mut self, start: u64, data: &[u8], _: Tid) -> TargetResult<(), Self> {
+        if self.mapped(start, data.len()) < data.len() {
+            return Err(TargetError::Errno(libc::EFAULT as u8));
+        }
+        if self.shared.process().memory().write(start, data).is_err() {
+            let (file, at) = self.own_memory(start, true)?;
+            file.write_all_at(data, at)?;
+        }
+        self.shared.code.invalidate(&(start..start + data.len() as u64));
+        self.shared.cores.request_all();
+        Ok(())
+    }
+
+    fn list_active_threads(&mut self, found: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
+        self.session.lock().threads.keys().for_each(|&tid| found(number(tid)));
+        Ok(())
+    }
+
+    fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_thread_extra_info(&mut self) -> Option<ThreadExtraInfoOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl SingleRegisterAccess<Tid> for Target {
+    fn read_register(
+        &mut self,
+        tid: Tid,
+        register: Register,
+        buffer: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        let control = self.session.lock();
+        let Some(place) = control.threads.get(&(tid.get() as i32)) else { return no_thread() };
+        let (value, bytes) = register.read(&place.state);
+        let Some(buffer) = buffer.get_mut(..bytes) else { return Err(TargetError::NonFatal) };
+        buffer.copy_from_slice(&value[..bytes]);
+        Ok(bytes)
+    }
+
+    fn write_register(&mut self, tid: Tid, register: Register, value: &[u8]) -> TargetResult<(), Self> {
+        let mut control = self.session.lock();
+        match control.threads.get_mut(&(tid.get() as i32)) {
+            None => no_thread(),
+            Some(place) if place.activity == Activity::InCall => Err(TargetError::Errno(libc::EBUSY as u8)),
+            Some(place) => {
+                let fits = register.write(&mut place.state, value);
+                if fits { Ok(()) } else { Err(TargetError::Errno(libc::EINVAL as u8)) }
+            }
+        }
+    }
+}
+
+impl MultiThreadResume for Target {
+    fn resume(&mut self) -> Result<(), Self::Error> {
+        let mut control = self.session.lock();
+        let default = if self.locked { Order::Stay } else { Order::Continue };
+        for (tid, place) in &mut control.threads {
+            // The first that names the thread counts.
+            let given = self.orders.iter().find(|(of, ..)| of == tid);
+            place.order = given.map_or(default.clone(), |(_, order, _)| match order {
+                Order::Step(range) if range.is_empty() => Order::Step(0..0),
+                order => order.clone(),
+            });
+            place.signal = given.and_then(|(.., signal)| *signal);
+            if place.activity == Activity::InCall
+                && let Some(signal) = place.signal.take()
+            {
+                // SAFETY: it has no pointers.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *tid, signal) };
+            }
+        }
+        drop(control);
+        self.session.resume();
+        Ok(())
+    }
+
+    fn clear_resume_actions(&mut self) -> Result<(), Self::Error> {
+        self.orders.clear();
+        self.locked = false;
+        Ok(())
+    }
+
+    fn set_resume_action_continue(&mut self, tid: Tid, signal: Option<Signal>) -> Result<(), Self::Error> {
+        self.set_order(tid, Order::Continue, signal);
+        Ok(())
+    }
+
+    fn support_single_step(&mut self) -> Option<MultiThreadSingleStepOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_range_step(&mut self) -> Option<MultiThreadRangeSteppingOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_scheduler_locking(&mut self) -> Option<MultiThreadSchedulerLockingOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl MultiThreadSingleStep for Target {
+    fn set_resume_action_step(&mut self, tid: Tid, signal: Option<Signal>) -> Result<(), Self::Error> {
+        self.set_order(tid, Order::Step(0..0), signal);
+        Ok(())
+    }
+}
+
+impl MultiThreadRangeStepping for Target {
+    fn set_resume_action_range_step(&mut self, tid: Tid, start: u64, end: u64) -> Result<(), Self::Error> {
+        self.set_order(tid, Order::Step(start..end), None);
+        Ok(())
+    }
+}
+
+impl MultiThreadSchedulerLocking for Target {
+    fn set_resume_action_scheduler_lock(&mut self) -> Result<(), Self::Error> {
+        self.locked = true;
+        Ok(())
+    }
+}
+
+impl ThreadExtraInfo for Target {
+    fn thread_extra_info(&self, tid: Tid, buffer: &mut [u8]) -> Result<usize, Self::Error> {
+        let control = self.session.lock();
+        let activity = control.threads.get(&(tid.get() as i32)).map(|place| place.activity);
+        let text: &[u8] = match activity {
+            Some(Activity::InCall) => b"in a system call",
+            Some(_) => b"stopped",
+            None => b"gone",
+        };
+        Ok(part_of(text, 0, text.len(), buffer))
+    }
+}
+
+impl Breakpoints for Target {
+    fn support_sw_breakpoint(&mut self) -> Option<SwBreakpointOps<'_, Self>> {
+        Some(self)
+    }
+
+    fn support_hw_watchpoint(&mut self) -> Option<HwWatchpointOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl SwBreakpoint for Target {
+    fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        if self.mapped(address, 4) < 4 {
+            return Err(TargetError::Errno(libc::EFAULT as u8));
+        }
+        self.session.lock().plan.breakpoints.insert(address);
+        Ok(true)
+    }
+
+    fn remove_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
+        self.session.lock().plan.breakpoints.remove(&address);
+        Ok(true)
+    }
+}
+
+fn watched(address: u64, length: u64) -> Option<Range<u64>> {
+    let end = address.checked_add(length)?;
+    (1..=MOST_WATCHED_BYTES).contains(&length).then_some(address..end)
+}
+
+impl HwWatchpoint for Target {
+    fn add_hw_watchpoint(&mut self, address: u64, length: u64, kind: WatchKind) -> TargetResult<bool, Self> {
+        // Reads leave no trace that could be looked for.
+        let Some(range) = watched(address, length).filter(|_| kind == WatchKind::Write) else {
+            return Ok(false);
+        };
+        self.session.lock().plan.watchpoints.push(range);
+        Ok(true)
+    }
+
+    fn remove_hw_watchpoint(&mut self, address: u64, length: u64, _: WatchKind) -> TargetResult<bool, Self> {
+        let mut control = self.session.lock();
+        let points = &mut control.plan.watchpoints;
+        let found = watched(address, length).and_then(|range| points.iter().position(|set| *set == range));
+        Ok(found.map(|index| points.remove(index)).is_some())
+    }
+}
+
+impl ExecFile for Target {
+    fn get_exec_file(
+        &self,
+        _: Option<Pid>,
+        offset: u64,
+        length: usize,
+        buffer: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        let path = self.shared.process().executable().as_os_str().as_bytes();
+        Ok(part_of(path, offset, length, buffer))
+    }
+}
+
+impl Auxv for Target {
+    fn get_auxv(&self, offset: u64, length: usize, buffer: &mut [u8]) -> TargetResult<usize, Self> {
+        Ok(part_of(self.shared.process().auxiliary_vector(), offset, length, buffer))
+    }
+}
+
+/// Waits for whichever comes first: a word from the debugger or from a thread.
+pub(super) enum Events {}
+
+impl BlockingEventLoop for Events {
+    type Target = Target;
+    type Connection = TcpStream;
+    type StopReason = MultiThreadStopReason<u64>;
+
+    fn wait_for_stop_reason(
+        target: &mut Target,
+        connection: &mut TcpStream,
+    ) -> Result<LoopEvent<Self::StopReason>, WaitForStopReasonError<&'static str, io::Error>> {
+        loop {
+            let mut control = target.session.lock();
+            if control.event.is_some() || control.ended.is_some() {
+                control = target.session.wait_until_stopped(control);
+                if let Some(reason) = target.reason(&control) {
+                    return Ok(LoopEvent::TargetStopped(reason));
+                }
+            }
+            drop(control);
+            let wanted = PollFlags::IN;
+            let mut ready = [PollFd::new(&*connection, wanted), PollFd::new(&target.session.wake, wanted)];
+            match poll(&mut ready, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(WaitForStopReasonError::Connection(error.into())),
+            }
+            let [spoken, woken] = ready.map(|descriptor| !descriptor.revents().is_empty());
+            if woken {
+                // Only empties it.
+                let _ = rustix::io::read(&target.session.wake, &mut [0; 8]);
+            }
+            if spoken {
+                let byte = connection.read().map_err(WaitForStopReasonError::Connection)?;
+                return Ok(LoopEvent::IncomingData(byte));
+            }
+        }
+    }
+
+    fn on_interrupt(target: &mut Target) -> Result<Option<Self::StopReason>, &'static str> {
+        let mut control = target.session.lock();
+        if control.event.is_none() && control.running {
+            target.session.stop(&mut control, &target.shared);
+        }
+        let control = target.session.wait_until_stopped(control);
+        if let Some(reason) = target.reason(&control) {
+            return Ok(Some(reason));
+        }
+        // One that runs is of more interest than one that waits.
+        let stopped = control.threads.iter().find(|(_, place)| place.activity == Activity::Stopped);
+        let first = stopped.or_else(|| control.threads.iter().next());
+        Ok(first.map(|(&tid, _)| MultiThreadStopReason::SignalWithThread {
+            tid: number(tid),
+            signal: Signal::SIGINT,
+        }))
+    }
+}

@@ -1,0 +1,57 @@
+//! Where a program's instructions were executed, by function: exact, from counted blocks.
+//! Not a sampling profile, and no time: a functional run has none.
+//! Source: our own.
+
+use std::collections::HashMap;
+
+use longma_core::Executed;
+
+use crate::symbols::{Place, Symbols};
+
+/// What one function executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionShare {
+    /// Which.
+    pub place: Place,
+    /// Instructions executed in it, not in what it called.
+    pub instructions: u64,
+}
+
+/// The number of instructions that these blocks executed. A block left in its middle by a trap counts whole.
+pub fn instructions(executed: &[Executed]) -> u64 {
+    executed.iter().map(cost).sum()
+}
+
+/// The functions that executed something, those that executed most first.
+pub fn by_function(executed: &[Executed], symbols: &Symbols) -> Vec<FunctionShare> {
+    let mut shares: HashMap<Place, u64> = HashMap::new();
+    for block in executed.iter().filter(|block| block.runs > 0) {
+        *shares.entry(symbols.find(block.start)).or_default() += cost(block);
+    }
+    let mut shares: Vec<_> =
+        shares.into_iter().map(|(place, instructions)| FunctionShare { place, instructions }).collect();
+    shares
+        .sort_by(|a, b| b.instructions.cmp(&a.instructions).then_with(|| a.place.start.cmp(&b.place.start)));
+    shares
+}
+
+fn cost(block: &Executed) -> u64 {
+    u64::from(block.instructions) * block.runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_one_place_are_added_up_and_the_largest_comes_first() {
+        let block = |start, instructions, runs| Executed { start, instructions, runs };
+        // Nothing is mapped, so that every address is a place of its own.
+        let symbols = Symbols::default();
+        let executed = [block(0x10, 2, 3), block(0x20, 10, 5), block(0x10, 1, 4), block(0x30, 9, 0)];
+        let shares = by_function(&executed, &symbols);
+        let found: Vec<_> = shares.iter().map(|share| (share.place.start, share.instructions)).collect();
+        assert_eq!(found, [(0x20, 50), (0x10, 10)]);
+        assert_eq!(instructions(&executed), 60);
+    }
+}

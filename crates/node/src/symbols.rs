@@ -1,0 +1,291 @@
+//! Which function of which file a guest address belongs to, from the files behind the process's mappings.
+//! Not line numbers or types: that is a debugger's.
+//! Source: System V ABI, chapter 4 (symbol table); for Go's own table, the Go runtime's symtab.go and the linker's pcln.go.
+
+use std::{collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
+
+use longma_linux::{Mapping, Process};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+
+/// A larger file is not searched for symbols.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Addresses without a symbol are named by ranges of this many bytes.
+pub const UNNAMED_RANGE_BYTES: u64 = 1024;
+
+/// Where an address belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The function, or `[name+0x400]` for a range of a file that has no symbol there.
+    pub function: String,
+    /// The file's name without its directory, or what the mapping is for (`[vdso]`, `[anonymous]`).
+    pub object: String,
+    /// The guest address of the function's or the range's first byte.
+    pub start: u64,
+}
+
+/// The functions of a process.
+#[derive(Debug, Default)]
+pub struct Symbols {
+    /// In order and without overlap.
+    mapped: Vec<Mapped>,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    range: Range<u64>,
+    /// Added to an address in the file gives the guest address.
+    bias: u64,
+    object: Arc<Functions>,
+}
+
+/// The functions of one file, by address in the file.
+#[derive(Debug, Default)]
+struct Functions {
+    name: String,
+    /// The first address of the file, of which unnamed ranges are counted.
+    start: u64,
+    /// In order of their start.
+    functions: Vec<Function>,
+    /// (file offset, size, address) of what is loaded.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Function {
+    range: Range<u64>,
+    name: String,
+}
+
+impl Symbols {
+    /// The functions of every file that `process` has mapped with permission to execute. A file that cannot be read or understood
+    /// has none.
+    pub fn of(process: &Process) -> Self {
+        let mut files: HashMap<String, Arc<Functions>> = HashMap::new();
+        let mapped = process
+            .address_space()
+            .mappings()
+            .into_iter()
+            .filter(|(_, mapping)| mapping.protection.execute)
+            .map(|(range, mapping)| {
+                let object = files
+                    .entry(mapping.origin.name.clone())
+                    .or_insert_with(|| Arc::new(functions_of(process, &mapping)))
+                    .clone();
+                let bias = object.bias(range.start, mapping.offset);
+                Mapped { range, bias, object }
+            })
+            .collect();
+        Self { mapped }
+    }
+
+    /// What `address` belongs to.
+    pub fn find(&self, address: u64) -> Place {
+        let next = self.mapped.partition_point(|mapped| mapped.range.end <= address);
+        let Some(mapped) = self.mapped.get(next).filter(|mapped| mapped.range.contains(&address)) else {
+            return Place {
+                function: "[unmapped since]".into(),
+                object: "[unmapped]".into(),
+                start: address,
+            };
+        };
+        let object = &mapped.object;
+        let inside = address.wrapping_sub(mapped.bias);
+        if let Some(function) = object.function_at(inside) {
+            let start = function.range.start.wrapping_add(mapped.bias);
+            return Place { function: function.name.clone(), object: object.name.clone(), start };
+        }
+        let from_start = inside.wrapping_sub(object.start) / UNNAMED_RANGE_BYTES * UNNAMED_RANGE_BYTES;
+        Place {
+            function: format!("[{}+{from_start:#x}]", object.name.trim_matches(['[', ']'])),
+            object: object.name.clone(),
+            start: object.start.wrapping_add(from_start).wrapping_add(mapped.bias),
+        }
+    }
+}
+
+impl Functions {
+    fn function_at(&self, address: u64) -> Option<&Function> {
+        let after = self.functions.partition_point(|function| function.range.start <= address);
+        self.functions[..after].last().filter(|function| function.range.contains(&address))
+    }
+
+    /// What to add to addresses in the file when its byte `offset` is at guest address `start`.
+    fn bias(&self, start: u64, offset: u64) -> u64 {
+        let page = longma_linux::PAGE_BYTES;
+        let segment = self
+            .segments
+            .iter()
+            .find(|(from, bytes, _)| (from / page * page..from.saturating_add(*bytes)).contains(&offset));
+        match segment {
+            Some((from, _, address)) => start.wrapping_sub(address.wrapping_sub(*from).wrapping_add(offset)),
+            None => start.wrapping_sub(self.start),
+        }
+    }
+}
+
+fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
+    let path = &mapping.origin.name;
+    let name = match Path::new(path).file_name() {
+        Some(name) if mapping.origin.is_file => name.to_string_lossy().into_owned(),
+        _ if path.is_empty() => "[anonymous]".into(),
+        _ => path.clone(),
+    };
+    let found = mapping.origin.is_file.then(|| process.open_mapped_file(Path::new(path)).ok()).flatten();
+    let bytes = found.and_then(read_whole).unwrap_or_default();
+    Functions { name, ..parse(&bytes).unwrap_or_default() }
+}
+
+fn read_whole(file: File) -> Option<Vec<u8>> {
+    let size = file.metadata().ok()?.len();
+    let mut bytes = Vec::new();
+    (size <= MAX_FILE_BYTES).then(|| file.take(size).read_to_end(&mut bytes).ok()).flatten()?;
+    Some(bytes)
+}
+
+/// The functions in an ELF file; `None` if it is none.
+fn parse(bytes: &[u8]) -> Option<Functions> {
+    let file = object::File::parse(bytes).ok()?;
+    let segments: Vec<_> = file
+        .segments()
+        .map(|segment| (segment.file_range().0, segment.file_range().1, segment.address()))
+        .collect();
+    let start = segments.iter().map(|segment| segment.2).min().unwrap_or(0);
+    let mut functions = symbol_table(&file);
+    if functions.is_empty() {
+        functions = go_table(&file).unwrap_or_default();
+    }
+    Some(Functions { start, functions: ordered(functions), segments, ..Functions::default() })
+}
+
+/// Functions of the symbol tables. Those without a size reach to the next one; [`ordered`] cuts them.
+fn symbol_table(file: &object::File) -> Vec<Function> {
+    let text = |symbol: &object::Symbol| {
+        symbol.section_index().and_then(|index| file.section_by_index(index).ok()).filter(|section| {
+            symbol.kind() == SymbolKind::Text
+                || symbol.kind() == SymbolKind::Unknown && section.kind() == object::SectionKind::Text
+        })
+    };
+    file.symbols()
+        .chain(file.dynamic_symbols())
+        .filter_map(|symbol| {
+            let section = text(&symbol)?;
+            let name = symbol.name().ok().filter(|name| !name.is_empty() && !name.starts_with(".L"))?;
+            let start = symbol.address();
+            let end = match symbol.size() {
+                0 => section.address().saturating_add(section.size()),
+                size => start.saturating_add(size),
+            };
+            Some(Function { range: start..end, name: name.to_owned() })
+        })
+        .collect()
+}
+
+/// In order of start, one a start, none reaching into the next.
+fn ordered(mut functions: Vec<Function>) -> Vec<Function> {
+    // Of several names for one place the shortest is the one people use.
+    functions.sort_by(|a, b| {
+        let key = |f: &Function| (f.range.start, f.name.len());
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    functions.dedup_by_key(|function| function.range.start);
+    for index in 1..functions.len() {
+        let next = functions[index].range.start;
+        let range = &mut functions[index - 1].range;
+        range.end = range.end.min(next);
+    }
+    functions
+}
+
+/// The table with which Go programs, stripped ones too, print their own stacks. `None` if there is none of a known version.
+fn go_table(file: &object::File) -> Option<Vec<Function>> {
+    const MAGIC_1_18: u32 = 0xffff_fff0;
+    const MAGIC_1_20: u32 = 0xffff_fff1;
+    let section =
+        [".gopclntab", ".data.rel.ro.gopclntab"].iter().find_map(|name| file.section_by_name(name))?;
+    let table = section.data().ok()?;
+    let word32 = |at: usize| Some(u32::from_le_bytes(table.get(at..at.checked_add(4)?)?.try_into().ok()?));
+    let word64 = |at: usize| Some(u64::from_le_bytes(table.get(at..at.checked_add(8)?)?.try_into().ok()?));
+    // magic, two zero bytes, the instruction unit, the pointer size, then words.
+    if !matches!(word32(0)?, MAGIC_1_18 | MAGIC_1_20) || *table.get(7)? != 8 {
+        return None;
+    }
+    let count = usize::try_from(word64(8)?).ok()?;
+    let names = usize::try_from(word64(32)?).ok()?;
+    let entries = usize::try_from(word64(64)?).ok()?;
+    let text_start = match word64(24)? {
+        0 => file.section_by_name(".text")?.address(),
+        start => start,
+    };
+    let address = |offset: u32| text_start.wrapping_add(offset.into());
+    // The table cannot hold more entries than bytes, whatever it says.
+    (0..count.min(table.len() / 8))
+        .map(|index| {
+            let entry = entries.checked_add(8 * index)?;
+            let (start, end) = (address(word32(entry)?), address(word32(entry.checked_add(8)?)?));
+            let facts = entries.checked_add(word32(entry + 4)? as usize)?;
+            let at = names.checked_add(word32(facts.checked_add(4)?)? as usize)?;
+            let name = table.get(at..)?.split(|&byte| byte == 0).next()?;
+            Some(Function { range: start..end.max(start), name: String::from_utf8_lossy(name).into_owned() })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn function(range: Range<u64>, name: &str) -> Function {
+        Function { range, name: name.into() }
+    }
+
+    #[test]
+    fn a_function_ends_where_the_next_begins_and_the_shortest_of_its_names_counts() {
+        let given = vec![
+            function(0x300..0x900, "last"),
+            function(0x100..0x900, "__first_alias"),
+            function(0x100..0x900, "first"),
+        ];
+        assert_eq!(ordered(given), [function(0x100..0x300, "first"), function(0x300..0x900, "last")]);
+    }
+
+    #[test]
+    fn an_address_is_found_in_its_function_and_otherwise_in_a_range_of_its_file() {
+        let object = Functions {
+            name: "program".into(),
+            start: 0x1_0000,
+            functions: vec![function(0x1_0100..0x1_0200, "main")],
+            segments: vec![(0, 0x4000, 0x1_0000)],
+        };
+        let bias = object.bias(0x50_0000, 0);
+        let symbols =
+            Symbols { mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object) }] };
+        let main = Place { function: "main".into(), object: "program".into(), start: 0x50_0100 };
+        assert_eq!(symbols.find(0x50_0100), main);
+        assert_eq!(symbols.find(0x50_01fc), main);
+        let unnamed = symbols.find(0x50_0904);
+        assert_eq!((unnamed.function.as_str(), unnamed.start), ("[program+0x800]", 0x50_0800));
+        assert_eq!(symbols.find(0x60_0000).object, "[unmapped]");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..4096)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_program_is_no_reason_to_panic(
+            changes in prop::collection::vec((0usize..20000, any::<u8>()), 1..40),
+        ) {
+            let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");
+            let mut bytes = std::fs::read(guest).unwrap();
+            for (at, value) in changes {
+                let at = at % bytes.len();
+                bytes[at] = value;
+            }
+            let _ = parse(&bytes);
+        }
+    }
+}
