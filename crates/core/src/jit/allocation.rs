@@ -117,6 +117,10 @@ impl Usage {
         };
         for block in &region.blocks {
             let weight = block.weight;
+            if matches!(block.end, End::Call { .. } | End::IndirectCall { .. }) {
+                // A call writes the link register, and `bl` has no operand that says so.
+                usage.note(RegisterKind::General, 1, true, weight);
+            }
             usage.crossings += match block.end {
                 End::Call { .. } | End::IndirectCall { .. } => 2 * weight,
                 End::Return | End::Indirect => 2 * weight,
