@@ -330,6 +330,31 @@ fn single_cases() -> u32 {
     3 * times()
 }
 
+/// A loop that uses the link register so much that it lives in a host register, and calls a function that stores it.
+#[test]
+fn a_called_function_sees_the_link_register_of_its_call() {
+    let bench = Bench::new();
+    let mut body = vec![Instruction { d: 5, j: 5, k: 1, ..Instruction::new(Op::Xor) }; 60];
+    // Behind the call: the loop's end is three instructions, then comes the function.
+    body.push(Instruction { imm: 4 * 4, ..Instruction::new(Op::Bl) });
+    let mut program = looped(&body);
+    let function = [
+        Instruction { d: 1, j: POINTER, imm: 0, ..Instruction::new(Op::StD) },
+        Instruction { d: 0, j: 1, imm: 0, ..Instruction::new(Op::Jirl) },
+    ];
+    program.extend(function.iter().map(|i| encode(i).expect("in range")));
+    let mut state = State { pc: CODE, ..State::default() };
+    state.x[usize::from(COUNTER)] = ROUNDS;
+    state.x[usize::from(POINTER)] = DATA;
+    let data = noise(1);
+    let (expected, _) = bench.run(&program, &state, &data, false);
+    let (actual, regions) = bench.run(&program, &state, &data, true);
+    assert!(regions > 0);
+    assert_eq!(expected.state.x, actual.state.x);
+    assert_eq!(expected.data[..8], (CODE + 4 * 61).to_le_bytes(), "the function was called");
+    assert!(expected.data == actual.data, "the function stored another link register");
+}
+
 #[test]
 fn integer_programs_end_alike_translated_and_interpreted() {
     check(&[Extension::Base, Extension::Mul, Extension::Bit], 60 * times());

@@ -6,8 +6,10 @@
 //! `interpret [--trace] [--root DIRECTORY] [--argv0 NAME] [--] PROGRAM [ARGUMENT]...`
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::ops::Range;
+use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
     let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
     config.diagnostics = Some(Arc::new(|line| say(&format!("interpret: {line}"))));
     let mut name = None;
+    let mut environment = None;
     let mut rest = given.into_iter().skip(1).peekable();
     while let Some(option) = rest.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         match option.to_str() {
@@ -138,15 +141,23 @@ fn main() -> ExitCode {
                 config.root = Some(PathBuf::from(root));
             }
             Some("--argv0") => name = rest.next(),
+            Some("--environment-from") => {
+                let descriptor = rest.next().and_then(|text| text.to_str()?.parse().ok());
+                environment = descriptor.and_then(handed_over);
+                if environment.is_none() {
+                    return fail("--environment-from needs the number of an open file");
+                }
+            }
             _ => return fail(&format!("unknown option {}", option.display())),
         }
     }
     let Some(program) = rest.next() else { return fail("name a program") };
     config.arguments = [name.unwrap_or_else(|| program.clone())].into_iter().chain(rest).collect();
     config.program = PathBuf::from(program);
-    config.environment = std::env::vars_os()
-        .map(|(name, value)| [name.as_os_str(), OsStr::new("="), &value].concat_os())
-        .collect();
+    config.environment = environment.unwrap_or_else(|| {
+        let variables = std::env::vars_os();
+        variables.map(|(name, value)| [name.as_os_str(), OsStr::new("="), &value].concat_os()).collect()
+    });
     let (process, mut thread, mut state) = match Process::load(config) {
         Ok(loaded) => loaded,
         Err(error) => return fail(&error.to_string()),
@@ -159,6 +170,16 @@ fn main() -> ExitCode {
     loop {
         std::thread::park();
     }
+}
+
+/// The environment that execve left in a file for the program it starts.
+fn handed_over(descriptor: i32) -> Option<Vec<OsString>> {
+    // SAFETY: execve has made the descriptor for this and given its number away.
+    let mut file = unsafe { File::from_raw_fd(descriptor) };
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
+    let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
+    Some(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
 }
 
 trait ConcatOs {

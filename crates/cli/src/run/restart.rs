@@ -63,7 +63,7 @@ pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     std::io::Seek::rewind(&mut file)
         .and_then(|()| file.read_to_end(&mut bytes))
         .map_err(|error| Failure::host("read the environment handed over", &error))?;
-    let variables = bytes.strip_suffix(b"\0").unwrap_or_default().split(|&byte| byte == 0);
+    let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
     Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
 }
 
