@@ -330,19 +330,22 @@ fn single_cases() -> u32 {
     3 * times()
 }
 
-/// A loop that uses the link register so much that it lives in a host register, and calls a function that stores it.
+/// A loop that uses the link register so much that it lives in a host register, and calls functions that store it.
 #[test]
 fn a_called_function_sees_the_link_register_of_its_call() {
     let bench = Bench::new();
     let mut body = vec![Instruction { d: 5, j: 5, k: 1, ..Instruction::new(Op::Xor) }; 60];
-    // Behind the call: the loop's end is three instructions, then comes the function.
-    body.push(Instruction { imm: 4 * 4, ..Instruction::new(Op::Bl) });
+    // Behind the two calls stand the three instructions of the loop's end, then two functions of two instructions each.
+    body.push(Instruction { imm: 4 * 5, ..Instruction::new(Op::Bl) });
+    body.push(Instruction { imm: 4 * 6, ..Instruction::new(Op::Bl) });
     let mut program = looped(&body);
-    let function = [
-        Instruction { d: 1, j: POINTER, imm: 0, ..Instruction::new(Op::StD) },
-        Instruction { d: 0, j: 1, imm: 0, ..Instruction::new(Op::Jirl) },
-    ];
-    program.extend(function.iter().map(|i| encode(i).expect("in range")));
+    for offset in [0, 8] {
+        let function = [
+            Instruction { d: 1, j: POINTER, imm: offset, ..Instruction::new(Op::StD) },
+            Instruction { d: 0, j: 1, imm: 0, ..Instruction::new(Op::Jirl) },
+        ];
+        program.extend(function.iter().map(|i| encode(i).expect("in range")));
+    }
     let mut state = State { pc: CODE, ..State::default() };
     state.x[usize::from(COUNTER)] = ROUNDS;
     state.x[usize::from(POINTER)] = DATA;
@@ -351,8 +354,9 @@ fn a_called_function_sees_the_link_register_of_its_call() {
     let (actual, regions) = bench.run(&program, &state, &data, true);
     assert!(regions > 0);
     assert_eq!(expected.state.x, actual.state.x);
-    assert_eq!(expected.data[..8], (CODE + 4 * 61).to_le_bytes(), "the function was called");
-    assert!(expected.data == actual.data, "the function stored another link register");
+    assert_eq!(expected.data[..8], (CODE + 4 * 61).to_le_bytes(), "the first function was called");
+    assert_eq!(expected.data[8..16], (CODE + 4 * 62).to_le_bytes(), "the second function was called");
+    assert!(expected.data == actual.data, "a function stored another link register");
 }
 
 #[test]
