@@ -40,14 +40,10 @@ pub enum Stop {
 /// What cores of one process count together.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Instructions executed one by one.
-    pub interpreted: AtomicU64,
     /// Blocks decoded for interpretation.
     pub blocks: AtomicU64,
     /// Regions translated.
     pub regions: AtomicU64,
-    /// Times translated code was entered from the run loop.
-    pub entries: AtomicU64,
 }
 
 /// How a process is executed.

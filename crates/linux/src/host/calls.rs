@@ -40,6 +40,7 @@ global_asm!(
     ".popsection",
 );
 
+// SAFETY: the routine and the labels are those of the assembly above, which follows this signature.
 unsafe extern "C" {
     fn longma_interruptible_call(attention: *const Attention, call: *const [u64; 7]) -> i64;
     static longma_interruptible_call_start: u8;

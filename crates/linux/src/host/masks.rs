@@ -77,6 +77,7 @@ global_asm!(
     ".popsection",
 );
 
+// SAFETY: the label of the assembly above; only the kernel ever goes there.
 unsafe extern "C" {
     fn longma_signal_return();
 }

@@ -140,6 +140,7 @@ pub(super) struct Refused {
     pub remaining: usize,
 }
 
+// SAFETY: the routines and labels are those of the assembly above, which follows these signatures.
 unsafe extern "sysv64" {
     safe static longma_access_start: u8;
     safe static longma_access_wide: u8;
