@@ -10,10 +10,12 @@ mod cpu;
 mod guest;
 mod jit;
 mod return_stack;
+mod trace;
 
 pub use crate::{
     core::{Core, Counts, Execution, SharedCode, Stop, Watch},
     counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
+    trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

@@ -6,4 +6,4 @@ mod statistics;
 mod time;
 
 pub use statistics::{Counter, Histogram, Statistic, Statistics, StatisticsError, Value};
-pub use time::{Clock, ClockError, Duration, Time};
+pub use time::{Clock, ClockError, Cycle, Duration, Time};

@@ -93,6 +93,19 @@ impl Duration {
     }
 }
 
+/// A cycle of one core's clock, counted from the start of the simulation. Which core's, the context says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Cycle(pub u64);
+
+impl std::ops::Add<u64> for Cycle {
+    type Output = Self;
+
+    fn add(self, cycles: u64) -> Self {
+        Self(self.0 + cycles)
+    }
+}
+
 /// Writes picoseconds in the largest unit that is at least 1, with up to three decimals.
 fn print(ps: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let units = [("s", 1_000_000_000_000), ("ms", 1_000_000_000), ("us", 1_000_000), ("ns", 1_000)];

@@ -1,0 +1,8 @@
+//! The modelled memory of one host: caches, coherence, interconnect, DRAM, TLBs. It knows where lines are and when they
+//! arrive.
+//! Not what they hold: guest memory is the host's own, and programs run on it functionally.
+//! Source: parameters from machine files; the book's chapter on the models.
+
+mod port;
+
+pub use port::{Answer, FixedLatency, MemoryPort, Source};
