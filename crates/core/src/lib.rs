@@ -10,6 +10,7 @@ mod cpu;
 mod guest;
 mod jit;
 mod return_stack;
+pub mod timing;
 mod trace;
 
 pub use crate::{
