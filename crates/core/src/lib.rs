@@ -12,6 +12,7 @@ mod jit;
 mod magic;
 mod recorder;
 mod return_stack;
+pub mod timing;
 mod trace;
 mod traced_blocks;
 
