@@ -67,8 +67,8 @@ impl Filter {
         self.entries.fill(NONE);
     }
 
-    /// Entries that claim to be in the cache: virtual line and slot number.
-    pub fn claims(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
-        self.entries.iter().filter(|e| e.key != u64::MAX).map(|e| (e.key, e.slot as usize))
+    /// Entries that claim to be in the cache: slot number, and whether a store changes nothing.
+    pub fn claims(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
+        self.entries.iter().filter(|e| e.key != u64::MAX).map(|e| (e.slot as usize, e.writable))
     }
 }

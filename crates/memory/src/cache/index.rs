@@ -4,7 +4,7 @@
 //! them, whose functions are not published.
 
 use super::Line;
-use longma_topology::{Cache, CacheIndex};
+use longma_topology::parts::{Cache, CacheIndex};
 
 /// The index of a cache.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ mod stream;
 mod stride;
 
 use crate::cache::Line;
-use longma_topology::{Prefetcher as Parameters, PrefetcherKind};
+use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 
 /// The prefetcher of one cache. It sees misses, and first uses of lines it brought, as hardware that watches fill buffers does.
 #[derive(Debug)]

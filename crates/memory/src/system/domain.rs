@@ -2,11 +2,11 @@
 //! Not the protocol: `request` and `home` move lines.
 //! Source: AMD's core complex (CCX) and Arm's cluster are such groups; in most other chips it is the whole chip or NUMA node.
 
-use crate::cache::{Counters, Flags, InFlight, LineLock, MissRegisters, Partition, Slot, Tags};
+use crate::cache::{Counters, Flags, InFlight, Line, LineLock, MissRegisters, Partition, Slot, Tags};
 use crate::coherence::LineTable;
 use crate::prefetch::Prefetcher;
 use longma_sim::Resource;
-use longma_topology::Inclusion;
+use longma_topology::parts::Inclusion;
 
 /// The last-level cache of a domain.
 #[derive(Debug)]
@@ -22,8 +22,6 @@ pub(crate) struct Shared {
     pub prefetcher: Option<Prefetcher>,
     pub partition: Partition,
     pub lock: Option<LineLock>,
-    /// Ways that device writes may fill at most, if the chip allows them to.
-    pub device_ways: Option<u32>,
     pub counters: Counters,
 }
 
@@ -52,10 +50,23 @@ pub(crate) struct Domain {
     /// Its NUMA node: that of its first core.
     pub node: usize,
     pub chip: usize,
+    /// How long a probe from outside looks, picoseconds.
+    pub look_ps: u64,
     pub shared: Option<Shared>,
     pub directory: Directory,
     /// Whether a miss is shown to every core's caches (a bus) rather than to those the directory names.
     pub snoops: bool,
+}
+
+impl Domain {
+    /// The cores, as bits of the domain, that may have `line`, which is in `slot` of the shared cache if it is there.
+    pub fn sharers(&self, line: Line, slot: Option<Slot>) -> u64 {
+        match (&self.directory, &self.shared, slot) {
+            (Directory::Beside(table), ..) => table.get(line).mask(),
+            (Directory::InTags, Some(shared), Some(slot)) => shared.tags.sharers(slot),
+            (Directory::InTags, ..) => 0,
+        }
+    }
 }
 
 impl Shared {

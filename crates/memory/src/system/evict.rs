@@ -5,7 +5,7 @@
 use super::MemorySystem;
 use super::domain::{Directory, Shared};
 use crate::cache::{Evicted, Flags, Line, Requester};
-use longma_topology::Inclusion;
+use longma_topology::parts::Inclusion;
 
 impl MemorySystem {
     /// A line left a first-level cache of `core` at `at` (its cycles).

@@ -6,7 +6,7 @@
 use super::MemorySystem;
 use super::probe::{Probe, bits};
 use super::request::{Request, Standing};
-use crate::cache::{Flags, Line};
+use crate::cache::Flags;
 use crate::coherence::Holders;
 use crate::port::Source;
 
@@ -63,7 +63,7 @@ impl MemorySystem {
             return at;
         }
         self.messages.home_lookups += 1;
-        let mut end = self.path.ask_home(self.domains[domain].place_for(request.core), line, at);
+        let mut end = self.path.ask_home(&self.domains[domain], request.core, line, at);
         for other in bits(holders.mask() & !(1 << domain)) {
             self.probe_domain(other, line, Probe::Invalidate);
             end = end.max(self.probe_from_home(request, other, false, at));
@@ -76,10 +76,8 @@ impl MemorySystem {
 
     /// The way of a probe from the requester by the home node to another domain and back.
     fn probe_from_home(&mut self, request: Request, other: usize, data: bool, at: u64) -> u64 {
-        let from = self.domains[request.domain].place_for(request.core);
-        let to = self.domains[other].place();
-        let look_ps = self.path.domain_look_ps(&self.domains[other], &self.cores);
-        self.path.probe_remote(from, to, request.line, look_ps, data, at)
+        let (from, to) = (&self.domains[request.domain], &self.domains[other]);
+        self.path.probe_remote(from, to, request.core, request.line, data, at)
     }
 
     fn from_memory(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
@@ -90,10 +88,5 @@ impl MemorySystem {
         let (at, memory_node) = self.path.read_memory(from, node, line, at);
         let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
         Standing { at, source, flags }
-    }
-
-    /// The node whose memory holds `line`.
-    pub(super) fn node_of(&self, line: Line) -> usize {
-        self.path.node_of(line)
     }
 }

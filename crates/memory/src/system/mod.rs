@@ -15,14 +15,16 @@ mod private;
 mod probe;
 mod report;
 mod request;
-mod stand_in;
 
 pub use core_port::CorePort;
-pub use device::{Allocate, PortError};
+pub use device::Allocate;
 pub use path::Detail;
+
 
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
+use crate::interconnect::Interconnect;
+use crate::placement::{AddressSpaces, SpaceId};
 use domain::Domain;
 use path::Path;
 use private::Private;
@@ -41,7 +43,6 @@ pub struct MemorySystem {
     /// Which domains have a line; only where there are several.
     home: Option<LineTable>,
     path: Path,
-    translation: stand_in::Translation,
     messages: Messages,
 }
 
@@ -83,6 +84,26 @@ impl MemorySystem {
     pub fn port(&mut self, core: usize) -> CorePort<'_> {
         assert!(core < self.cores.len(), "core {core} of {} cores", self.cores.len());
         CorePort::new(self, core)
+    }
+
+    /// The address spaces: page tables and placement policies. Unmapping pages is [`MemorySystem::unmap`]'s.
+    pub fn spaces(&mut self) -> &mut AddressSpaces {
+        &mut self.path.spaces
+    }
+
+    /// The interconnect: where devices' ports are.
+    pub fn interconnect(&self) -> &Interconnect {
+        &self.path.interconnect
+    }
+
+    /// Gives back the frames of `pages` virtual pages of `space` from `first` on; every core forgets their translations. Lines stay
+    /// in the caches until something else needs their place.
+    pub fn unmap(&mut self, space: SpaceId, first: u64, pages: u64) {
+        self.path.spaces.unmap(space, first, pages);
+        for core in &mut self.cores {
+            core.forget_translations();
+            (first..first.saturating_add(pages)).for_each(|page| core.tlbs.invalidate(space, page));
+        }
     }
 
     /// Opens (or closes, with `None`) a lock window of the last-level cache that `core` uses. Lines of an open window are locked as

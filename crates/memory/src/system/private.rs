@@ -3,9 +3,12 @@
 //! Source: none.
 
 use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
+use super::core_port::LastPage;
+use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
+use crate::translation::Tlbs;
 use longma_sim::Clock;
-use longma_topology::Inclusion;
+use longma_topology::parts::Inclusion;
 
 /// A first-level cache.
 #[derive(Debug)]
@@ -52,6 +55,12 @@ pub(crate) struct Private {
     /// How long a look into all of these caches takes, for another core's probe, ps.
     pub probe_ps: u64,
     pub line_bits: u32,
+    pub page_bits: u32,
+    pub tlbs: Tlbs,
+    /// The address space of the running program.
+    pub space: SpaceId,
+    /// By side.
+    pub last_page: [LastPage; 2],
 }
 
 /// Which of the first-level caches.
@@ -85,6 +94,13 @@ impl Private {
             (Unit::Fetch, Some(fetch)) => fetch,
             _ => &mut self.data,
         }
+    }
+
+    /// Virtual addresses mean something else from now on, as far as is remembered outside of the TLBs.
+    pub fn forget_translations(&mut self) {
+        self.last_page = [LastPage::NONE; 2];
+        self.data.filter.clear();
+        self.fetch.iter_mut().for_each(|l1| l1.filter.clear());
     }
 
     /// True if any of the caches has `line`.

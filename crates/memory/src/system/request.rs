@@ -180,7 +180,7 @@ impl MemorySystem {
 
     /// Other cores of the domain have the line.
     fn among_cores(&mut self, request: Request, holders: Holders, slot: Option<Slot>, at: u64) -> Standing {
-        let Request { core, domain, line, kind } = request;
+        let Request { core, domain, kind, .. } = request;
         let others = holders.mask() & !(1u64 << self.cores[core].bit);
         let asked = match (kind.writes(), holders.owner()) {
             (true, _) => others,
@@ -197,14 +197,8 @@ impl MemorySystem {
         };
         if kind.writes() {
             if let (Some(slot), Some(shared)) = (slot, &mut self.domains[domain].shared) {
-                // The writer's copy is newer than what is here from now on.
-                dirty |= shared.tags.flags(slot).has(Flags::DIRTY);
-                if !dirty || shared.takes_victims() {
-                    shared.tags.remove(slot);
-                } else {
-                    shared.tags.add_flags(slot, Flags::WRITABLE);
-                    dirty = false;
-                }
+                // The writer's copy is newer than this one from now on.
+                dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
             }
             let flags = Flags::DIRTY.when(dirty);
             return Standing { at, source, flags };
@@ -255,16 +249,15 @@ impl MemorySystem {
             None => at,
         };
         let mut standing = self.from_home(request, start);
+        if !request.may_own() {
+            standing.flags = Flags::NONE;
+        }
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
         shared.hold_register(line, start, standing.at, timing);
         if !shared.takes_victims() {
             let ways = shared.allowed_ways(Requester::Core(core), line);
             shared.in_flight.note(line, standing.at);
             self.insert_shared(domain, line, standing.flags.state(), ways, standing.at);
-            standing.flags = standing.flags.without(Flags::DIRTY);
-        }
-        if !request.may_own() {
-            standing.flags = Flags::NONE;
         }
         standing
     }

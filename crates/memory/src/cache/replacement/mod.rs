@@ -9,7 +9,7 @@ mod random;
 mod rrip;
 mod tree_plru;
 
-use longma_topology::Replacement;
+use longma_topology::parts::Replacement;
 
 /// A replacement policy. Its state is one byte a way ("age"), in an array that is a power of two long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
