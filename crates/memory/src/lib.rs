@@ -5,8 +5,10 @@
 
 mod build_error;
 pub mod dram;
+pub mod interconnect;
 pub mod placement;
 mod port;
+pub mod translation;
 
 pub use build_error::BuildError;
 pub use port::{Answer, FixedLatency, MemoryPort, Source};
