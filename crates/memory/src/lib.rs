@@ -17,5 +17,6 @@ pub mod translation;
 pub use build_error::BuildError;
 pub use cache::{LockWindow, Requester};
 pub use coherence::Violation;
-pub use system::{Allocate, CorePort, Detail, LockError, MemorySystem};
+
 pub use port::{Answer, FixedLatency, MemoryPort, Source};
+pub use system::{Allocate, CorePort, Detail, LockError, MemorySystem};
