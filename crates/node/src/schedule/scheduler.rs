@@ -139,6 +139,7 @@ impl Scheduler {
             config,
         };
         linux::Scheduler::add(&made, ThreadNumber(0));
+        made.lock().members[0].seat.post(GO);
         Ok(Arc::new(made))
     }
 
@@ -184,13 +185,8 @@ impl Scheduler {
 
     /// Waits on the thread's own host thread until its first turn begins.
     pub(crate) fn take_seat(&self, thread: ThreadNumber) {
-        let state = self.lock();
-        let mine = state.holder == Holder::Thread(thread.0);
-        let seat = state.members[thread.0 as usize].seat.clone();
-        drop(state);
-        if !mine {
-            self.wait_ready(&seat);
-        }
+        let seat = self.lock().members[thread.0 as usize].seat.clone();
+        self.wait_ready(&seat);
         self.see_signals(thread.0);
     }
 
