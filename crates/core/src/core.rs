@@ -3,6 +3,7 @@
 //! Source: our own.
 
 use std::{
+    cell::Cell,
     io,
     ops::Range,
     sync::{
@@ -20,7 +21,7 @@ use crate::{
     changes::{Change, Changes},
     counting::{Counters, Counting, Executed},
     cpu::{Cpu, ExitReason},
-    guest::{ConfigurationWords, Guest},
+    guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration, region::Profile},
     magic::Magic,
     recorder::Recorder,
@@ -179,7 +180,7 @@ fn host_is_able() -> bool {
 /// One guest thread's core.
 pub struct Core {
     // Dropped in this order: the registration points at the rest.
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
     code: SharedCode,
@@ -217,7 +218,8 @@ impl Profile for BlockProfile {
 }
 
 impl Core {
-    /// A core that starts with `state`. Use it only on the host thread that made it.
+    /// A core that starts with `state`. It may run on any host thread that `longma_linux::host::faults` has prepared, and a host
+    /// thread may run several cores in turn.
     ///
     /// # Errors
     /// The host has no memory to give.
@@ -235,12 +237,11 @@ impl Core {
         cpu.return_stack_top = return_stack.top();
         let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
         let registration = code.translator.clone().map(|translator| {
-            set_segment_base(cpu.guest.memory());
             // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it.
             unsafe { Registration::new(&raw mut *cpu, translator, return_stack.guard()) }
         });
         Ok(Self {
-            _registration: registration,
+            registration,
             cpu,
             return_stack,
             seen_changes: code.changes.count(),
@@ -278,8 +279,18 @@ impl Core {
         }
     }
 
+    /// Lets `rdtime` read simulated time instead of the host's. A traced core that comes to such an instruction with a trace that is
+    /// not empty stops first ([`Stop::Quantum`]), so that the clock can be set to where the trace has led.
+    pub fn set_clock(&mut self, clock: SimulatedClock) {
+        self.cpu.guest.set_clock(clock);
+    }
+
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
+        if let Some(registration) = &self.registration {
+            registration.activate();
+            set_segment_base(self.cpu.guest.memory());
+        }
         let stop = self.run_to_stop();
         self.refresh_trace();
         stop
@@ -544,12 +555,19 @@ impl Core {
     }
 }
 
+thread_local! {
+    /// Where this host thread's GS segment begins.
+    static SEGMENT_BASE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Lets translated code reach guest memory through GS, which nothing else in the process uses.
 fn set_segment_base(memory: &GuestMemory) {
-    if memory.base().is_null() {
+    let base = memory.base() as u64;
+    if base == 0 || SEGMENT_BASE.get() == base {
         return;
     }
     const ARCH_SET_GS: i32 = 0x1001;
     // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, memory.base()) };
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
+    SEGMENT_BASE.set(base);
 }

@@ -19,7 +19,7 @@ pub use crate::{
     core::{Core, Counts, Execution, SharedCode, Stop, Watch},
     counting::Executed,
     cpu::Cpu,
-    guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
+    guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
     magic::Magic,
     trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

@@ -21,28 +21,37 @@ thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Makes faults of this host thread in `translator`'s code those of `cpu`. Ends when dropped.
+/// A core whose faults in translated code can be recovered from.
 pub(crate) struct Registration {
+    running: Running,
     _translator: Arc<Translator>,
 }
 
+// SAFETY: the pointers are only followed in a fault of the host thread on which `activate` was called last, which is the one that
+// runs the core; the translator is shared between threads anyway.
+unsafe impl Send for Registration {}
+
 impl Registration {
     /// # Safety
-    /// `cpu` stays where it is until the registration is dropped, on this host thread.
+    /// `cpu` stays where it is until the registration is dropped.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
-        RUNNING.set(Some(Running {
-            cpu,
-            translator: Arc::as_ptr(&translator),
-            guard: (guard.start, guard.end),
-        }));
-        Self { _translator: translator }
+        let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
+        Self { running, _translator: translator }
+    }
+
+    /// From now on, faults of this host thread in the translator's code are this core's.
+    pub fn activate(&self) {
+        RUNNING.set(Some(self.running));
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        RUNNING.set(None);
+        // Another core may have been active since.
+        if RUNNING.get().is_some_and(|running| running.cpu == self.running.cpu) {
+            RUNNING.set(None);
+        }
     }
 }
 
