@@ -433,3 +433,33 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
     });
     assert_eq!(moved.join().expect("no panic"), Stop::Trap(Trap::Syscall(1)));
 }
+
+/// A program is said to have changed again and again, so that its translations fill a small cache more than once.
+#[test]
+fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
+    const CACHE_BYTES: usize = 8 << 20;
+    const TIMES: usize = 1500;
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 5, 5, 3);
+    let memory = bench.load(&assemble(&[Piece::Straight([store, other].repeat(120))]), &noise(1));
+    let code =
+        SharedCode::with_cache(&memory, TRACED, Arc::new(Unwatched), CACHE_BYTES).expect("executable memory");
+    let words = ConfigurationWords::default();
+    let mut core = Core::new(loop_state(), memory.clone(), words, code.clone()).expect("a core");
+    let run = |core: &mut Core| {
+        core.cpu().state = loop_state();
+        let steps = run_traced(core, &code, &mut |_, _, _| {});
+        (steps.len(), core.cpu().state.x)
+    };
+    let first = run(&mut core);
+    let mut translated = code.translated_blocks();
+    let each = translated;
+    for time in 0..TIMES {
+        code.invalidate(&(CODE..CODE + 4));
+        core.cpu().attention.request();
+        assert!(run(&mut core) == first, "time {time} ended differently");
+        assert!(code.translated_blocks() >= translated + each, "nothing was translated at time {time}");
+        translated = code.translated_blocks();
+    }
+}

@@ -27,13 +27,13 @@ pub(crate) struct Registration {
     _translator: Arc<Translator>,
 }
 
-// SAFETY: the pointers are only followed in a fault of the host thread on which `activate` was called last, which is the one that
-// runs the core; the translator is shared between threads anyway.
+// SAFETY: the pointers are only followed in faults of a host thread between `activate` and `deactivate` on it, while it runs the
+// core; the translator is shared between threads anyway.
 unsafe impl Send for Registration {}
 
 impl Registration {
     /// # Safety
-    /// `cpu` stays where it is until the registration is dropped.
+    /// `cpu` stays where it is until the registration is dropped, which is not while it is active.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
         let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
@@ -44,14 +44,10 @@ impl Registration {
     pub fn activate(&self) {
         RUNNING.set(Some(self.running));
     }
-}
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        // Another core may have been active since.
-        if RUNNING.get().is_some_and(|running| running.cpu == self.running.cpu) {
-            RUNNING.set(None);
-        }
+    /// From now on, no core runs on this host thread.
+    pub fn deactivate() {
+        RUNNING.set(None);
     }
 }
 
