@@ -18,21 +18,18 @@ use longma_sim::{Duration, Time};
 
 /// An instruction takes a nanosecond.
 struct Toy {
-    quantum: u64,
+    /// Words of a core's trace.
+    quantum: usize,
 }
 
 impl Clockwork for Toy {
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Option<Stop>, Time) {
-        let after = |instructions: u64| {
-            let spent = Duration::from_ns(instructions).unwrap_or_default();
-            place.start.checked_add(spent).unwrap_or(place.start)
-        };
-        for done in 0..self.quantum {
-            if let Some(stop) = guest.step() {
-                return (Some(stop), after(done + 1));
-            }
-        }
-        (None, after(self.quantum))
+    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        guest.set_quantum(self.quantum);
+        let stop = guest.run();
+        let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
+        guest.clear_trace();
+        let spent = Duration::from_ns(executed).unwrap_or_default();
+        (stop, place.start.checked_add(spent).unwrap_or(place.start))
     }
 }
 
@@ -50,7 +47,7 @@ enum Never {}
 
 fn start() -> Result<Never, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 1000, None);
+    let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         let value = arguments.next().ok_or("an option needs a value")?;
         let text = value.to_string_lossy();
@@ -58,7 +55,7 @@ fn start() -> Result<Never, String> {
         match option.to_str() {
             Some("--cores") => cores = number()? as usize,
             Some("--seed") => seed = number()?,
-            Some("--quantum") => quantum = number()?,
+            Some("--quantum") => quantum = number()? as usize,
             Some("--log") => {
                 let file = File::create(&*text).map_err(|error| format!("{text}: {error}"))?;
                 log = Some(Arc::new(Mutex::new(file)));
@@ -97,7 +94,7 @@ fn start() -> Result<Never, String> {
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
-        execution: Execution::default(),
+        execution: Execution { tracing: true, ..Execution::default() },
         simulated: Some(Simulated::new(scheduler, Box::new(Toy { quantum }))),
     };
     let node = Node::load(config).map_err(|error| error.to_string())?;

@@ -229,6 +229,11 @@ impl Simulation {
         Time::from_ps(now.max(self.shown.fetch_max(now, Ordering::Relaxed)))
     }
 
+    /// What the stable counter shows, which counts picoseconds as CLOCK_MONOTONIC does.
+    pub fn counter_ps(&self) -> u64 {
+        self.shown_time().ps().saturating_add(clocks::UP_S * 1_000_000_000_000)
+    }
+
     /// When the next timer expires.
     pub fn next_timer(&self) -> Option<Time> {
         lock(&self.timers).next()

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longma_core::{Core, Stop};
+use longma_core::{Core, SimulatedClock, Stop};
 use longma_linux::simulated::ThreadNumber;
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::Trap;
@@ -25,9 +25,9 @@ pub struct Place {
 
 /// Runs guest threads and says how long that takes on the modelled machine.
 pub trait Clockwork: Send {
-    /// Runs `guest` for a quantum, or until it stops; gives why it stopped, `None` at the quantum's end, and the time the core has
-    /// reached: more than `place.start` if anything was executed.
-    fn run(&mut self, place: Place, guest: &mut Core) -> (Option<Stop>, Time);
+    /// Runs `guest` for a quantum, or until it stops; gives why it stopped and the time the core has reached: more than
+    /// `place.start` if anything was executed. `rdtime` shows `place.start` meanwhile.
+    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time);
 }
 
 /// A process in simulated time.
@@ -36,12 +36,13 @@ pub struct Simulated {
     pub scheduler: Arc<Scheduler>,
     /// Says how long it takes.
     pub clockwork: Mutex<Box<dyn Clockwork>>,
+    clock: SimulatedClock,
 }
 
 impl Simulated {
     /// Both together.
     pub fn new(scheduler: Arc<Scheduler>, clockwork: Box<dyn Clockwork>) -> Self {
-        Self { scheduler, clockwork: Mutex::new(clockwork) }
+        Self { scheduler, clockwork: Mutex::new(clockwork), clock: SimulatedClock::default() }
     }
 }
 
@@ -49,20 +50,24 @@ impl Simulated {
 pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
     let number = thread.number();
     let scheduler = &simulated.scheduler;
+    core.set_clock(simulated.clock.clone());
     scheduler.take_seat(number);
     loop {
         let turn = scheduler.turn(number);
         let place = Place { core: turn.core, thread: number, start: turn.at };
+        if let Some(simulation) = thread.process().simulation() {
+            simulated.clock.set_ps(simulation.counter_ps());
+        }
         let (stop, time) = {
             let mut clockwork = simulated.clockwork.lock().unwrap_or_else(PoisonError::into_inner);
             clockwork.run(place, core)
         };
         scheduler.advance(number, time);
         let outcome = match stop {
-            None => Outcome::Continue,
-            Some(Stop::Trap(Trap::Syscall(_))) => thread.syscall(&mut core.cpu().state),
-            Some(Stop::Trap(trap)) => thread.raise(&mut core.cpu().state, trap),
-            Some(Stop::Attention) => {
+            Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
+            Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
+            Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
+            Stop::Attention => {
                 core.cpu().attention.clear();
                 thread.deliver_pending(&mut core.cpu().state)
             }
