@@ -109,6 +109,14 @@ impl Core {
         self.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
     }
 
+    /// The block of a number in this core's trace; it never changes.
+    ///
+    /// # Panics
+    /// With a number that is in no such trace.
+    pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
+        self.code.traced_block(number)
+    }
+
     /// Forgets the trace.
     pub fn clear_trace(&mut self) {
         if let Some(recorder) = &mut self.recorder {

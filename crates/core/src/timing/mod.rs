@@ -23,7 +23,10 @@ use longma_memory::MemoryPort;
 use longma_sim::{Cycle, Statistics, StatisticsError};
 use longma_topology::parts;
 
-use crate::trace::{BlockNumber, Trace, TracedBlock};
+use crate::{
+    core::Core,
+    trace::{BlockNumber, Trace, TracedBlock},
+};
 pub use front_end::{BranchCounts, FetchOptions};
 pub use program::BlockCounts;
 pub use stack::{Cause, CpiStack};
@@ -31,18 +34,18 @@ pub use stack::{Cause, CpiStack};
 /// Where a model finds the code of a block that it meets for the first time.
 pub trait Blocks {
     /// The block called `number`; it never changes.
-    fn block(&self, number: BlockNumber) -> &TracedBlock;
-}
-
-impl Blocks for [TracedBlock] {
-    fn block(&self, number: BlockNumber) -> &TracedBlock {
-        &self[number.0 as usize]
-    }
+    fn block(&self, number: BlockNumber) -> TracedBlock;
 }
 
 impl Blocks for Vec<TracedBlock> {
-    fn block(&self, number: BlockNumber) -> &TracedBlock {
-        &self[number.0 as usize]
+    fn block(&self, number: BlockNumber) -> TracedBlock {
+        self[number.0 as usize].clone()
+    }
+}
+
+impl Blocks for Core {
+    fn block(&self, number: BlockNumber) -> TracedBlock {
+        self.traced_block(number)
     }
 }
 
@@ -157,6 +160,15 @@ impl TimingModel {
             Model::Counting(model) => model.advance_to(cycle.0),
             Model::InOrder(model) => model.advance_to(cycle.0),
             Model::OutOfOrder(model) => model.advance_to(cycle.0),
+        }
+    }
+
+    /// As [`advance_to`](Self::advance_to), and the time in between is not counted: it lies outside of what is measured.
+    pub fn pass_to(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(model) => model.cycle = model.cycle.max(cycle.0),
+            Model::InOrder(model) => model.pass_to(cycle.0),
+            Model::OutOfOrder(model) => model.pass_to(cycle.0),
         }
     }
 

@@ -349,4 +349,12 @@ impl OutOfOrder {
             self.front.redirect(cycle, Cause::Synchronization);
         }
     }
+
+    /// Nothing runs before `cycle`, and the time in between is not counted.
+    pub fn pass_to(&mut self, cycle: u64) {
+        if cycle > self.retired.now() {
+            self.retired.pass(cycle);
+            self.front.redirect(cycle, Cause::Synchronization);
+        }
+    }
 }

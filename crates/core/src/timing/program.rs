@@ -85,7 +85,7 @@ impl Program {
         if self.entries.len() <= number {
             self.entries.resize_with(number + 1, || None);
         }
-        let block = decode_block(blocks.block(block), parameters);
+        let block = decode_block(&blocks.block(block), parameters);
         self.entries[number] = Some(Box::new(Entry { block, counts: BlockCounts::default() }));
     }
 

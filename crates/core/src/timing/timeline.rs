@@ -53,6 +53,15 @@ impl Timeline {
         }
     }
 
+    /// Passes over every slot before `cycle` without counting them; what is left of the present cycle goes to its instructions.
+    pub fn pass(&mut self, cycle: u64) {
+        if cycle > self.cycle {
+            let rest = if self.used > 0 { self.width - self.used } else { 0 };
+            self.stack.add(Cause::Base, rest);
+            (self.cycle, self.used) = (cycle, 0);
+        }
+    }
+
     /// As [`wait`](Self::wait), with up to `translation_cycles` of it charged to address translation.
     #[inline]
     pub fn wait_for_memory(&mut self, cycle: u64, cause: Cause, translation_cycles: u32) {

@@ -41,6 +41,16 @@ impl CoreSet {
         set
     }
 
+    /// These cores; those beyond [`Self::CORES`] are dropped.
+    pub fn of(cores: impl IntoIterator<Item = usize>) -> Self {
+        let mut set = Self([0; Self::CORES / 64]);
+        cores
+            .into_iter()
+            .filter(|core| *core < Self::CORES)
+            .for_each(|core| set.0[core / 64] |= 1 << (core % 64));
+        set
+    }
+
     /// From the bytes of a `cpu_set_t`; what is beyond [`Self::CORES`] is dropped.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut set = Self([0; Self::CORES / 64]);

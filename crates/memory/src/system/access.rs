@@ -72,7 +72,13 @@ impl MemorySystem {
         if access.virtual_line == BY_HARDWARE {
             l1.filter.forget_set(slot.set());
         } else {
-            l1.filter.note(access.virtual_line, slot.set(), number, ready.max(arrives), flags.has(Flags::DIRTY));
+            l1.filter.note(
+                access.virtual_line,
+                slot.set(),
+                number,
+                ready.max(arrives),
+                flags.has(Flags::DIRTY),
+            );
         }
         if first_use {
             self.prefetch_level1(core, unit, access, at);

@@ -19,7 +19,7 @@ mod request;
 pub use core_port::CorePort;
 pub use device::Allocate;
 pub use path::Detail;
-
+pub use report::Traffic;
 
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;

@@ -26,7 +26,38 @@ pub(super) struct Messages {
     pub memory_writes: u64,
 }
 
+/// What went over one part of the memory system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// The part's name in statistics.
+    pub name: String,
+    /// Bytes since counting began.
+    pub bytes: u64,
+    /// What it can carry at most.
+    pub peak_bytes_per_second: u64,
+}
+
 impl MemorySystem {
+    /// What went over every memory controller, then over every crossbar port and link that carried something.
+    pub fn traffic(&self) -> Vec<Traffic> {
+        let controllers = &self.path.controllers;
+        let memory = (0..controllers.len()).map(|number| Traffic {
+            name: format!("memory.controller{number}"),
+            bytes: controllers.bytes(number),
+            peak_bytes_per_second: {
+                let timing = controllers.timing(number);
+                timing.channel_bytes_per_second.saturating_mul(timing.channels.into())
+            },
+        });
+        let channels = self.path.interconnect.channels().iter().filter(|channel| channel.bytes() > 0);
+        let links = channels.map(|channel| Traffic {
+            name: channel.name().into(),
+            bytes: channel.bytes(),
+            peak_bytes_per_second: channel.bytes_per_second(),
+        });
+        memory.chain(links).collect()
+    }
+
     /// Adds everything that was counted: `core0.l1d...`, `l3...`, `coherence...`, and the parts of interconnect and memory below
     /// `interconnect` and `memory`. `elapsed` is the simulated time that utilisation is a part of.
     ///
@@ -87,7 +118,12 @@ impl Messages {
         let counts = [
             ("coherence.probes", self.probes, "messages", "looks into a core's caches for another's sake"),
             ("coherence.invalidations", self.invalidations, "messages", "of these, because somebody writes"),
-            ("coherence.back_invalidations", self.back_invalidations, "messages", "for an inclusive cache's eviction"),
+            (
+                "coherence.back_invalidations",
+                self.back_invalidations,
+                "messages",
+                "for an inclusive cache's eviction",
+            ),
             ("coherence.snoops", self.snoops, "messages", "looks that a bus shows to every core"),
             ("coherence.transfers", self.transfers, "lines", "supplied by another cache that had them newer"),
             ("coherence.home_lookups", self.home_lookups, "messages", "questions to a home node's directory"),

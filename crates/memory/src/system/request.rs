@@ -356,7 +356,8 @@ impl Shared {
     pub(super) fn unlock_outside(&mut self, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
         let outside = |line: Line| !lock.contains(line.0 << line_bits);
-        let slots: Vec<_> = self.tags.lines().filter(|(line, _)| outside(*line)).map(|(_, slot)| slot).collect();
+        let slots: Vec<_> =
+            self.tags.lines().filter(|(line, _)| outside(*line)).map(|(_, slot)| slot).collect();
         for slot in slots {
             let flags = self.tags.flags(slot);
             self.tags.set_flags(slot, flags.without(Flags::LOCKED));

@@ -7,6 +7,7 @@ mod roster;
 mod run;
 mod scheduler;
 
+pub use longma_linux::simulated::{CoreSet, SimulationConfig as SimulatedProcess, ThreadNumber};
 pub use roster::Turn;
 pub(crate) use run::run_thread;
 pub use run::{Clockwork, Place, Simulated};

@@ -29,6 +29,8 @@ pub type Log = Arc<dyn Fn(Turn) + Send + Sync>;
 pub struct SchedulerConfig {
     /// The NUMA node of each core; as many cores as entries, at least one.
     pub nodes: Vec<usize>,
+    /// The cores that the first thread may use, and those it makes; all of them if left out.
+    pub allowed: Option<CoreSet>,
     /// Told of every turn that begins, in order.
     pub log: Option<Log>,
     /// Told when every thread waits for another one and nothing can change that.
@@ -506,8 +508,13 @@ impl linux::Scheduler for Scheduler {
             reaches_outside: None,
             seen_signals,
         });
-        let cores = state.roster.cores();
-        state.roster.add(CoreSet::first(cores), self.now());
+        let allowed = match state.holder {
+            // As after clone(2), the new thread may go where the one that made it may.
+            Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
+            _ => self.config.allowed,
+        };
+        let allowed = allowed.unwrap_or_else(|| CoreSet::first(state.roster.cores()));
+        state.roster.add(allowed, self.now());
     }
 
     fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
