@@ -14,6 +14,7 @@ mod profile;
 mod recorder;
 mod return_stack;
 mod shared_code;
+pub mod timing;
 mod trace;
 mod traced_blocks;
 
