@@ -62,6 +62,8 @@ pub struct Core {
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
+    /// Where translated code wants GS to begin; 0 if it does not use GS.
+    segment_base: u64,
     /// How many changes of code this core has taken note of.
     seen_changes: u64,
 }
@@ -79,6 +81,7 @@ impl Core {
         code: SharedCode,
     ) -> io::Result<Self> {
         let return_stack = ReturnStack::allocate()?;
+        let segment_base = memory.base() as u64;
         let mut cpu = Cpu::new(state, Guest::new(memory, words));
         let counters = code.counting.as_ref().map(|c| c.add_thread()).transpose()?;
         cpu.counters = counters.as_ref().map_or(0, |c| c.address());
@@ -95,6 +98,7 @@ impl Core {
             profile: BlockProfile::default(),
             counters,
             recorder,
+            segment_base,
         })
     }
 
@@ -141,10 +145,9 @@ impl Core {
 
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
-        self.follow_translator();
+        set_segment_base(self.segment_base);
         if let Some(registration) = &self.registration {
             registration.activate();
-            set_segment_base(self.cpu.guest.memory());
         }
         let stop = self.run_to_stop();
         Registration::deactivate();
@@ -396,8 +399,7 @@ thread_local! {
 }
 
 /// Lets translated code reach guest memory through GS, which nothing else in the process uses.
-fn set_segment_base(memory: &GuestMemory) {
-    let base = memory.base() as u64;
+fn set_segment_base(base: u64) {
     if base == 0 || SEGMENT_BASE.get() == base {
         return;
     }

@@ -1,8 +1,8 @@
 //! Magic instructions: what a guest program tells the model it runs on.
 //! Not anything that a real processor notices: there they do nothing.
 //! Source: our own. `andi $zero, $zero, n` computes into the register that is always zero (LoongArch Reference Manual, volume 1,
-//! section 2.2.1.6); the manual names only n = 0, as `nop`, and compilers emit no other. `guests/include/longma.h` has the guest's
-//! side of it.
+//! section 2.2.1.6); the manual names only n = 0, as `nop`, and compilers have no reason to emit another.
+//! `guests/include/longma.h` has the guest's side of it.
 
 use longma_loongarch::{Instruction, Op, State};
 

@@ -181,12 +181,16 @@ fn times() -> u32 {
 }
 
 fn check(extensions: &[Extension], programs: u32, change: fn(&mut State, &mut Vec<Piece>)) {
+    check_programs(usable(extensions), programs, change);
+}
+
+fn check_programs(ops: Vec<Op>, programs: u32, change: fn(&mut State, &mut Vec<Piece>)) {
     let bench = Bench::new();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
         Config { cases: programs, failure_persistence: None, ..Config::default() },
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
-    let inputs = (pieces(usable(extensions)), starting_state(), any::<u64>());
+    let inputs = (pieces(ops), starting_state(), any::<u64>());
     runner
         .run(&inputs, |(mut pieces, mut state, seed)| {
             // What is rewritten at system calls.
@@ -215,6 +219,16 @@ fn vector_programs_leave_the_same_trace_translated_and_interpreted() {
     check(&[Extension::Base, Extension::Lasx], 15 * times(), |_, _| {});
 }
 
+/// Among the numbers are some that make the host fault, so that translated code hands instructions to the interpreter.
+#[test]
+fn floating_point_programs_leave_the_same_trace_translated_and_interpreted() {
+    let mut ops = usable(&[Extension::Base, Extension::Fp]);
+    // Only what defines all bits of a 64-bit result.
+    let is_double = |name: &str| name.ends_with(".d") && !name.contains(".s.") && !name.contains(".w.");
+    ops.retain(|op| op.row().extension != Extension::Fp || is_double(op.mnemonic()));
+    check_programs(ops, 30 * times(), |_, _| {});
+}
+
 /// The pointer moves on each round, and in the middle of the run it leaves the data: accesses fault in translated code, and a
 /// handler skips them.
 #[test]
@@ -234,6 +248,32 @@ fn loop_state() -> State {
 
 fn instruction_of(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
     Instruction { d, j, imm, ..Instruction::new(op) }
+}
+
+#[test]
+fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
+    let bench = Bench::new();
+    let body = vec![
+        Instruction { j: POINTER, imm2: 64, ..Instruction::new(Op::Preld) },
+        Instruction { j: POINTER, k: 6, ..Instruction::new(Op::Preldx) },
+        Instruction { d: 5, j: POINTER, k: 7, ..Instruction::new(Op::LdleD) },
+        Instruction { d: 5, j: POINTER, k: 6, ..Instruction::new(Op::StgtD) },
+        Instruction { d: 5, j: POINTER, imm: -16, ..Instruction::new(Op::LlW) },
+    ];
+    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &noise(1));
+    let at = DATA + 4096;
+    for translate in [false, true] {
+        let mut state = loop_state();
+        state.x[usize::from(POINTER)] = at;
+        // For the prefetch, eight bytes back; what stands above says how much to fetch.
+        state.x[6] = 0x1_fff8;
+        state.x[7] = u64::MAX >> 1;
+        let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, state);
+        let steps = run_traced(&mut core, &code, &mut |_, _, _| {});
+        let addresses: Vec<u64> = steps.iter().filter_map(|(_, address)| *address).collect();
+        let expected = [at + 64, at - 8, at, at, at - 16].repeat(ROUNDS as usize);
+        assert_eq!(addresses, expected, "translated: {translate}");
+    }
 }
 
 #[test]
@@ -261,6 +301,44 @@ fn a_quantum_ends_at_the_first_block_behind_its_length() {
         }
         assert!(quanta > 100, "{quanta} quanta");
     }
+}
+
+/// Two processes' worth of translated code stand at different places of the host.
+#[test]
+fn the_same_program_leaves_the_same_records_and_quanta_each_time() {
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, POINTER, 8);
+    let pieces = [
+        Piece::Call(vec![store]),
+        Piece::Repeat(5, vec![store]),
+        Piece::CallByAddress(vec![store, store]),
+        Piece::Syscall(1),
+    ];
+    let memory = bench.load(&assemble(&pieces), &noise(1));
+    let mut kept = Vec::new();
+    let mut run = || {
+        let (mut core, code) = core_of(&memory, TRACED, loop_state());
+        core.set_quantum(15);
+        let mut records = Vec::new();
+        loop {
+            let stop = core.run();
+            records.push((
+                stop,
+                core.trace().records().map(|r| (r.block, r.executed, r.addresses.to_vec())).collect(),
+            ));
+            core.clear_trace();
+            match stop {
+                Stop::Quantum => {}
+                Stop::Trap(Trap::Syscall(1)) => core.cpu().state.pc += 4,
+                _ => break,
+            }
+        }
+        kept.push((core, code));
+        records
+    };
+    let first: Vec<(Stop, Vec<_>)> = run();
+    assert!(first.len() > 2 * ROUNDS as usize, "{} stops", first.len());
+    assert!(first == run());
 }
 
 #[test]

@@ -3,13 +3,12 @@
 //! Not the guest's signal: the interpreter executes the instruction again and finds out what it is.
 //! Source: Intel SDM volume 1, 11.5 (floating-point exceptions), sigaction(2).
 
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, ptr, sync::Arc};
 
 use super::Translator;
 use crate::cpu::{Cpu, ExitReason};
 
 /// What the fault handler of this host thread needs.
-#[derive(Clone, Copy)]
 struct Running {
     cpu: *mut Cpu,
     translator: *const Translator,
@@ -18,12 +17,13 @@ struct Running {
 }
 
 thread_local! {
-    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+    /// Null while no core runs.
+    static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
 }
 
 /// A core whose faults in translated code can be recovered from.
 pub(crate) struct Registration {
-    running: Running,
+    running: Box<Running>,
     _translator: Arc<Translator>,
 }
 
@@ -37,22 +37,23 @@ impl Registration {
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
         let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
-        Self { running, _translator: translator }
+        Self { running: Box::new(running), _translator: translator }
     }
 
     /// From now on, faults of this host thread in the translator's code are this core's.
     pub fn activate(&self) {
-        RUNNING.set(Some(self.running));
+        RUNNING.set(&raw const *self.running);
     }
 
     /// From now on, no core runs on this host thread.
     pub fn deactivate() {
-        RUNNING.set(None);
+        RUNNING.set(ptr::null());
     }
 }
 
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
-    let Some(running) = RUNNING.get() else { return false };
+    // SAFETY: the registration lives while it is active.
+    let Some(running) = (unsafe { RUNNING.get().as_ref() }) else { return false };
     // SAFETY: the registration keeps the translator alive, and `cpu` in place.
     let (translator, cpu) = unsafe { (&*running.translator, &mut *running.cpu) };
     let registers = &mut context.uc_mcontext.gregs;

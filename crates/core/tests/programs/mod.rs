@@ -196,6 +196,8 @@ pub enum Piece {
     Straight(Vec<Instruction>),
     /// A branch over some of them, taken or not as registers have it.
     Over(Instruction, Vec<Instruction>),
+    /// A floating-point comparison, and a branch over some of them by its result.
+    OverCompared(Instruction, Op, Vec<Instruction>),
     /// A loop around them that runs a few times.
     Repeat(u8, Vec<Instruction>),
     /// They are a function, and this is a direct call of it.
@@ -218,6 +220,12 @@ pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
             Piece::Straight(body) => program.extend(body),
             Piece::Over(branch, body) => {
                 program.push(Instruction { imm: 4 * (body.len() as i32 + 1), ..*branch });
+                program.extend(body);
+            }
+            Piece::OverCompared(compare, branch, body) => {
+                program.push(*compare);
+                let imm = 4 * (body.len() as i32 + 1);
+                program.push(Instruction { j: compare.d, imm, ..Instruction::new(*branch) });
                 program.extend(body);
             }
             Piece::Repeat(times, body) => {
@@ -267,8 +275,18 @@ fn spare_link_register(mut i: Instruction) -> Instruction {
 
 /// Random pieces of instructions among `ops`.
 pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
+    let is_compare = |op: &Op| op.mnemonic().starts_with("fcmp.");
+    let comparisons: Vec<Op> = ops.iter().copied().filter(is_compare).collect();
     let body = move |most| {
         prop::collection::vec(prop::sample::select(ops.clone()).prop_flat_map(instruction), 1..most)
+    };
+    let compared = if comparisons.is_empty() {
+        body(6).prop_map(Piece::Straight).boxed()
+    } else {
+        let comparison = prop::sample::select(comparisons).prop_flat_map(instruction);
+        let branch = prop::sample::select(vec![Op::Bceqz, Op::Bcnez]);
+        let compared = (comparison, branch, body(6));
+        compared.prop_map(|(compare, branch, body)| Piece::OverCompared(compare, branch, body)).boxed()
     };
     let branches = vec![Op::Beq, Op::Bne, Op::Blt, Op::Bge, Op::Bltu, Op::Bgeu, Op::Beqz, Op::Bnez];
     let branch = (prop::sample::select(branches), 0..28u8, 0..28u8).prop_map(|(op, d, j)| {
@@ -278,6 +296,7 @@ pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
     let piece = prop_oneof![
         3 => body(12).prop_map(Piece::Straight),
         3 => (branch, body(6)).prop_map(|(branch, body)| Piece::Over(branch, body)),
+        2 => compared,
         1 => (1..5u8, body(6)).prop_map(|(times, body)| Piece::Repeat(times, body)),
         2 => body(6).prop_map(Piece::Call),
         1 => body(6).prop_map(Piece::CallByAddress),
