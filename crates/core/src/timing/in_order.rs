@@ -97,15 +97,9 @@ impl InOrder {
         blocks: &impl Blocks,
         port: &mut impl MemoryPort,
     ) {
-        let start = program.enter(record, blocks, &self.parameters).block.start;
-        let slots_before = self.issued.position();
-        let now = self.issued.cycle();
-        if let Entered::Mispredicted(number) = self.front.begin(start, now, now)
-            && let Some(branch) = program.get_mut(number)
-        {
-            branch.counts.mispredicts += 1;
-        }
-        let Some(entry) = program.get_mut(record.block) else { return };
+        let entry = program.enter(record, blocks, &self.parameters);
+        let (start, slots_before) = (entry.block.start, self.issued.position());
+        let entered = self.front.begin(start, self.issued.cycle(), self.issued.cycle());
         let executed = usize::from(record.executed).min(entry.block.operations.len());
         let mut addresses = record.addresses.iter();
         let (mut index, mut pc, mut resolved) = (0, start, 0);
@@ -125,6 +119,9 @@ impl InOrder {
         }
         self.front.end(record.block, &entry.block, executed, resolved);
         entry.counts.slots += self.issued.position() - slots_before;
+        if let Entered::Mispredicted(number) = entered {
+            program.note_mispredict(number);
+        }
     }
 
     /// Issues one operation, and returns the cycle its result is there.

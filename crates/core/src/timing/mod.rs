@@ -105,7 +105,7 @@ pub struct TimingModel(Model);
 
 #[derive(Debug)]
 enum Model {
-    Counting(counting::Counting),
+    Counting(Box<counting::Counting>),
     InOrder(Box<in_order::InOrder>),
     OutOfOrder(Box<out_of_order::OutOfOrder>),
 }
@@ -118,7 +118,7 @@ impl TimingModel {
     pub fn new(core: &parts::Core, kind: Option<ModelKind>, fetch: FetchOptions) -> Result<Self, ModelError> {
         let own = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
         Ok(Self(match kind.unwrap_or(own) {
-            ModelKind::Counting => Model::Counting(counting::Counting::new(core, fetch)?),
+            ModelKind::Counting => Model::Counting(Box::new(counting::Counting::new(core, fetch)?)),
             ModelKind::InOrder => Model::InOrder(Box::new(in_order::InOrder::new(core, fetch)?)),
             ModelKind::OutOfOrder => Model::OutOfOrder(Box::new(out_of_order::OutOfOrder::new(core, fetch)?)),
         }))

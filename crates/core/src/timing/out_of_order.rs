@@ -119,12 +119,7 @@ impl OutOfOrder {
     ) {
         let entry = program.enter(record, blocks, &self.parameters);
         let (start, slots_before) = (entry.block.start, self.retired.position());
-        if let Entered::Mispredicted(number) = self.front.begin(start, self.dispatch, self.retired.cycle())
-            && let Some(branch) = program.get_mut(number)
-        {
-            branch.counts.mispredicts += 1;
-        }
-        let Some(entry) = program.get_mut(record.block) else { return };
+        let entered = self.front.begin(start, self.dispatch, self.retired.cycle());
         let executed = usize::from(record.executed).min(entry.block.operations.len());
         let mut addresses = record.addresses.iter();
         let (mut index, mut pc, mut resolved) = (0, start, 0);
@@ -144,6 +139,9 @@ impl OutOfOrder {
         }
         self.front.end(record.block, &entry.block, executed, resolved);
         entry.counts.slots += self.retired.position() - slots_before;
+        if let Entered::Mispredicted(number) = entered {
+            program.note_mispredict(number);
+        }
     }
 
     #[inline]
