@@ -86,7 +86,8 @@ fn main() {
     let (blocks, trace) = queens();
     let instructions: usize = trace.records().map(|record| usize::from(record.executed)).sum();
     for kind in [ModelKind::Counting, ModelKind::InOrder, ModelKind::OutOfOrder] {
-        let mut model = TimingModel::new(core, Some(kind), FetchOptions::default()).expect("a core that can be modelled");
+        let mut model =
+            TimingModel::new(core, Some(kind), FetchOptions::default()).expect("a core that can be modelled");
         let mut best = f64::INFINITY;
         for _ in 0..ROUNDS {
             let start = Instant::now();

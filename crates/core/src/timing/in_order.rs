@@ -12,6 +12,7 @@ use super::{
     front_end::{Entered, FetchOptions, FrontEnd},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
+    pipeline::{PipelineLog, Stages},
     program::{Entry, Program},
     queues::Entries,
     registers,
@@ -50,6 +51,8 @@ pub(super) struct InOrder {
     load_cycles: u64,
     /// Loads that took their data from a store under way.
     pub forwarded: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
 }
 
 impl InOrder {
@@ -76,6 +79,7 @@ impl InOrder {
             last_drain: 0,
             load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
             forwarded: 0,
+            log: PipelineLog::default(),
             parameters,
         })
     }
@@ -112,6 +116,18 @@ impl InOrder {
                 let operation = entry.block.operations[at];
                 let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
                 resolved = self.step(&operation, address, pc, entry, port);
+                if self.log.is_open() {
+                    let issue = self.issued.cycle();
+                    self.log.push(Stages {
+                        address: pc,
+                        instruction: entry.block.instructions[at],
+                        fetch: self.front.cycle(),
+                        dispatch: issue,
+                        issue,
+                        complete: resolved,
+                        retire: resolved,
+                    });
+                }
                 pc = pc.wrapping_add(4);
             }
             self.front.advance((end - index) as u64);

@@ -12,6 +12,7 @@ use super::{
     front_end::{Entered, FetchOptions, FrontEnd},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
+    pipeline::{PipelineLog, Stages},
     program::{Entry, Program},
     queues::Entries,
     registers,
@@ -51,6 +52,10 @@ pub(super) struct OutOfOrder {
     load_cycles: u64,
     /// Loads that took their data from a store under way.
     pub forwarded: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
+    /// When the last operation issued.
+    last_issue: u64,
 }
 
 /// When an operation's result is there, and what it waited for.
@@ -96,6 +101,8 @@ impl OutOfOrder {
             last_drain: 0,
             load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
             forwarded: 0,
+            log: PipelineLog::default(),
+            last_issue: 0,
             parameters,
         })
     }
@@ -132,6 +139,17 @@ impl OutOfOrder {
                 let operation = entry.block.operations[at];
                 let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
                 resolved = self.step(&operation, address, pc, entry, port);
+                if self.log.is_open() {
+                    self.log.push(Stages {
+                        address: pc,
+                        instruction: entry.block.instructions[at],
+                        fetch: self.front.cycle(),
+                        dispatch: self.dispatch,
+                        issue: self.last_issue,
+                        complete: resolved,
+                        retire: self.retired.cycle(),
+                    });
+                }
                 pc = pc.wrapping_add(4);
             }
             self.front.advance((end - index) as u64);
@@ -215,7 +233,8 @@ impl OutOfOrder {
     #[inline]
     fn issue(&mut self, ready: u64, operation: &MicroOperation) -> u64 {
         let MicroOperation { units, interval_cycles, queue, .. } = *operation;
-        self.calendar.issue(ready, units, interval_cycles.into(), queue.into())
+        self.last_issue = self.calendar.issue(ready, units, interval_cycles.into(), queue.into());
+        self.last_issue
     }
 
     #[inline]
