@@ -13,7 +13,7 @@ use super::{
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::{PipelineLog, Stages},
-    program::{Entry, Program},
+    program::{BlockCounts, Entry, Program},
     queues::Entries,
     registers,
     stack::Cause,
@@ -124,25 +124,26 @@ impl OutOfOrder {
         blocks: &impl Blocks,
         port: &mut impl MemoryPort,
     ) {
-        let entry = program.enter(record, blocks, &self.parameters);
-        let (start, slots_before) = (entry.block.start, self.retired.position());
+        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
+        let (start, slots_before) = (block.start, self.retired.position());
         let entered = self.front.begin(start, self.dispatch, self.retired.cycle());
-        let executed = usize::from(record.executed).min(entry.block.operations.len());
+        let executed = usize::from(record.executed).min(block.operations.len());
         let mut addresses = record.addresses.iter();
         let (mut index, mut pc, mut resolved) = (0, start, 0);
         while index < executed {
             let (line, source) = self.front.fetch(pc, port);
-            entry.counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
             let end = executed.min(index + line as usize);
             self.wait_for_fetch();
-            for at in index..end {
-                let operation = entry.block.operations[at];
+            for (operation, instruction) in
+                block.operations[index..end].iter().zip(&block.instructions[index..end])
+            {
                 let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-                resolved = self.step(&operation, address, pc, entry, port);
+                resolved = self.step(operation, address, pc, counts, port);
                 if self.log.is_open() {
                     self.log.push(Stages {
                         address: pc,
-                        instruction: entry.block.instructions[at],
+                        instruction: *instruction,
                         fetch: self.front.cycle(),
                         dispatch: self.dispatch,
                         issue: self.last_issue,
@@ -155,8 +156,8 @@ impl OutOfOrder {
             self.front.advance((end - index) as u64);
             index = end;
         }
-        self.front.end(record.block, &entry.block, executed, resolved);
-        entry.counts.slots += self.retired.position() - slots_before;
+        self.front.end(record.block, block, executed, resolved);
+        counts.slots += self.retired.position() - slots_before;
         if let Entered::Mispredicted(number) = entered {
             program.note_mispredict(number);
         }
@@ -178,7 +179,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
         self.dispatch_one(operation);
@@ -189,17 +190,17 @@ impl OutOfOrder {
                 let issue = self.issue(ready, operation);
                 Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
             }
-            Kind::Load => self.load(ready, operation, address, pc, entry, port),
+            Kind::Load => self.load(ready, operation, address, pc, counts, port),
             Kind::Store => {
                 let issue = self.issue(ready.max(self.memory_floor), operation);
                 Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
             }
-            _ => self.rare(ready, operation, address, pc, entry, port),
+            _ => self.rare(ready, operation, address, pc, counts, port),
         };
         self.ready[usize::from(operation.destination)] = done.at;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
-            self.drain_store(done.at, operation, address, pc, entry, port);
+            self.drain_store(done.at, operation, address, pc, counts, port);
         }
         done.at
     }
@@ -244,7 +245,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
         let mut at = self.issue(ready.max(self.memory_floor), operation);
@@ -259,7 +260,7 @@ impl OutOfOrder {
                     at = at.max(drained);
                 }
                 let answer = port.load(address, bytes, pc, Cycle(at));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 let translation_cycles = answer.translation_cycles;
                 Done { at: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
             }
@@ -276,7 +277,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
         let latency = u64::from(operation.latency_cycles);
@@ -293,7 +294,7 @@ impl OutOfOrder {
                 let barrier = operation.kind == Kind::AtomicBarrier;
                 let at = self.issue(if barrier { oldest.max(memory_done) } else { oldest }, operation);
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
                 self.stores.push(address, operation.bytes.into(), done, done);
                 self.last_load = self.last_load.max(done);
@@ -345,14 +346,14 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
         let bytes = operation.bytes.into();
         // One store a cycle, in program order; their misses overlap, as if each asked for its line when it retired.
         let at = (self.last_drain + 1).max(self.retired.cycle());
         let answer = port.store(address, bytes, pc, Cycle(at));
-        entry.note(answer.source);
+        counts.note(answer.source);
         self.last_drain = at;
         let drained = answer.ready.0.max(self.stores.last_drained());
         self.stores.push(address, bytes, ready, drained);

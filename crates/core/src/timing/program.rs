@@ -39,12 +39,12 @@ pub(super) struct Entry {
     pub counts: BlockCounts,
 }
 
-impl Entry {
+impl BlockCounts {
     /// Notes where the data of an access came from.
     #[inline]
-    pub fn note(&mut self, source: Source) {
+    pub(super) fn note(&mut self, source: Source) {
         if source != Source::Level1 {
-            self.counts.misses[source as usize] += 1;
+            self.misses[source as usize] += 1;
         }
     }
 }
