@@ -242,6 +242,11 @@ impl FrontEnd {
         (instructions, Some(answer.source))
     }
 
+    /// The cycle being fetched in.
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
     /// The first cycle in which what is being fetched can be dispatched.
     #[inline]
     pub fn dispatchable(&self) -> u64 {

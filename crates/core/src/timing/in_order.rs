@@ -12,7 +12,8 @@ use super::{
     front_end::{Entered, FetchOptions, FrontEnd},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
-    program::{Entry, Program},
+    pipeline::{PipelineLog, Stages},
+    program::{BlockCounts, Entry, Program},
     queues::Entries,
     registers,
     stack::Cause,
@@ -50,6 +51,8 @@ pub(super) struct InOrder {
     load_cycles: u64,
     /// Loads that took their data from a store under way.
     pub forwarded: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
 }
 
 impl InOrder {
@@ -76,6 +79,7 @@ impl InOrder {
             last_drain: 0,
             load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
             forwarded: 0,
+            log: PipelineLog::default(),
             parameters,
         })
     }
@@ -97,34 +101,44 @@ impl InOrder {
         blocks: &impl Blocks,
         port: &mut impl MemoryPort,
     ) {
-        let start = program.enter(record, blocks, &self.parameters).block.start;
-        let slots_before = self.issued.position();
-        let now = self.issued.cycle();
-        if let Entered::Mispredicted(number) = self.front.begin(start, now, now)
-            && let Some(branch) = program.get_mut(number)
-        {
-            branch.counts.mispredicts += 1;
-        }
-        let Some(entry) = program.get_mut(record.block) else { return };
-        let executed = usize::from(record.executed).min(entry.block.operations.len());
+        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
+        let (start, slots_before) = (block.start, self.issued.position());
+        let entered = self.front.begin(start, self.issued.cycle(), self.issued.cycle());
+        let executed = usize::from(record.executed).min(block.operations.len());
         let mut addresses = record.addresses.iter();
         let (mut index, mut pc, mut resolved) = (0, start, 0);
         while index < executed {
             let (line, source) = self.front.fetch(pc, port);
-            entry.counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
             let end = executed.min(index + line as usize);
             self.issued.wait(self.front.dispatchable(), self.front.cause);
-            for at in index..end {
-                let operation = entry.block.operations[at];
+            for (operation, instruction) in
+                block.operations[index..end].iter().zip(&block.instructions[index..end])
+            {
                 let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-                resolved = self.step(&operation, address, pc, entry, port);
+                resolved = self.step(operation, address, pc, counts, port);
+                if self.log.is_open() {
+                    let issue = self.issued.cycle();
+                    self.log.push(Stages {
+                        address: pc,
+                        instruction: *instruction,
+                        fetch: self.front.cycle(),
+                        dispatch: issue,
+                        issue,
+                        complete: resolved,
+                        retire: resolved,
+                    });
+                }
                 pc = pc.wrapping_add(4);
             }
             self.front.advance((end - index) as u64);
             index = end;
         }
-        self.front.end(record.block, &entry.block, executed, resolved);
-        entry.counts.slots += self.issued.position() - slots_before;
+        self.front.end(record.block, block, executed, resolved);
+        counts.slots += self.issued.position() - slots_before;
+        if let Entered::Mispredicted(number) = entered {
+            program.note_mispredict(number);
+        }
     }
 
     /// Issues one operation, and returns the cycle its result is there.
@@ -134,7 +148,7 @@ impl InOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
         for register in operation.sources {
@@ -149,7 +163,7 @@ impl InOrder {
         let at = self.calendar.issue(self.issued.next(), units, interval_cycles.into(), queue.into());
         self.issued.wait(at, Cause::Execution);
         self.issued.take();
-        let value = self.execute(operation, at, address, pc, entry, port);
+        let value = self.execute(operation, at, address, pc, counts, port);
         self.values[usize::from(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
         value.ready
@@ -180,7 +194,7 @@ impl InOrder {
         at: u64,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
         let done = at + u64::from(operation.latency_cycles);
@@ -189,7 +203,7 @@ impl InOrder {
         match operation.kind {
             Kind::Plain => plain,
             Kind::Load => {
-                let value = self.load(at, operation, address, pc, entry, port);
+                let value = self.load(at, operation, address, pc, counts, port);
                 self.loads.take_until(value.ready);
                 self.last_access = self.last_access.max(value.ready);
                 value
@@ -198,7 +212,7 @@ impl InOrder {
                 // One store a cycle goes from the buffer to the cache, in program order.
                 let drain = (self.last_drain + 1).max(done);
                 let answer = port.store(address, bytes, pc, Cycle(drain));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 self.last_drain = drain;
                 let drained = answer.ready.0.max(self.stores.last_drained());
                 self.stores.push(address, bytes, done, drained);
@@ -207,7 +221,7 @@ impl InOrder {
             }
             Kind::Atomic | Kind::AtomicBarrier => {
                 let answer = port.store(address, bytes, pc, Cycle(at));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 let ready = answer.ready.0.max(at) + 1;
                 self.last_access = self.last_access.max(ready);
                 if operation.kind == Kind::AtomicBarrier {
@@ -236,7 +250,7 @@ impl InOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
         let bytes = operation.bytes.into();
@@ -250,7 +264,7 @@ impl InOrder {
             Found::Nothing => at,
         };
         let answer = port.load(address, bytes, pc, Cycle(from));
-        entry.note(answer.source);
+        counts.note(answer.source);
         let translation_cycles = answer.translation_cycles;
         Value { ready: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
     }

@@ -11,6 +11,7 @@ mod measured;
 mod operations;
 mod out_of_order;
 mod parameters;
+mod pipeline;
 mod program;
 mod queues;
 mod registers;
@@ -108,7 +109,7 @@ pub struct TimingModel(Model);
 
 #[derive(Debug)]
 enum Model {
-    Counting(counting::Counting),
+    Counting(Box<counting::Counting>),
     InOrder(Box<in_order::InOrder>),
     OutOfOrder(Box<out_of_order::OutOfOrder>),
 }
@@ -121,7 +122,7 @@ impl TimingModel {
     pub fn new(core: &parts::Core, kind: Option<ModelKind>, fetch: FetchOptions) -> Result<Self, ModelError> {
         let own = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
         Ok(Self(match kind.unwrap_or(own) {
-            ModelKind::Counting => Model::Counting(counting::Counting::new(core, fetch)?),
+            ModelKind::Counting => Model::Counting(Box::new(counting::Counting::new(core, fetch)?)),
             ModelKind::InOrder => Model::InOrder(Box::new(in_order::InOrder::new(core, fetch)?)),
             ModelKind::OutOfOrder => Model::OutOfOrder(Box::new(out_of_order::OutOfOrder::new(core, fetch)?)),
         }))
@@ -202,6 +203,25 @@ impl TimingModel {
     /// What each block that ran since counting began cost, in the order of the numbers.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
         self.program().counts()
+    }
+
+    /// Keeps the stages of the next `instructions` instructions for [`pipeline_log`](Self::pipeline_log). The counting model has
+    /// no stages.
+    pub fn log_pipeline(&mut self, instructions: usize) {
+        match &mut self.0 {
+            Model::Counting(_) => {}
+            Model::InOrder(model) => model.log.begin(instructions),
+            Model::OutOfOrder(model) => model.log.begin(instructions),
+        }
+    }
+
+    /// The stages that were kept, as the text the Konata pipeline viewer opens; `None` if there are none.
+    pub fn pipeline_log(&self) -> Option<String> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => model.log.to_kanata(),
+            Model::OutOfOrder(model) => model.log.to_kanata(),
+        }
     }
 
     /// Counting begins again: a region of interest starts. What was learnt stays, and time goes on.

@@ -2,6 +2,8 @@
 //! Not execution, and no state of a run.
 //! Source: LoongArch Reference Manual, volume 1; classes as the machine file gives them, refined by a measured table.
 
+use std::sync::Arc;
+
 use longma_loongarch::{Class, Instruction, Op};
 use longma_topology::parts::Operation;
 
@@ -101,8 +103,8 @@ pub(super) struct DecodedBlock {
     pub operations: Box<[MicroOperation]>,
     pub accesses: Box<[Access]>,
     pub branch: Branch,
-    /// The class of each instruction, for counts.
-    pub classes: Box<[Class]>,
+    /// The instructions themselves, for counts and for people.
+    pub instructions: Arc<[Instruction]>,
 }
 
 /// The micro-operations of `block` on a core with `parameters`.
@@ -120,7 +122,7 @@ pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
         start: block.start,
         accesses: accesses.collect(),
         branch: branch_of(block),
-        classes: block.instructions.iter().map(|i| i.op.row().class).collect(),
+        instructions: block.instructions.clone(),
         operations,
     }
 }

@@ -12,7 +12,8 @@ use super::{
     front_end::{Entered, FetchOptions, FrontEnd},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
-    program::{Entry, Program},
+    pipeline::{PipelineLog, Stages},
+    program::{BlockCounts, Entry, Program},
     queues::Entries,
     registers,
     stack::Cause,
@@ -51,6 +52,10 @@ pub(super) struct OutOfOrder {
     load_cycles: u64,
     /// Loads that took their data from a store under way.
     pub forwarded: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
+    /// When the last operation issued.
+    last_issue: u64,
 }
 
 /// When an operation's result is there, and what it waited for.
@@ -96,6 +101,8 @@ impl OutOfOrder {
             last_drain: 0,
             load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
             forwarded: 0,
+            log: PipelineLog::default(),
+            last_issue: 0,
             parameters,
         })
     }
@@ -117,33 +124,43 @@ impl OutOfOrder {
         blocks: &impl Blocks,
         port: &mut impl MemoryPort,
     ) {
-        let entry = program.enter(record, blocks, &self.parameters);
-        let (start, slots_before) = (entry.block.start, self.retired.position());
-        if let Entered::Mispredicted(number) = self.front.begin(start, self.dispatch, self.retired.cycle())
-            && let Some(branch) = program.get_mut(number)
-        {
-            branch.counts.mispredicts += 1;
-        }
-        let Some(entry) = program.get_mut(record.block) else { return };
-        let executed = usize::from(record.executed).min(entry.block.operations.len());
+        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
+        let (start, slots_before) = (block.start, self.retired.position());
+        let entered = self.front.begin(start, self.dispatch, self.retired.cycle());
+        let executed = usize::from(record.executed).min(block.operations.len());
         let mut addresses = record.addresses.iter();
         let (mut index, mut pc, mut resolved) = (0, start, 0);
         while index < executed {
             let (line, source) = self.front.fetch(pc, port);
-            entry.counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
             let end = executed.min(index + line as usize);
             self.wait_for_fetch();
-            for at in index..end {
-                let operation = entry.block.operations[at];
+            for (operation, instruction) in
+                block.operations[index..end].iter().zip(&block.instructions[index..end])
+            {
                 let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-                resolved = self.step(&operation, address, pc, entry, port);
+                resolved = self.step(operation, address, pc, counts, port);
+                if self.log.is_open() {
+                    self.log.push(Stages {
+                        address: pc,
+                        instruction: *instruction,
+                        fetch: self.front.cycle(),
+                        dispatch: self.dispatch,
+                        issue: self.last_issue,
+                        complete: resolved,
+                        retire: self.retired.cycle(),
+                    });
+                }
                 pc = pc.wrapping_add(4);
             }
             self.front.advance((end - index) as u64);
             index = end;
         }
-        self.front.end(record.block, &entry.block, executed, resolved);
-        entry.counts.slots += self.retired.position() - slots_before;
+        self.front.end(record.block, block, executed, resolved);
+        counts.slots += self.retired.position() - slots_before;
+        if let Entered::Mispredicted(number) = entered {
+            program.note_mispredict(number);
+        }
     }
 
     #[inline]
@@ -162,7 +179,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
         self.dispatch_one(operation);
@@ -173,17 +190,17 @@ impl OutOfOrder {
                 let issue = self.issue(ready, operation);
                 Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
             }
-            Kind::Load => self.load(ready, operation, address, pc, entry, port),
+            Kind::Load => self.load(ready, operation, address, pc, counts, port),
             Kind::Store => {
                 let issue = self.issue(ready.max(self.memory_floor), operation);
                 Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
             }
-            _ => self.rare(ready, operation, address, pc, entry, port),
+            _ => self.rare(ready, operation, address, pc, counts, port),
         };
         self.ready[usize::from(operation.destination)] = done.at;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
-            self.drain_store(done.at, operation, address, pc, entry, port);
+            self.drain_store(done.at, operation, address, pc, counts, port);
         }
         done.at
     }
@@ -217,7 +234,8 @@ impl OutOfOrder {
     #[inline]
     fn issue(&mut self, ready: u64, operation: &MicroOperation) -> u64 {
         let MicroOperation { units, interval_cycles, queue, .. } = *operation;
-        self.calendar.issue(ready, units, interval_cycles.into(), queue.into())
+        self.last_issue = self.calendar.issue(ready, units, interval_cycles.into(), queue.into());
+        self.last_issue
     }
 
     #[inline]
@@ -227,7 +245,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
         let mut at = self.issue(ready.max(self.memory_floor), operation);
@@ -242,7 +260,7 @@ impl OutOfOrder {
                     at = at.max(drained);
                 }
                 let answer = port.load(address, bytes, pc, Cycle(at));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 let translation_cycles = answer.translation_cycles;
                 Done { at: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
             }
@@ -259,7 +277,7 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
         let latency = u64::from(operation.latency_cycles);
@@ -276,7 +294,7 @@ impl OutOfOrder {
                 let barrier = operation.kind == Kind::AtomicBarrier;
                 let at = self.issue(if barrier { oldest.max(memory_done) } else { oldest }, operation);
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
-                entry.note(answer.source);
+                counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
                 self.stores.push(address, operation.bytes.into(), done, done);
                 self.last_load = self.last_load.max(done);
@@ -328,14 +346,14 @@ impl OutOfOrder {
         operation: &MicroOperation,
         address: u64,
         pc: u64,
-        entry: &mut Entry,
+        counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
         let bytes = operation.bytes.into();
         // One store a cycle, in program order; their misses overlap, as if each asked for its line when it retired.
         let at = (self.last_drain + 1).max(self.retired.cycle());
         let answer = port.store(address, bytes, pc, Cycle(at));
-        entry.note(answer.source);
+        counts.note(answer.source);
         self.last_drain = at;
         let drained = answer.ready.0.max(self.stores.last_drained());
         self.stores.push(address, bytes, ready, drained);

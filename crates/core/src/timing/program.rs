@@ -39,12 +39,12 @@ pub(super) struct Entry {
     pub counts: BlockCounts,
 }
 
-impl Entry {
+impl BlockCounts {
     /// Notes where the data of an access came from.
     #[inline]
-    pub fn note(&mut self, source: Source) {
+    pub(super) fn note(&mut self, source: Source) {
         if source != Source::Level1 {
-            self.counts.misses[source as usize] += 1;
+            self.misses[source as usize] += 1;
         }
     }
 }
@@ -70,7 +70,7 @@ impl Program {
         if self.entries.get(number).is_none_or(Option::is_none) {
             self.decode(record.block, blocks, parameters);
         }
-        let entry = self.entries[number].as_deref_mut().expect("decoded above");
+        let Some(entry) = &mut self.entries[number] else { unreachable!("decoded above") };
         entry.counts.runs += 1;
         entry.counts.instructions += u64::from(record.executed);
         if usize::from(record.executed) < entry.block.operations.len() {
@@ -89,9 +89,12 @@ impl Program {
         self.entries[number] = Some(Box::new(Entry { block, counts: BlockCounts::default() }));
     }
 
-    /// The block called `number`, if it ran.
-    pub fn get_mut(&mut self, number: BlockNumber) -> Option<&mut Entry> {
-        self.entries.get_mut(number.0 as usize)?.as_deref_mut()
+    /// Counts a misprediction of the branch at the end of the block called `number`.
+    #[cold]
+    pub fn note_mispredict(&mut self, number: BlockNumber) {
+        if let Some(Some(entry)) = self.entries.get_mut(number.0 as usize) {
+            entry.counts.mispredicts += 1;
+        }
     }
 
     /// Every block that ran since counting began.
@@ -112,15 +115,15 @@ impl Program {
     pub fn instructions_by_class(&self) -> Vec<(Class, u64)> {
         let mut sums = BTreeMap::<Class, u64>::new();
         for entry in self.entries.iter().flatten() {
-            for class in &entry.block.classes {
-                *sums.entry(*class).or_default() += entry.counts.runs;
+            for instruction in &*entry.block.instructions {
+                *sums.entry(instruction.op.row().class).or_default() += entry.counts.runs;
             }
         }
         // Every run was counted whole: take back what the parts did not execute.
         for (&(block, executed), runs) in &self.parts {
             let Some(entry) = &self.entries[block.0 as usize] else { continue };
-            for class in &entry.block.classes[usize::from(executed)..] {
-                *sums.entry(*class).or_default() -= runs;
+            for instruction in &entry.block.instructions[usize::from(executed)..] {
+                *sums.entry(instruction.op.row().class).or_default() -= runs;
             }
         }
         sums.retain(|_, count| *count > 0);

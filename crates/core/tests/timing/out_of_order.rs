@@ -288,3 +288,18 @@ fn every_machine_file_that_comes_along_can_be_modelled() {
         }
     }
 }
+
+#[test]
+fn the_first_instructions_stages_can_be_drawn() {
+    let program =
+        Program::straight(&[op(Op::LdD, 4, 5, 0), op(Op::AddiD, 6, 4, 1), op(Op::AddiD, 7, 0, 1)], apart);
+    let mut model = model(OutOfOrder, &[]);
+    assert_eq!(model.pipeline_log(), None);
+    model.log_pipeline(2);
+    program.cycles(&mut model, &mut FixedData::new(4));
+    // Fetch to dispatch 10 cycles, issue 1, the load 4, the addition 1.
+    let expected = "\
+        Kanata\t0004|C=\t0|I\t0\t0\t0|L\t0\t0\t10000: ld.d $a0, $a1, 0|S\t0\t0\tF|I\t1\t1\t0|L\t1\t0\t10004: addi.d $a2, $a0, 0|S\t1\t0\tF|\
+        C\t10|S\t0\t0\tDs|S\t1\t0\tDs|C\t1|S\t0\t0\tX|C\t4|S\t0\t0\tCm|R\t0\t0\t0|S\t1\t0\tX|C\t1|S\t1\t0\tCm|R\t1\t1\t0|";
+    assert_eq!(model.pipeline_log().unwrap().replace('\n', "|"), expected);
+}
