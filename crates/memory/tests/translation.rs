@@ -149,7 +149,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let page = prop_oneof![0u64..24, (0u64..12).prop_map(|p| p * 64), 1000u64..1040];
+    let page = prop_oneof![0u64..48, (0u64..12).prop_map(|p| p * 64), 1000u64..1100];
     let step = prop_oneof![
         40 => (any::<bool>(), page.clone()).prop_map(|(side, page)| Step::Use(side, page)),
         2 => page.prop_map(Step::Invalidate),
@@ -164,9 +164,9 @@ proptest! {
     #[test]
     fn two_levels_hit_and_miss_as_lists_in_the_order_of_use(
         steps in steps(),
-        entries in 1u32..9,
+        entries in prop_oneof![1u32..9, 17u32..24],
         sets in prop_oneof![Just(1u32), Just(3), Just(4)],
-        ways in 1u32..5,
+        ways in prop_oneof![1u32..5, Just(17)],
         pages in prop_oneof![Just(1u32), Just(2), Just(4)],
     ) {
         let mut part = core("loongson-3a5000", "la464");
