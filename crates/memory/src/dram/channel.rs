@@ -73,10 +73,21 @@ pub(super) struct Channel {
     pending_writes: u32,
     /// Banks that the batch of writes touched.
     written: Vec<u32>,
+    /// How far each rank's refreshes are ahead of those of the host's first rank, picoseconds.
+    refresh_ahead_ps: Vec<u64>,
+}
+
+/// Which ranks a channel has among those of the host: their refreshes are spread evenly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RefreshTurn {
+    pub(super) first_rank: u64,
+    pub(super) ranks_of_host: u64,
 }
 
 impl Channel {
-    pub(super) fn new(timing: &Timing) -> Self {
+    pub(super) fn new(timing: &Timing, turn: RefreshTurn) -> Self {
+        let ahead =
+            |rank: u32| (turn.first_rank + u64::from(rank)) * timing.trefi_ps / turn.ranks_of_host.max(1);
         let bank = Bank {
             calendar: Calendar::new(BUCKET),
             row: OTHER_ROW,
@@ -91,6 +102,7 @@ impl Channel {
             counts: ChannelCounts::default(),
             pending_writes: 0,
             written: Vec::with_capacity(WRITE_BATCH as usize),
+            refresh_ahead_ps: (0..timing.ranks).map(ahead).collect(),
         }
     }
 
@@ -140,10 +152,9 @@ impl Channel {
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }
 
-    /// When an access of `at` may begin, and in which interval between refreshes that is. The refresh is at the interval's end;
-    /// ranks take turns.
+    /// When an access of `at` may begin, and in which interval between refreshes that is. The refresh is at the interval's end.
     fn after_refresh(&mut self, timing: &Timing, rank: u32, at: u64) -> (u64, u64) {
-        let shifted = at + u64::from(rank) * timing.trefi_ps / u64::from(timing.ranks);
+        let shifted = at + self.refresh_ahead_ps[rank as usize];
         let (interval, phase) = (shifted / timing.trefi_ps, shifted % timing.trefi_ps);
         if phase < timing.trefi_ps - timing.trfc_ps {
             return (at, interval);

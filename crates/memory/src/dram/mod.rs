@@ -11,7 +11,7 @@ pub use timing::Timing;
 
 use crate::build_error::{BuildError, host_of};
 use crate::placement::Split;
-use channel::{Cell, Channel};
+use channel::{Cell, Channel, RefreshTurn};
 use longma_sim::{Duration, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 
@@ -56,6 +56,13 @@ impl Controllers {
                 let mean_random_ps = overhead::mean_random_ps(&timing, node.memories.len(), line);
                 controllers.push(Controller::new(name, number, timing, mean_random_ps)?);
             }
+        }
+        let ranks = |c: &Controller| u64::from(c.timing.channels) * u64::from(c.timing.ranks);
+        let ranks_of_host = controllers.iter().map(ranks).sum();
+        let mut first_rank = 0;
+        for controller in &mut controllers {
+            controller.add_channels(RefreshTurn { first_rank, ranks_of_host });
+            first_rank += ranks(controller);
         }
         if controllers.is_empty() {
             return Err(BuildError::NoMemory { host: host.name.clone() });
@@ -188,9 +195,15 @@ impl Controller {
                 help: "give it fewer `channels`, `ranks` or `banks`".into(),
             });
         }
-        let channels = (0..timing.channels).map(|_| Channel::new(&timing)).collect();
         let map = AddressMap::new(&timing);
-        Ok(Self { node, timing, channels, map, mean_random_ps })
+        Ok(Self { node, timing, channels: Vec::new(), map, mean_random_ps })
+    }
+
+    fn add_channels(&mut self, mut turn: RefreshTurn) {
+        for _ in 0..self.timing.channels {
+            self.channels.push(Channel::new(&self.timing, turn));
+            turn.first_rank += u64::from(self.timing.ranks);
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use super::timing::Timing;
 /// what `MemorySystem` and `Interconnect::idle_ps` charge), less `mean_random_ps` of the controller. It stands for what no
 /// machine file has: queues' pipelines, clock crossings, error correction, the controller's scheduler.
 ///
-/// 0 if the parts are already longer than the whole; then the modelled latency exceeds the stated one.
-pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> u64 {
-    load_to_use_ps.saturating_sub(path_ps).saturating_sub(mean_random_ps)
+/// Negative if the parts are longer than the whole: they overlap more than they do in the model, which sends a line over one part
+/// after the other, where chips pass its critical word on at once.
+pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> i64 {
+    load_to_use_ps as i64 - path_ps as i64 - mean_random_ps as i64
 }
 
 /// Load to use where a machine file states none, picoseconds: 100 ns. An estimate: between the 75 ns of a server of 2012
@@ -23,19 +24,34 @@ pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 ///
 /// The row is as good as never open. It is closed if no read came to its bank since the last refresh, else another row must be
 /// closed first (tRP more). A chase reads once in its load-to-use time, so between two refreshes a bank sees a number of reads
-/// that is Poisson-distributed with mean n = tREFI / load-to-use / banks, and of those (1 - exp(-n)) / n are the first. A read
-/// that meets a refresh waits for the rest of it. A chase has one read under way: while refreshes are longer than its load-to-use
-/// time, just one read of each interval meets one, half a load-to-use time after its start on average; otherwise a read meets
-/// one with probability tRFC / tREFI and waits half of it.
+/// that is Poisson-distributed with mean n = tREFI / load-to-use / banks, and of those (1 - exp(-n)) / n are the first. To that
+/// comes what refreshes cost.
 pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) -> u64 {
     let burst = f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64;
-    let (trefi, trfc) = (timing.trefi_ps as f64, timing.trfc_ps as f64);
-    let banks = f64::from(timing.channels) * f64::from(timing.ranks) * f64::from(timing.banks);
+    let ranks = f64::from(timing.channels) * f64::from(timing.ranks) * controllers.max(1) as f64;
     let period = timing.load_to_use_ps.unwrap_or(DEFAULT_LOAD_TO_USE_PS).max(1) as f64;
-    let reads = trefi / period / (banks * controllers.max(1) as f64);
-    let first = (1.0 - (-reads).exp()) / reads;
+    let reads = timing.trefi_ps as f64 / period / (ranks * f64::from(timing.banks));
+    let first = -(-reads).exp_m1() / reads;
     let close = if timing.open_rows { timing.trp_ps as f64 * (1.0 - first) } else { 0.0 };
-    let within = period.min(trfc);
-    let refresh = within * (trfc - within / 2.0) / trefi;
+    let refresh = mean_refresh_wait_ps(timing, ranks, period);
     (close + (timing.trcd_ps + timing.cl_ps) as f64 + burst + refresh).round() as u64
+}
+
+/// The mean time a read of a chase waits for a refresh, picoseconds. Each rank has one in every tREFI, and during it the chase
+/// arrives every `period` until it happens to come to that rank; then it waits for the refresh's end, so it meets each refresh
+/// once at most.
+fn mean_refresh_wait_ps(timing: &Timing, ranks: f64, period: f64) -> f64 {
+    let (trefi, trfc) = (timing.trefi_ps as f64, timing.trfc_ps as f64);
+    let (mut wait, mut not_yet, mut left) = (0.0, 1.0, trfc);
+    // What has not happened with this probability does not change the mean.
+    while left > 0.0 && not_yet > 1e-9 {
+        // The first arrival is anywhere in the first period of the refresh.
+        let rest = if left >= period { left - period / 2.0 } else { left * left / (2.0 * period) };
+        wait += not_yet / ranks * rest;
+        not_yet *= 1.0 - 1.0 / ranks;
+        left -= period;
+    }
+    // More ranks than fit side by side into tREFI refresh at the same time.
+    let waits = (ranks * wait).min(trefi / 2.0);
+    waits * period / (trefi - waits)
 }

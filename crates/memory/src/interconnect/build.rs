@@ -469,14 +469,13 @@ impl NodeEnds<'_> {
         let stated = |from: usize, to: usize| rows.get(from).and_then(|r| r.get(to)).map(|t| t.ps());
         let nodes = self.host.nodes.len();
         let mut extra = vec![vec![0; nodes]; nodes];
-        for from in 0..nodes {
-            for to in (0..nodes).filter(|to| *to != from) {
-                let longer = |from: usize, to: usize| Some(stated(from, to)?.saturating_sub(stated(to, to)?));
-                let (Some(there), Some(back)) = (longer(from, to), longer(to, from)) else { continue };
-                let channels =
-                    self.channels_ps(from, to, interconnect) + self.channels_ps(to, from, interconnect);
-                extra[from][to] = (there + back).saturating_sub(channels) / 4;
-            }
+        let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            let longer = |from: usize, to: usize| Some(stated(from, to)?.saturating_sub(stated(to, to)?));
+            let (Some(there), Some(back)) = (longer(from, to), longer(to, from)) else { continue };
+            let channels =
+                self.channels_ps(from, to, interconnect) + self.channels_ps(to, from, interconnect);
+            extra[from][to] = (there + back).saturating_sub(channels) / 4;
         }
         interconnect.routes.between_nodes_ps = extra;
         interconnect.routes.forget();

@@ -61,7 +61,7 @@ impl Frames {
         if self.block == 0 || index / self.block >= self.blocks.count {
             return Some(self.base + index);
         }
-        if index % self.block == 0 {
+        if index.is_multiple_of(self.block) {
             self.current = self.blocks.place(index / self.block) * self.block;
         }
         Some(self.base + self.current + index % self.block)

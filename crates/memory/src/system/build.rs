@@ -390,11 +390,11 @@ impl<'a> Plan<'a> {
 }
 
 /// The fixed part of one crossing between nodes: half of what a remote read costs more than a local one, beside the interconnect.
-fn hops(memory_ps: &[Vec<u64>], controllers: &Controllers, nodes: usize) -> Vec<Vec<u64>> {
+fn hops(memory_ps: &[Vec<i64>], controllers: &Controllers, nodes: usize) -> Vec<Vec<u64>> {
     let of = |node: usize| (0..controllers.len()).find(|c| controllers.node_of(*c) == node);
     let hop = |from: usize, to: usize| {
         let Some(controller) = of(to) else { return 0 };
-        memory_ps[from][controller].saturating_sub(memory_ps[to][controller]) / 2
+        (memory_ps[from][controller] - memory_ps[to][controller]).max(0) as u64 / 2
     };
     (0..nodes).map(|from| (0..nodes).map(|to| hop(from, to)).collect()).collect()
 }

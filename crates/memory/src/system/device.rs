@@ -211,7 +211,7 @@ impl MemorySystem {
         if !held {
             self.left_domain(domain, line);
         }
-        self.messages.memory_writes += 1;
+        self.messages.write(line, true);
         self.path.write_memory_bytes(from, line, bytes, at)
     }
 

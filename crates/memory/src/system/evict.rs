@@ -15,6 +15,11 @@ impl MemorySystem {
         if dirty {
             private.data.counters.write_backs += 1;
         }
+        let fetch = private.fetch.as_ref().is_some_and(|l1| l1.tags.find(line).is_some());
+        if !dirty && (fetch || private.data.tags.find(line).is_some()) {
+            // The other first-level cache has it still.
+            return;
+        }
         let Some(l2) = &mut private.second else { return self.left_core(core, line, flags, at) };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
@@ -158,7 +163,7 @@ impl MemorySystem {
 
     /// Writes a line back to memory; nobody waits for it.
     pub(super) fn write_to_memory(&mut self, domain: usize, line: Line, at: u64) {
-        self.messages.memory_writes += 1;
+        self.messages.write(line, false);
         let from = self.domains[domain].place();
         self.path.write_memory(from, line, at);
     }

@@ -15,6 +15,8 @@ mod private;
 mod probe;
 mod report;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use core_port::CorePort;
 pub use device::Allocate;

@@ -42,8 +42,9 @@ pub(super) struct Path {
     pub spaces: AddressSpaces,
     /// By core.
     pub legs: Vec<Legs>,
-    /// The fixed part of a read of memory by a core of a node: row = node, column = controller. Picoseconds.
-    pub memory_ps: Vec<Vec<u64>>,
+    /// The fixed part of a read of memory by a core of a node: row = node, column = controller. Picoseconds; negative where the
+    /// modelled parts overlap more in truth.
+    pub memory_ps: Vec<Vec<i64>>,
     /// The fixed part of one crossing between two nodes, beside the interconnect's. Picoseconds.
     pub hop_ps: Vec<Vec<u64>>,
 }
@@ -150,10 +151,13 @@ impl Path {
         }
         let (controller, address) = self.spaces.controller_of(physical);
         let bytes = self.line_bytes();
-        let at = self.cross(from, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.controllers.access(controller, address, bytes, false, Time::from_ps(at)).ps();
-        let at = self.cross(Place::Controller(controller), from, bytes, at);
-        (at + self.memory_ps[node][controller], self.controllers.node_of(controller))
+        let start = self.cross(from, Place::Controller(controller), REQUEST_BYTES, at);
+        let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
+        let fixed = self.memory_ps[node][controller];
+        // The way back may begin before the last word is read; what is fixed comes at its end.
+        let begin = read.saturating_add_signed(fixed.min(0)).max(start);
+        let back = self.cross(Place::Controller(controller), from, bytes, begin);
+        (back + fixed.max(0) as u64, self.controllers.node_of(controller))
     }
 
     /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps`, and the answer brings the line if `data`.

@@ -3,10 +3,11 @@
 //! Source: none.
 
 use super::MemorySystem;
+use crate::cache::Line;
 use longma_sim::{Duration, Statistics, StatisticsError};
 
 /// Messages between caches, directories and memory.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Messages {
     /// Looks into a core's caches for another's sake.
     pub probes: u64,
@@ -24,6 +25,9 @@ pub(super) struct Messages {
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
+    /// Which lines those were, and whether a device wrote them: a test compares them with what should be in memory.
+    #[cfg(test)]
+    pub written: Vec<(crate::cache::Line, bool)>,
 }
 
 /// What went over one part of the memory system.
@@ -114,6 +118,13 @@ impl MemorySystem {
 }
 
 impl Messages {
+    /// Counts a line written to memory, by a device or from a cache.
+    pub fn write(&mut self, _line: Line, _by_device: bool) {
+        self.memory_writes += 1;
+        #[cfg(test)]
+        self.written.push((_line, _by_device));
+    }
+
     fn report(&self, to: &mut Statistics) -> Result<(), StatisticsError> {
         let counts = [
             ("coherence.probes", self.probes, "messages", "looks into a core's caches for another's sake"),

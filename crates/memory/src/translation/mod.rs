@@ -139,7 +139,15 @@ impl Tlbs {
 
     fn look_up(&mut self, side: usize, key: u64, page: PhysicalPage) -> Translation {
         let SideLevels { levels, hit_cycles, miss_cycles, counts, .. } = &mut self.sides[side];
-        let hit = levels.iter().position(|level| self.buffers[*level].find(key).is_some());
+        let mut slot = 0;
+        let mut find = |level: &usize| match self.buffers[*level].find(key) {
+            Some(found) => {
+                slot = found;
+                true
+            }
+            None => false,
+        };
+        let hit = levels.iter().position(&mut find);
         let (found, extra_cycles) = match hit {
             Some(0) => (Found::FirstLevel, hit_cycles[0]),
             Some(level) => (Found::FurtherLevel, hit_cycles[level]),
@@ -151,15 +159,15 @@ impl Tlbs {
         };
         counts.first_level_misses += u64::from(found != Found::FirstLevel);
         counts.misses += u64::from(matches!(found, Found::Missed | Found::Walk));
-        let fill = hit.unwrap_or(levels.len());
-        for level in (0..fill).rev() {
+        // The first level is filled last, so `slot` ends as the page's place there.
+        for level in (0..hit.unwrap_or(levels.len())).rev() {
             let buffer = self.sides[side].levels[level];
-            if let Some(evicted) = self.buffers[buffer].insert(key) {
+            let (filled, evicted) = self.buffers[buffer].insert(key);
+            slot = filled;
+            if let Some(evicted) = evicted {
                 self.forget(buffer, evicted);
             }
         }
-        let first = self.sides[side].levels.first();
-        let slot = first.and_then(|first| self.buffers[*first].find(key)).unwrap_or(0);
         // A first level that costs something is asked each time.
         if self.sides[side].hit_cycles.first().is_none_or(|cycles| *cycles == 0) {
             self.sides[side].filter[slot_of(key)] = Known { key, page: page.0, slot };
