@@ -9,9 +9,10 @@ use super::timing::Timing;
 /// what `MemorySystem` and `Interconnect::idle_ps` charge), less `mean_random_ps` of the controller. It stands for what no
 /// machine file has: queues' pipelines, clock crossings, error correction, the controller's scheduler.
 ///
-/// 0 if the parts are already longer than the whole; then the modelled latency exceeds the stated one.
-pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> u64 {
-    load_to_use_ps.saturating_sub(path_ps).saturating_sub(mean_random_ps)
+/// Negative if the parts are longer than the whole: they overlap more than they do in the model, which sends a line over one part
+/// after the other, where chips pass its critical word on at once.
+pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> i64 {
+    load_to_use_ps as i64 - path_ps as i64 - mean_random_ps as i64
 }
 
 /// Load to use where a machine file states none, picoseconds: 100 ns. An estimate: between the 75 ns of a server of 2012
