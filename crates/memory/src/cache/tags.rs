@@ -151,8 +151,17 @@ impl Tags {
         let set = self.index.set(line);
         let from = set * self.ways;
         let wanted = line.0 + 1;
-        let way = self.words[from..from + self.ways].iter().position(|word| word >> LINE_SHIFT == wanted)?;
-        Some(Slot { set: set as u32, way: way as u32 })
+        let words = &self.words[from..from + self.ways];
+        let slot = |way: usize| Slot { set: set as u32, way: way as u32 };
+        let is = |word: &u64| word >> LINE_SHIFT == wanted;
+        // Four at a time: a branch for each way would cost the host more than the comparisons.
+        let (fours, rest) = words.as_chunks::<4>();
+        for (four, words) in fours.iter().enumerate() {
+            if is(&words[0]) | is(&words[1]) | is(&words[2]) | is(&words[3]) {
+                return words.iter().position(is).map(|way| slot(four * 4 + way));
+            }
+        }
+        rest.iter().position(is).map(|way| slot(fours.len() * 4 + way))
     }
 
     /// The flags of the line in `slot`.
@@ -215,7 +224,7 @@ impl Tags {
             return None;
         }
         let empty = words.iter().enumerate().position(|(way, word)| *word == 0 && allowed >> way & 1 == 1);
-        let way = empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], allowed, &mut self.random));
+        let way = empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random));
         self.policy.filled(ages, way);
         let word = std::mem::replace(&mut words[way], (line.0 + 1) << LINE_SHIFT | u64::from(flags.0));
         let slot = Slot { set: set as u32, way: way as u32 };

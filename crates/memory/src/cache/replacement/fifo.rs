@@ -3,6 +3,6 @@
 //! Source: Hennessy and Patterson, appendix B.
 
 #[inline]
-pub(super) fn victim(ages: &[u8], allowed: u64) -> usize {
-    super::lru::victim(ages, allowed)
+pub(super) fn victim(ages: &[u8], ways: usize, allowed: u64) -> usize {
+    super::lru::victim(ages, ways, allowed)
 }

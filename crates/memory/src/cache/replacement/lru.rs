@@ -16,6 +16,10 @@ pub(super) fn touched(ages: &mut [u8], way: usize) {
 }
 
 #[inline]
-pub(super) fn victim(ages: &[u8], allowed: u64) -> usize {
-    super::ways(allowed).max_by_key(|way| ages[*way]).unwrap_or(0)
+pub(super) fn victim(ages: &[u8], ways: usize, allowed: u64) -> usize {
+    let oldest = ways as u8 - 1;
+    match ages[..ways].iter().position(|age| *age == oldest) {
+        Some(way) if allowed >> way & 1 == 1 => way,
+        _ => super::ways(allowed).max_by_key(|way| ages[*way]).unwrap_or(0),
+    }
 }

@@ -80,12 +80,12 @@ impl Policy {
         }
     }
 
-    /// The way to give up, one of `allowed`, which has at least one.
+    /// The way of `ways` to give up, one of `allowed`, which has at least one.
     #[inline]
-    pub fn victim(self, ages: &mut [u8], allowed: u64, random: &mut u64) -> usize {
+    pub fn victim(self, ages: &mut [u8], ways: usize, allowed: u64, random: &mut u64) -> usize {
         match self {
-            Self::Lru => lru::victim(ages, allowed),
-            Self::Fifo => fifo::victim(ages, allowed),
+            Self::Lru => lru::victim(ages, ways, allowed),
+            Self::Fifo => fifo::victim(ages, ways, allowed),
             Self::TreePlru => tree_plru::victim(ages, allowed),
             Self::Nru => nru::victim(ages, allowed),
             Self::Random => random::victim(allowed, random),
@@ -114,7 +114,7 @@ mod tests {
         for (policy, expected) in [(Policy::Lru, 1), (Policy::Fifo, 0)] {
             let mut ages = set(policy, 4);
             policy.touched(&mut ages, 0);
-            assert_eq!(policy.victim(&mut ages, 0b1111, &mut 1), expected, "{policy:?}");
+            assert_eq!(policy.victim(&mut ages, 4, 0b1111, &mut 1), expected, "{policy:?}");
         }
     }
 
@@ -122,9 +122,9 @@ mod tests {
     fn the_tree_points_away_from_the_last_two_uses() {
         let mut ages = set(Policy::TreePlru, 4);
         Policy::TreePlru.touched(&mut ages, 0);
-        assert_eq!(Policy::TreePlru.victim(&mut ages, 0b1111, &mut 1), 2);
+        assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 2);
         Policy::TreePlru.touched(&mut ages, 2);
-        assert_eq!(Policy::TreePlru.victim(&mut ages, 0b1111, &mut 1), 1);
+        assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 1);
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let mut ages = set(Policy::Rrip, 4);
         Policy::Rrip.touched(&mut ages, 3);
         for _ in 0..3 {
-            let way = Policy::Rrip.victim(&mut ages, 0b1111, &mut 1);
+            let way = Policy::Rrip.victim(&mut ages, 4, 0b1111, &mut 1);
             assert_ne!(way, 3);
             Policy::Rrip.filled(&mut ages, way);
         }
@@ -149,7 +149,7 @@ mod tests {
                 let all = u64::MAX >> (64 - count);
                 let allowed = if mask & all == 0 { all } else { mask & all };
                 let mut random = seed;
-                let way = policy.victim(&mut ages, allowed, &mut random);
+                let way = policy.victim(&mut ages, count, allowed, &mut random);
                 prop_assert!(allowed >> way & 1 == 1, "{:?} gave up way {} of {:b}", policy, way, allowed);
             }
         }
@@ -175,7 +175,7 @@ mod tests {
                 Policy::Lru.touched(&mut ages, way);
                 list.retain(|w| *w != way);
                 list.push(way);
-                prop_assert_eq!(Policy::Lru.victim(&mut ages, u64::MAX >> (64 - count), &mut 1), list[0]);
+                prop_assert_eq!(Policy::Lru.victim(&mut ages, count, u64::MAX >> (64 - count), &mut 1), list[0]);
             }
         }
     }
