@@ -129,8 +129,14 @@ impl Node {
     /// Stops the process before its first instruction and lets a debugger steer it from there on.
     ///
     /// # Errors
-    /// The host lacks descriptors or threads.
+    /// The host lacks descriptors or threads, or the process is in simulated time, which would not stand still while a debugger
+    /// looks.
     pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
+        if self.shared.simulated.is_some() {
+            return Err(io::Error::other(
+                "a debugger cannot steer a process in simulated time; run it at level functional",
+            ));
+        }
         let session = gdb::session()?;
         // There is one debugger: a second session would find the process's threads taken.
         let session = self.shared.session.get_or_init(|| session).clone();

@@ -92,12 +92,6 @@ impl Queues {
         }
         count
     }
-
-    /// What `thread` waits for, for people.
-    pub(crate) fn awaited(&self, thread: ThreadNumber) -> Option<u64> {
-        let mut found = self.waiting.iter().filter(|(_, queue)| queue.iter().any(|w| w.thread == thread));
-        found.next().map(|(address, _)| *address)
-    }
 }
 
 impl Simulation {

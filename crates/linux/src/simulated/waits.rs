@@ -273,7 +273,10 @@ unsafe fn transfer(
         match returned {
             Ok(done) => match output.advance(number, &mut arguments, done) {
                 Some(total) => return Ok(total),
-                None => continue,
+                None => {
+                    context.simulation.scheduler.files_changed();
+                    continue;
+                }
             },
             Err(AGAIN) => {}
             Err(error) => return output.or(error),

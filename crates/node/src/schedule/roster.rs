@@ -87,11 +87,6 @@ impl Roster {
         self.enqueue(number, now);
     }
 
-    /// How many there have been.
-    pub fn threads(&self) -> usize {
-        self.threads.len()
-    }
-
     fn least_loaded(&self, allowed: CoreSet) -> usize {
         let candidates = (0..self.cores.len()).filter(|core| allowed.contains(*core));
         candidates.min_by_key(|core| self.cores[*core].queue.len()).unwrap_or(0)

@@ -258,6 +258,10 @@ impl Scheduler {
         mut waited: bool,
     ) -> (Guard<'a>, Option<u32>) {
         loop {
+            if state.roster.next().is_none() {
+                let now = linux::Scheduler::now(self);
+                self.look_at_files(&mut state, now);
+            }
             let turn = state.roster.next();
             let event = self.next_event(&state);
             match (turn, event) {
