@@ -12,17 +12,21 @@ use std::{
 };
 
 use longma_linux::GuestMemory;
-use longma_loongarch::{Environment, Fault, State, Trap, decode, semantics};
+use longma_loongarch::{Environment, Fault, Instruction, State, Trap, decode, semantics};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    block::{Block, End},
+    block::{Block, End, Interest, reads_clock},
     changes::{Change, Changes},
     counting::{Counters, Counting, Executed},
     cpu::{Cpu, ExitReason},
     guest::{ConfigurationWords, Guest},
     jit::{Translator, recovery::Registration, region::Profile},
+    magic::Magic,
+    recorder::Recorder,
     return_stack::ReturnStack,
+    trace::{BlockNumber, Trace, TracedBlock},
+    traced_blocks::TracedBlocks,
 };
 
 /// A block is translated when it has run this often: below, interpreting costs less than translating.
@@ -35,6 +39,22 @@ pub enum Stop {
     Trap(Trap),
     /// The attention flag was raised.
     Attention,
+    /// The trace has reached the quantum's length, or the next instruction reads the clock and the trace is not empty: take note of
+    /// the trace and clear it ([`Core::clear_trace`]), then go on.
+    Quantum,
+    /// A magic instruction was executed; the program counter is behind it.
+    Magic(Magic),
+}
+
+impl From<Trap> for Stop {
+    fn from(trap: Trap) -> Self {
+        Self::Trap(trap)
+    }
+}
+
+/// True if the instruction after which a core stopped counts as executed.
+fn is_executed(done: &Result<(), Stop>) -> bool {
+    !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
 }
 
 /// What cores of one process count together.
@@ -53,11 +73,15 @@ pub struct Execution {
     pub translate: bool,
     /// Every run of a block is counted, see [`SharedCode::executed`].
     pub counting: bool,
+    /// What each core does is written to its [`Core::trace`].
+    pub tracing: bool,
+    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they do nothing.
+    pub magic: bool,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Self { translate: true, counting: false }
+        Self { translate: true, counting: false, tracing: false, magic: false }
     }
 }
 
@@ -66,6 +90,8 @@ impl Default for Execution {
 pub struct SharedCode {
     translator: Option<Arc<Translator>>,
     counting: Option<Arc<Counting>>,
+    tracing: Option<Arc<TracedBlocks>>,
+    interest: Interest,
     counts: Arc<Counts>,
     changes: Arc<Changes>,
     watch: Arc<dyn Watch>,
@@ -85,13 +111,16 @@ impl SharedCode {
     /// The host gives no executable memory.
     pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
+        let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
+        let interest = Interest { magic: execution.magic, clock: execution.tracing };
         let based = !memory.base().is_null();
         let translator = if execution.translate && host_is_able() {
-            Some(Arc::new(Translator::new(based, counting.clone())?))
+            Some(Arc::new(Translator::new(based, counting.clone(), tracing.clone())?))
         } else {
             None
         };
-        Ok(Self { translator, counting, counts: Arc::default(), changes: Arc::default(), watch })
+        let (counts, changes) = (Arc::default(), Arc::default());
+        Ok(Self { translator, counting, tracing, interest, counts, changes, watch })
     }
 
     /// True if hot code is translated.
@@ -102,6 +131,15 @@ impl SharedCode {
     /// Every block that ran, if blocks are counted.
     pub fn executed(&self) -> Vec<Executed> {
         self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
+    }
+
+    /// The block of a number in a [`Trace`] of one of this code's cores; it never changes, so that the caller may keep it.
+    ///
+    /// # Panics
+    /// With a number that is in no such trace.
+    pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
+        let block = self.tracing.as_ref().and_then(|blocks| blocks.get(number));
+        block.expect("the number comes from a trace of this code")
     }
 
     /// The number of blocks that were translated, those of regions that have been forgotten since included.
@@ -123,7 +161,8 @@ impl SharedCode {
 
     /// Holds every lock until dropped: for a fork.
     pub fn quiesce(&self) -> impl Sized + '_ {
-        self.translator.as_ref().map(|t| t.quiesce())
+        let translator = self.translator.as_ref().map(|t| t.quiesce());
+        (translator, self.tracing.as_ref().map(|blocks| blocks.quiesce()))
     }
 }
 
@@ -146,6 +185,7 @@ pub struct Core {
     code: SharedCode,
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
+    recorder: Option<Recorder>,
     /// How many changes of code this core has taken note of.
     seen_changes: u64,
 }
@@ -162,6 +202,12 @@ struct ProfiledBlock {
     runs: u32,
     /// The block's counter, if blocks are counted.
     counter: Option<u32>,
+    /// The block's number in traces, if blocks are traced.
+    number: Option<BlockNumber>,
+    /// True if the last instruction reads the clock and blocks are traced.
+    reads_clock: bool,
+    /// True if the last instruction is magic and magic is of interest.
+    is_magic: bool,
 }
 
 impl Profile for BlockProfile {
@@ -187,6 +233,7 @@ impl Core {
         cpu.counters = counters.as_ref().map_or(0, |c| c.address());
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
+        let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
         let registration = code.translator.clone().map(|translator| {
             set_segment_base(cpu.guest.memory());
             // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it.
@@ -200,6 +247,7 @@ impl Core {
             code,
             profile: BlockProfile::default(),
             counters,
+            recorder,
         })
     }
 
@@ -208,30 +256,72 @@ impl Core {
         &mut self.cpu
     }
 
+    /// What the core did since its trace was last cleared; empty if blocks are not traced.
+    pub fn trace(&self) -> &Trace {
+        static NOTHING: Trace = Trace::new();
+        self.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
+    }
+
+    /// Forgets the trace.
+    pub fn clear_trace(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.clear(&mut self.cpu);
+        }
+    }
+
+    /// Makes the core stop ([`Stop::Quantum`]) at the first block that begins when the trace has `words` words or more: one a block
+    /// that ran and one a memory access, some 0.4 to 0.7 an instruction. Words are counted and not instructions because the place of
+    /// the next record is at hand anyway. At least 1 and at most 65536; at first 4096. Means nothing if blocks are not traced.
+    pub fn set_quantum(&mut self, words: usize) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.set_quantum(&mut self.cpu, words);
+        }
+    }
+
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
+        let stop = self.run_to_stop();
+        self.refresh_trace();
+        stop
+    }
+
+    fn run_to_stop(&mut self) -> Stop {
         loop {
-            if self.cpu.attention.is_requested() {
-                self.refresh();
-                return Stop::Attention;
+            if let Some(stop) = self.stop_between_blocks() {
+                return stop;
             }
-            let reason = match self.host_code() {
+            let done = match self.host_code() {
                 Some(host) => self.run_translated(host),
                 None => self.interpret_block(),
             };
-            if let Err(trap) = reason {
-                return Stop::Trap(trap);
+            if let Err(stop) = done {
+                return stop;
             }
         }
     }
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Option<Stop> {
+        if let Some(stop) = self.stop_between_blocks() {
+            return Some(stop);
+        }
+        let done = if self.recorder.is_some() { self.record_one() } else { self.interpret_one() };
+        self.refresh_trace();
+        done.err()
+    }
+
+    fn stop_between_blocks(&mut self) -> Option<Stop> {
         if self.cpu.attention.is_requested() {
             self.refresh();
             return Some(Stop::Attention);
         }
-        self.interpret_one().err().map(Stop::Trap)
+        (self.recorder.is_some() && Recorder::is_full(&self.cpu)).then_some(Stop::Quantum)
+    }
+
+    fn refresh_trace(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.refresh(&self.cpu);
+        }
     }
 
     /// Drops host addresses and decoded blocks of code that has changed.
@@ -279,27 +369,36 @@ impl Core {
         Some(host)
     }
 
-    fn run_translated(&mut self, host: u64) -> Result<(), Trap> {
+    fn run_translated(&mut self, host: u64) -> Result<(), Stop> {
         let translator = self.code.translator.as_ref().expect("host code has a translator");
         self.cpu.load_rounding();
         let reason = translator.run(&mut self.cpu, host);
         self.cpu.collect_exceptions();
-        match reason {
-            ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => Ok(()),
-            ExitReason::Interpret => self.interpret_one(),
-            ExitReason::Syscall => Err(Trap::Syscall(0)),
-            ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it")),
-        }
+        let done = match reason {
+            ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
+            ExitReason::Interpret if self.recorder.is_some() => return self.record_inside_block(),
+            ExitReason::Interpret => return self.interpret_one(),
+            ExitReason::Syscall => Err(Trap::Syscall(0).into()),
+            ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it").into()),
+        };
+        self.complete_open_record(is_executed(&done));
+        done
     }
 
-    fn interpret_one(&mut self) -> Result<(), Trap> {
-        let word = self.cpu.guest.fetch(self.cpu.state.pc)?;
+    fn interpret_one(&mut self) -> Result<(), Stop> {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        let cpu = &mut *self.cpu;
-        semantics::execute(&mut cpu.state, &instruction, &cpu.guest)
+        self.execute(&instruction)
     }
 
-    fn interpret_block(&mut self) -> Result<(), Trap> {
+    fn execute(&mut self, instruction: &Instruction) -> Result<(), Stop> {
+        let cpu = &mut *self.cpu;
+        semantics::execute(&mut cpu.state, instruction, &cpu.guest)?;
+        let magic = if self.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
+        magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
+    }
+
+    fn interpret_block(&mut self) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
         let hot = match self.profile.blocks.get_mut(&pc) {
             Some(found) => {
@@ -307,7 +406,7 @@ impl Core {
                 found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
             }
             None => {
-                self.decode_block(pc)?;
+                self.decode_block(pc).map_err(Trap::from)?;
                 false
             }
         };
@@ -318,26 +417,23 @@ impl Core {
         if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
             counters.count(counter);
         }
-        let cpu = &mut *self.cpu;
-        let instructions = &found.block.instructions;
-        for (index, (instruction, semantics)) in instructions.iter().zip(&found.semantics).enumerate() {
-            cpu.state.pc = found.block.pc(index);
-            semantics(&mut cpu.state, instruction, &cpu.guest)?;
+        match &mut self.recorder {
+            Some(recorder) => found.record(&mut self.cpu, recorder),
+            None => found.interpret(&mut self.cpu),
         }
-        if !instructions.last().is_some_and(|last| last.op.is_control_flow()) {
-            cpu.state.pc = found.block.pc(instructions.len());
-        }
-        if found.block.end == End::Invalid {
-            return Err(Trap::IllegalInstruction);
-        }
-        Ok(())
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
-        let block = Block::decode(pc, &self.cpu.guest, |page| self.code.watch.watch(page))?;
+        let interest = self.code.interest;
+        let block = Block::decode(pc, &self.cpu.guest, interest, |page| self.code.watch.watch(page))?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
-        self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1, counter });
+        let number = self.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
+        let last = block.instructions.last();
+        let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
+        let is_magic = interest.magic && last.is_some_and(Magic::is);
+        let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
+        self.profile.blocks.insert(pc, found);
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -347,6 +443,103 @@ impl Core {
         let Some(translator) = &self.code.translator else { return false };
         let done = translator.translate(pc, &self.profile).is_some();
         self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
+        done
+    }
+}
+
+impl ProfiledBlock {
+    fn interpret(&self, cpu: &mut Cpu) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
+            cpu.state.pc = self.block.pc(index);
+            semantics(&mut cpu.state, instruction, &cpu.guest)?;
+        }
+        self.end(cpu)
+    }
+
+    /// What is to be done behind the last instruction.
+    fn end(&self, cpu: &mut Cpu) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        let last = instructions.last();
+        if !last.is_some_and(|last| last.op.is_control_flow()) {
+            cpu.state.pc = self.block.pc(instructions.len());
+        }
+        if self.block.end == End::Invalid {
+            return Err(Trap::IllegalInstruction.into());
+        }
+        let magic = last.filter(|_| self.is_magic).and_then(|last| Magic::of(last, &cpu.state));
+        magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
+    }
+
+    /// As `interpret`, and leaves a record.
+    fn record(&self, cpu: &mut Cpu, recorder: &mut Recorder) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        let number = self.number.expect("blocks of traced code have numbers");
+        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
+            cpu.state.pc = self.block.pc(index);
+            let is_last = index + 1 == instructions.len();
+            if is_last && self.reads_clock && (index > 0 || !recorder.is_empty(cpu)) {
+                recorder.complete(cpu, number, &instructions[..index]);
+                return Err(Stop::Quantum);
+            }
+            recorder.note_address(cpu, instruction, &instructions[..index]);
+            let done = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
+            if done.is_err() {
+                let executed = index + usize::from(is_executed(&done));
+                recorder.complete(cpu, number, &instructions[..executed]);
+                return done;
+            }
+        }
+        recorder.complete(cpu, number, instructions);
+        self.end(cpu)
+    }
+}
+
+impl Core {
+    /// Executes the instruction at the program counter, at which translated code left a block in its middle, and completes the
+    /// block's record with it.
+    fn record_inside_block(&mut self) -> Result<(), Stop> {
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let (number, block) = recorder.open_block(&self.cpu);
+        let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
+        let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
+        if reads_clock(instruction.op) && (index > 0 || !recorder.is_empty(&self.cpu)) {
+            recorder.complete(&mut self.cpu, number, before);
+            return Err(Stop::Quantum);
+        }
+        recorder.note_address(&self.cpu, &instruction, before);
+        let done = self.execute(&instruction);
+        self.complete_open_record_of(number, &block, index + usize::from(is_executed(&done)));
+        done
+    }
+
+    /// Completes the record of the block that translated code left at the program counter.
+    fn complete_open_record(&mut self, is_executed: bool) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let (number, block) = recorder.open_block(&self.cpu);
+        let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
+        self.complete_open_record_of(number, &block, index + usize::from(is_executed));
+    }
+
+    fn complete_open_record_of(&mut self, number: BlockNumber, block: &TracedBlock, executed: usize) {
+        let recorder = self.recorder.as_mut().expect("there is a record");
+        recorder.complete(&mut self.cpu, number, &block.instructions[..executed]);
+    }
+
+    /// As `interpret_one`, and leaves a record of a block of one instruction.
+    fn record_one(&mut self) -> Result<(), Stop> {
+        let pc = self.cpu.state.pc;
+        let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
+        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
+            return Err(Stop::Quantum);
+        }
+        let number = recorder.number(pc, &[instruction]);
+        recorder.note_address(&self.cpu, &instruction, &[]);
+        let done = self.execute(&instruction);
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
         done
     }
 }

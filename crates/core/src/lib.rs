@@ -9,13 +9,18 @@ mod counting;
 mod cpu;
 mod guest;
 mod jit;
+mod magic;
+mod recorder;
 mod return_stack;
+pub mod timing;
 mod trace;
+mod traced_blocks;
 
 pub use crate::{
     core::{Core, Counts, Execution, SharedCode, Stop, Watch},
     counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
+    magic::Magic,
     trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

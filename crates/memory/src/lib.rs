@@ -3,6 +3,10 @@
 //! Not what they hold: guest memory is the host's own, and programs run on it functionally.
 //! Source: parameters from machine files; the book's chapter on the models.
 
+mod build_error;
+pub mod dram;
+pub mod placement;
 mod port;
 
+pub use build_error::BuildError;
 pub use port::{Answer, FixedLatency, MemoryPort, Source};

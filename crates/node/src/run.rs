@@ -189,6 +189,10 @@ fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
             core.cpu().attention.clear();
             thread.deliver_pending(&mut core.cpu().state)
         }
+        Stop::Quantum | Stop::Magic(_) => {
+            core.clear_trace();
+            Outcome::Continue
+        }
     }
 }
 
@@ -198,6 +202,10 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
         Stop::Attention => {
             core.cpu().attention.clear();
             follower.deliver(thread, &mut core.cpu().state)
+        }
+        Stop::Quantum | Stop::Magic(_) => {
+            core.clear_trace();
+            Outcome::Continue
         }
     }
 }

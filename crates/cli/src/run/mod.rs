@@ -187,7 +187,8 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
         ..ProcessConfig::default()
     };
     let reports = report::Reports::wanted(&arguments, process.program.clone(), started);
-    let execution = Execution { translate: !arguments.interpret, counting: reports.any() };
+    let execution =
+        Execution { translate: !arguments.interpret, counting: reports.any(), ..Execution::default() };
     let debugger = arguments.gdb.map(|port| listen(port, &messages)).transpose()?;
     if let Some(machine) = &machine {
         machine.restrict_cores();

@@ -35,6 +35,7 @@ use self::{
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    traced_blocks::TracedBlocks,
 };
 
 /// Room that the largest region may need; with less, the cache is emptied.
@@ -61,6 +62,7 @@ pub(crate) struct Translator {
     trampolines: Trampolines,
     based: bool,
     counting: Option<Arc<Counting>>,
+    tracing: Option<Arc<TracedBlocks>>,
     /// Blocks in all regions ever translated.
     translated_blocks: AtomicU64,
 }
@@ -100,7 +102,11 @@ impl Translator {
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(based: bool, counting: Option<Arc<Counting>>) -> io::Result<Self> {
+    pub fn new(
+        based: bool,
+        counting: Option<Arc<Counting>>,
+        tracing: Option<Arc<TracedBlocks>>,
+    ) -> io::Result<Self> {
         let mut cache = CodeCache::reserve()?;
         let trampolines = Trampolines::write(&mut cache);
         Ok(Self {
@@ -117,6 +123,7 @@ impl Translator {
             trampolines,
             based,
             counting,
+            tracing,
             translated_blocks: AtomicU64::new(0),
         })
     }
@@ -186,6 +193,7 @@ impl Translator {
                 trampolines: self.trampolines,
                 based: self.based,
                 counting: self.counting.as_deref(),
+                tracing: self.tracing.as_deref(),
             },
         );
         let address = work.cache.append(&emitted.code);

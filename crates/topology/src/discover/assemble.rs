@@ -270,6 +270,7 @@ impl Builder<'_> {
             branch: None,
             units: Vec::new(),
             operations: Map::new(),
+            instruction_timing: None,
             tlbs: Vec::new(),
             store: None,
             idma: None,
