@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -129,3 +130,23 @@ def run_model(options, level, guest, arguments, cpu=None, more=()):
         if run.problem or not file.exists():
             return run, {}
         return run, read_statistics(json.loads(file.read_text()))
+
+
+def value(tree, *names):
+    """The value of a statistic in longma's JSON, or None."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree.get("value") if isinstance(tree, dict) else None
+
+
+def read_statistics(report):
+    """What the benchmarks need of a run's statistics: instructions and cycles of all cores, the CPI stack, the whole tree."""
+    tree = report.get("statistics", report)
+    cores = {name: core for name, core in tree.items() if re.fullmatch(r"core\d+", name)}
+    total = lambda name: sum(value(core, name) or 0 for core in cores.values())
+    stack = {}
+    for core in cores.values():
+        for part, entry in core.get("cpi", {}).items():
+            stack[part] = stack.get(part, 0) + (entry.get("value") or 0) * (value(core, "instructions") or 0)
+    cycles = max((value(core, "cycles") or 0 for core in cores.values()), default=0)
+    return {"instructions": total("instructions") or report.get("instructions"), "cycles": cycles or None, "stack": stack, "tree": tree}
