@@ -109,6 +109,7 @@ impl Check<'_> {
             self.of(crate::parts::Cache::KEYS, &cache.source_of, &cache.marks);
             cache.lock.iter().for_each(|p| self.must("the cache lock", &p.marks, &p.source));
             cache.dca.iter().for_each(|p| self.must("the DCA", &p.marks, &p.source));
+            cache.prefetcher.iter().for_each(|p| self.must("the prefetcher", &p.marks, &p.source));
         }
         for (name, memory) in &file.memories {
             self.must(&format!("memory `{name}`"), &memory.marks, &memory.source);

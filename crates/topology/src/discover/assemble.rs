@@ -232,6 +232,7 @@ impl Builder<'_> {
             queue_entries: None,
             lock: None,
             dca: None,
+            prefetcher: None,
             source: Cited::one("sysfs"),
             source_of: Map::new(),
             marks: Marks::default(),
