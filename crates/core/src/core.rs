@@ -3,34 +3,27 @@
 //! Source: our own.
 
 use std::{
+    cell::Cell,
     io,
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use longma_linux::GuestMemory;
 use longma_loongarch::{Environment, Fault, Instruction, State, Trap, decode, semantics};
-use rustc_hash::FxHashMap;
 
 use crate::{
-    block::{Block, End, Interest, reads_clock},
-    changes::{Change, Changes},
-    counting::{Counters, Counting, Executed},
+    block::{Block, reads_clock},
+    counting::Counters,
     cpu::{Cpu, ExitReason},
-    guest::{ConfigurationWords, Guest},
-    jit::{Translator, recovery::Registration, region::Profile},
+    guest::{ConfigurationWords, Guest, SimulatedClock},
+    jit::{Translator, recovery::Registration},
     magic::Magic,
+    profile::{BlockProfile, HOT, ProfiledBlock},
     recorder::Recorder,
     return_stack::ReturnStack,
+    shared_code::SharedCode,
     trace::{BlockNumber, Trace, TracedBlock},
-    traced_blocks::TracedBlocks,
 };
-
-/// A block is translated when it has run this often: below, interpreting costs less than translating.
-const HOT: u32 = 30;
 
 /// Why [`Core::run`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,136 +46,19 @@ impl From<Trap> for Stop {
 }
 
 /// True if the instruction after which a core stopped counts as executed.
-fn is_executed(done: &Result<(), Stop>) -> bool {
+pub(crate) fn is_executed(done: &Result<(), Stop>) -> bool {
     !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
-}
-
-/// What cores of one process count together.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Blocks decoded for interpretation.
-    pub blocks: AtomicU64,
-    /// Regions translated.
-    pub regions: AtomicU64,
-}
-
-/// How a process is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Execution {
-    /// Hot code is translated; otherwise everything is interpreted.
-    pub translate: bool,
-    /// Every run of a block is counted, see [`SharedCode::executed`].
-    pub counting: bool,
-    /// What each core does is written to its [`Core::trace`].
-    pub tracing: bool,
-    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they do nothing.
-    pub magic: bool,
-}
-
-impl Default for Execution {
-    fn default() -> Self {
-        Self { translate: true, counting: false, tracing: false, magic: false }
-    }
-}
-
-/// The translated code of a process and its counters; cores of the process share it.
-#[derive(Clone)]
-pub struct SharedCode {
-    translator: Option<Arc<Translator>>,
-    counting: Option<Arc<Counting>>,
-    tracing: Option<Arc<TracedBlocks>>,
-    interest: Interest,
-    counts: Arc<Counts>,
-    changes: Arc<Changes>,
-    watch: Arc<dyn Watch>,
-}
-
-/// Notices writes to code.
-pub trait Watch: Send + Sync {
-    /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
-    /// [`SharedCode::invalidate`] be called.
-    fn watch(&self, address: u64);
-}
-
-impl SharedCode {
-    /// Nothing translated yet. Where the host lacks what translated code needs (AVX2, FMA, BMI2), everything is interpreted.
-    ///
-    /// # Errors
-    /// The host gives no executable memory.
-    pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
-        let counting = execution.counting.then(Arc::<Counting>::default);
-        let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
-        let interest = Interest { magic: execution.magic, clock: execution.tracing };
-        let based = !memory.base().is_null();
-        let translator = if execution.translate && host_is_able() {
-            Some(Arc::new(Translator::new(based, counting.clone(), tracing.clone())?))
-        } else {
-            None
-        };
-        let (counts, changes) = (Arc::default(), Arc::default());
-        Ok(Self { translator, counting, tracing, interest, counts, changes, watch })
-    }
-
-    /// True if hot code is translated.
-    pub fn translates(&self) -> bool {
-        self.translator.is_some()
-    }
-
-    /// Every block that ran, if blocks are counted.
-    pub fn executed(&self) -> Vec<Executed> {
-        self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
-    }
-
-    /// The block of a number in a [`Trace`] of one of this code's cores; it never changes, so that the caller may keep it.
-    ///
-    /// # Panics
-    /// With a number that is in no such trace.
-    pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
-        let block = self.tracing.as_ref().and_then(|blocks| blocks.get(number));
-        block.expect("the number comes from a trace of this code")
-    }
-
-    /// The number of blocks that were translated, those of regions that have been forgotten since included.
-    pub fn translated_blocks(&self) -> u64 {
-        self.translator.as_ref().map_or(0, |translator| translator.translated_blocks())
-    }
-
-    /// What was counted so far.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
-    /// leave the old code.
-    pub fn invalidate(&self, range: &Range<u64>) {
-        let gone = self.translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
-        self.changes.add(Change { range: range.clone(), gone });
-    }
-
-    /// Holds every lock until dropped: for a fork.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        let translator = self.translator.as_ref().map(|t| t.quiesce());
-        (translator, self.tracing.as_ref().map(|blocks| blocks.quiesce()))
-    }
-}
-
-fn host_is_able() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
-        && std::arch::is_x86_feature_detected!("fma")
-        && std::arch::is_x86_feature_detected!("bmi1")
-        && std::arch::is_x86_feature_detected!("bmi2")
-        && std::arch::is_x86_feature_detected!("lzcnt")
-        && std::arch::is_x86_feature_detected!("sse4.2")
-        && std::arch::is_x86_feature_detected!("pclmulqdq")
 }
 
 /// One guest thread's core.
 pub struct Core {
     // Dropped in this order: the registration points at the rest.
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
     code: SharedCode,
+    /// The translator whose code this core runs, and its generation.
+    translator: Option<(Arc<Translator>, u64)>,
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
@@ -190,34 +66,9 @@ pub struct Core {
     seen_changes: u64,
 }
 
-/// Blocks that ran, and how often.
-#[derive(Default)]
-struct BlockProfile {
-    blocks: FxHashMap<u64, ProfiledBlock>,
-}
-
-struct ProfiledBlock {
-    block: Block,
-    semantics: Vec<semantics::Semantics<Guest>>,
-    runs: u32,
-    /// The block's counter, if blocks are counted.
-    counter: Option<u32>,
-    /// The block's number in traces, if blocks are traced.
-    number: Option<BlockNumber>,
-    /// True if the last instruction reads the clock and blocks are traced.
-    reads_clock: bool,
-    /// True if the last instruction is magic and magic is of interest.
-    is_magic: bool,
-}
-
-impl Profile for BlockProfile {
-    fn block(&self, pc: u64) -> Option<(&Block, u32)> {
-        self.blocks.get(&pc).map(|found| (&found.block, found.runs))
-    }
-}
-
 impl Core {
-    /// A core that starts with `state`. Use it only on the host thread that made it.
+    /// A core that starts with `state`. It may run on any host thread that `longma_linux::host::faults` has prepared, and a host
+    /// thread may run several cores in turn.
     ///
     /// # Errors
     /// The host has no memory to give.
@@ -234,17 +85,13 @@ impl Core {
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
         let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
-        let registration = code.translator.clone().map(|translator| {
-            set_segment_base(cpu.guest.memory());
-            // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it.
-            unsafe { Registration::new(&raw mut *cpu, translator, return_stack.guard()) }
-        });
         Ok(Self {
-            _registration: registration,
+            registration: None,
             cpu,
             return_stack,
             seen_changes: code.changes.count(),
             code,
+            translator: None,
             profile: BlockProfile::default(),
             counters,
             recorder,
@@ -278,9 +125,21 @@ impl Core {
         }
     }
 
+    /// Lets `rdtime` read simulated time instead of the host's. A traced core that comes to such an instruction with a trace that is
+    /// not empty stops first ([`Stop::Quantum`]), so that the clock can be set to where the trace has led.
+    pub fn set_clock(&mut self, clock: SimulatedClock) {
+        self.cpu.guest.set_clock(clock);
+    }
+
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
+        self.follow_translator();
+        if let Some(registration) = &self.registration {
+            registration.activate();
+            set_segment_base(self.cpu.guest.memory());
+        }
         let stop = self.run_to_stop();
+        Registration::deactivate();
         self.refresh_trace();
         stop
     }
@@ -290,6 +149,7 @@ impl Core {
             if let Some(stop) = self.stop_between_blocks() {
                 return stop;
             }
+            self.follow_translator();
             let done = match self.host_code() {
                 Some(host) => self.run_translated(host),
                 None => self.interpret_block(),
@@ -345,8 +205,27 @@ impl Core {
         }
     }
 
+    /// Goes over to the newest translator of the process.
+    fn follow_translator(&mut self) {
+        let Some(translators) = &self.code.translators else { return };
+        if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
+            return;
+        }
+        let (newest, generation) = translators.newest();
+        self.cpu.forget_returns();
+        self.cpu.forget_jumps();
+        self.profile.cool();
+        // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it; the new one is active before the old one
+        // is dropped.
+        let registration =
+            unsafe { Registration::new(&raw mut *self.cpu, newest.clone(), self.return_stack.guard()) };
+        registration.activate();
+        self.registration = Some(registration);
+        self.translator = Some((newest, generation));
+    }
+
     fn host_code(&mut self) -> Option<u64> {
-        let translator = self.code.translator.as_ref()?;
+        let (translator, _) = self.translator.as_ref()?;
         if self.cpu.must_interpret() {
             return None;
         }
@@ -370,7 +249,7 @@ impl Core {
     }
 
     fn run_translated(&mut self, host: u64) -> Result<(), Stop> {
-        let translator = self.code.translator.as_ref().expect("host code has a translator");
+        let (translator, _) = self.translator.as_ref().expect("host code has a translator");
         self.cpu.load_rounding();
         let reason = translator.run(&mut self.cpu, host);
         self.cpu.collect_exceptions();
@@ -440,58 +319,17 @@ impl Core {
 
     /// True if the code at `pc` can now be run translated.
     fn translate(&mut self, pc: u64) -> bool {
-        let Some(translator) = &self.code.translator else { return false };
+        let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
+            return false;
+        };
+        if translator.is_full() {
+            // The run loop goes over to the empty one, where the block is soon hot again.
+            all.replace(translator);
+            return false;
+        }
         let done = translator.translate(pc, &self.profile).is_some();
         self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
         done
-    }
-}
-
-impl ProfiledBlock {
-    fn interpret(&self, cpu: &mut Cpu) -> Result<(), Stop> {
-        let instructions = &self.block.instructions;
-        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
-            cpu.state.pc = self.block.pc(index);
-            semantics(&mut cpu.state, instruction, &cpu.guest)?;
-        }
-        self.end(cpu)
-    }
-
-    /// What is to be done behind the last instruction.
-    fn end(&self, cpu: &mut Cpu) -> Result<(), Stop> {
-        let instructions = &self.block.instructions;
-        let last = instructions.last();
-        if !last.is_some_and(|last| last.op.is_control_flow()) {
-            cpu.state.pc = self.block.pc(instructions.len());
-        }
-        if self.block.end == End::Invalid {
-            return Err(Trap::IllegalInstruction.into());
-        }
-        let magic = last.filter(|_| self.is_magic).and_then(|last| Magic::of(last, &cpu.state));
-        magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
-    }
-
-    /// As `interpret`, and leaves a record.
-    fn record(&self, cpu: &mut Cpu, recorder: &mut Recorder) -> Result<(), Stop> {
-        let instructions = &self.block.instructions;
-        let number = self.number.expect("blocks of traced code have numbers");
-        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
-            cpu.state.pc = self.block.pc(index);
-            let is_last = index + 1 == instructions.len();
-            if is_last && self.reads_clock && (index > 0 || !recorder.is_empty(cpu)) {
-                recorder.complete(cpu, number, &instructions[..index]);
-                return Err(Stop::Quantum);
-            }
-            recorder.note_address(cpu, instruction, &instructions[..index]);
-            let done = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
-            if done.is_err() {
-                let executed = index + usize::from(is_executed(&done));
-                recorder.complete(cpu, number, &instructions[..executed]);
-                return done;
-            }
-        }
-        recorder.complete(cpu, number, instructions);
-        self.end(cpu)
     }
 }
 
@@ -544,12 +382,19 @@ impl Core {
     }
 }
 
+thread_local! {
+    /// Where this host thread's GS segment begins.
+    static SEGMENT_BASE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Lets translated code reach guest memory through GS, which nothing else in the process uses.
 fn set_segment_base(memory: &GuestMemory) {
-    if memory.base().is_null() {
+    let base = memory.base() as u64;
+    if base == 0 || SEGMENT_BASE.get() == base {
         return;
     }
     const ARCH_SET_GS: i32 = 0x1001;
     // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, memory.base()) };
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
+    SEGMENT_BASE.set(base);
 }

@@ -6,7 +6,9 @@ mod programs;
 
 use std::sync::Arc;
 
-use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop, has_address};
+use longma_core::{
+    ConfigurationWords, Core, Execution, Magic, SharedCode, SimulatedClock, Stop, has_address,
+};
 use longma_linux::GuestMemory;
 use longma_loongarch::{Extension, Instruction, Op, State, Trap, encode};
 use proptest::{prelude::*, test_runner::Config};
@@ -221,4 +223,243 @@ fn programs_that_fault_leave_the_same_trace_translated_and_interpreted() {
         let step = Instruction { d: POINTER, j: POINTER, imm: 512, ..Instruction::new(Op::AddiD) };
         pieces.push(Piece::Straight(vec![step]));
     });
+}
+
+fn loop_state() -> State {
+    let mut state = State { pc: CODE, ..State::default() };
+    state.x[usize::from(COUNTER)] = ROUNDS;
+    state.x[usize::from(POINTER)] = DATA;
+    state
+}
+
+fn instruction_of(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
+    Instruction { d, j, imm, ..Instruction::new(op) }
+}
+
+#[test]
+fn a_quantum_ends_at_the_first_block_behind_its_length() {
+    let bench = Bench::new();
+    let load = instruction_of(Op::LdD, 5, POINTER, 8);
+    let memory = bench.load(&assemble(&[Piece::Repeat(9, vec![load; 5])]), &noise(1));
+    for translate in [false, true] {
+        let (mut core, _) = core_of(&memory, Execution { translate, ..TRACED }, loop_state());
+        let mut quanta = 0;
+        for words in [1, 40, 100].into_iter().cycle() {
+            core.set_quantum(words);
+            let stop = core.run();
+            let lengths: Vec<usize> = core.trace().records().map(|r| 1 + r.addresses.len()).collect();
+            let (last, before) = lengths.split_last().expect("something ran");
+            let length: usize = before.iter().sum();
+            assert!(length < words, "{length} words were enough");
+            core.clear_trace();
+            if stop == Stop::Trap(Trap::Syscall(0)) {
+                break;
+            }
+            assert_eq!(stop, Stop::Quantum);
+            assert!(length + last >= words, "{} words were too few", length + last);
+            quanta += 1;
+        }
+        assert!(quanta > 100, "{quanta} quanta");
+    }
+}
+
+#[test]
+fn a_full_trace_stops_the_core_until_it_is_cleared() {
+    let bench = Bench::new();
+    let memory =
+        bench.load(&assemble(&[Piece::Straight(vec![instruction_of(Op::AddiD, 5, 5, 1)])]), &noise(1));
+    let (mut core, _) = core_of(&memory, TRACED, loop_state());
+    core.set_quantum(10);
+    assert_eq!(core.run(), Stop::Quantum);
+    let (state, records) = (core.cpu().state.clone(), core.trace().records().count());
+    assert_eq!(core.run(), Stop::Quantum);
+    assert_eq!(core.step(), Some(Stop::Quantum));
+    assert_eq!((core.cpu().state.clone(), core.trace().records().count()), (state, records));
+    core.clear_trace();
+    assert!(core.trace().is_empty());
+    assert_eq!(core.step(), None);
+    assert_eq!(core.trace().records().count(), 1);
+}
+
+#[test]
+fn magic_instructions_stop_a_core_behind_them_if_that_is_asked_for() {
+    let bench = Bench::new();
+    let magic = |n| instruction_of(Op::Andi, 0, 0, n);
+    let body =
+        vec![magic(0x4c1), instruction_of(Op::AddiD, 4, 4, 1), magic(0x4c4), magic(0x4c3), magic(0x4c2)];
+    let memory = bench.load(&assemble(&[Piece::Straight(body)]), &noise(1));
+    let said = |translate: bool, tracing: bool, magic: bool| {
+        let execution = Execution { translate, tracing, magic, ..Execution::default() };
+        let (mut core, code) = core_of(&memory, execution, loop_state());
+        let (mut said, mut steps) = (Vec::new(), Vec::new());
+        loop {
+            let stop = core.run();
+            drain(&mut core, &code, &mut steps);
+            match stop {
+                Stop::Magic(magic) => said.push((magic, core.cpu().state.pc)),
+                Stop::Quantum => {}
+                stop => {
+                    assert_eq!(stop, Stop::Trap(Trap::Syscall(0)));
+                    assert_eq!(steps.len(), if tracing { 7 * ROUNDS as usize + 1 } else { 0 });
+                    return said;
+                }
+            }
+        }
+    };
+    let expected: Vec<(Magic, u64)> = (1..=ROUNDS)
+        .flat_map(|round| {
+            [
+                (Magic::RegionBegin, CODE + 4),
+                (Magic::Event(round), CODE + 12),
+                (Magic::Checkpoint, CODE + 16),
+                (Magic::RegionEnd, CODE + 20),
+            ]
+        })
+        .collect();
+    for translate in [false, true] {
+        for tracing in [false, true] {
+            assert_eq!(said(translate, tracing, true), expected);
+            assert_eq!(said(translate, tracing, false), []);
+        }
+    }
+}
+
+/// The clock is set to ten nanoseconds, a tick, for each step that the traces have told of so far.
+#[test]
+fn a_program_reads_the_simulated_time_of_everything_before() {
+    let bench = Bench::new();
+    let read = instruction_of(Op::RdtimeD, 5, 0, 0);
+    let store = instruction_of(Op::StD, 5, POINTER, 0);
+    let advance = instruction_of(Op::AddiD, POINTER, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 6, 6, 1);
+    let memory =
+        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &noise(1));
+    for translate in [false, true] {
+        let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, loop_state());
+        let clock = SimulatedClock::default();
+        core.set_clock(clock.clone());
+        let mut steps = Vec::new();
+        while core.run() == Stop::Quantum {
+            drain(&mut core, &code, &mut steps);
+            clock.set_ps(10_000 * steps.len() as u64);
+        }
+        let data = bench.data();
+        let mut times =
+            data.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        for round in 0..ROUNDS {
+            assert_eq!(times.next(), Some(7 * round + 1), "round {round}, translated: {translate}");
+        }
+    }
+}
+
+/// A thread goes on where other code of the same process left it.
+#[test]
+fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 5, 5, 3);
+    let pieces = [
+        Piece::Straight(vec![other; 2]),
+        Piece::CallByAddress(vec![store, other]),
+        Piece::Syscall(1),
+        Piece::Repeat(3, vec![other, store]),
+    ];
+    let program = assemble(&pieces);
+    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
+    let memory = bench.load(&program, &noise(1));
+    let functional = Execution { tracing: false, ..TRACED };
+    let (mut old, old_code) = core_of(&memory, functional, loop_state());
+    let mut rewrite = rewrite_now_and_then(&memory);
+    let mut calls = 0;
+    // Half of the rounds, and one rewriting of code.
+    while calls < ROUNDS / 2 {
+        match old.run() {
+            Stop::Attention => old.cpu().attention.clear(),
+            stop => {
+                assert_eq!(stop, Stop::Trap(Trap::Syscall(1)));
+                old.cpu().state.pc += 4;
+                calls += 1;
+                rewrite(1, &mut old, &old_code);
+            }
+        }
+    }
+    let (mut new, new_code) = core_of(&memory, TRACED, old.cpu().state.clone());
+    drop((old, old_code));
+    let steps = run_traced(&mut new, &new_code, &mut rewrite);
+    assert!(expected.steps.len() > steps.len() && steps.len() > expected.steps.len() / 3);
+    assert!(expected.steps.ends_with(&steps), "the trace is not that of the rest");
+    assert_eq!(new.cpu().state.x, expected.general);
+    assert_eq!(bench.data(), expected.data);
+}
+
+/// Faults in translated code are those of the core that runs, whichever was made or dropped last.
+#[test]
+fn cores_take_turns_on_one_host_thread_and_move_to_another() {
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, 6, 0);
+    let memory = bench.load(&assemble(&[Piece::Straight(vec![store]), Piece::Syscall(1)]), &noise(1));
+    let run_to_fault = |core: &mut Core, code: &SharedCode| {
+        let mut steps = Vec::new();
+        loop {
+            let stop = core.run();
+            drain(core, code, &mut steps);
+            match stop {
+                Stop::Trap(Trap::Syscall(1)) => core.cpu().state.pc += 4,
+                Stop::Trap(Trap::Memory(fault)) => return fault.address,
+                stop => assert_eq!(stop, Stop::Quantum),
+            }
+            // It is hot by now, and the next store faults.
+            let rounds = ROUNDS - core.cpu().state.x[usize::from(COUNTER)];
+            core.cpu().state.x[6] = if rounds < 150 { DATA } else { 64 };
+        }
+    };
+    let mut state = loop_state();
+    state.x[6] = DATA;
+    let (mut first, first_code) = core_of(&memory, TRACED, state.clone());
+    let (mut second, second_code) = core_of(&memory, Execution { tracing: false, ..TRACED }, state.clone());
+    let third = core_of(&memory, TRACED, state);
+    assert_eq!(run_to_fault(&mut first, &first_code), 64);
+    drop(third);
+    assert_eq!(run_to_fault(&mut second, &second_code), 64);
+    drop(second);
+    first.cpu().state.x[usize::from(COUNTER)] = ROUNDS;
+    first.cpu().state.x[6] = DATA;
+    let moved = std::thread::spawn(move || {
+        longma_linux::host::faults::prepare_thread();
+        first.cpu().state.pc = CODE;
+        let stop = first.run();
+        first.clear_trace();
+        stop
+    });
+    assert_eq!(moved.join().expect("no panic"), Stop::Trap(Trap::Syscall(1)));
+}
+
+/// A program is said to have changed again and again, so that its translations fill a small cache more than once.
+#[test]
+fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
+    const CACHE_BYTES: usize = 8 << 20;
+    const TIMES: usize = 1500;
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 5, 5, 3);
+    let memory = bench.load(&assemble(&[Piece::Straight([store, other].repeat(120))]), &noise(1));
+    let code =
+        SharedCode::with_cache(&memory, TRACED, Arc::new(Unwatched), CACHE_BYTES).expect("executable memory");
+    let words = ConfigurationWords::default();
+    let mut core = Core::new(loop_state(), memory.clone(), words, code.clone()).expect("a core");
+    let run = |core: &mut Core| {
+        core.cpu().state = loop_state();
+        let steps = run_traced(core, &code, &mut |_, _, _| {});
+        (steps.len(), core.cpu().state.x)
+    };
+    let first = run(&mut core);
+    let mut translated = code.translated_blocks();
+    let each = translated;
+    for time in 0..TIMES {
+        code.invalidate(&(CODE..CODE + 4));
+        core.cpu().attention.request();
+        assert!(run(&mut core) == first, "time {time} ended differently");
+        assert!(code.translated_blocks() >= translated + each, "nothing was translated at time {time}");
+        translated = code.translated_blocks();
+    }
 }

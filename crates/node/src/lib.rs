@@ -6,6 +6,7 @@ mod engine;
 mod gdb;
 pub mod profile;
 mod run;
+pub mod schedule;
 pub mod symbols;
 
 pub use gdb::Debugger;

@@ -17,6 +17,7 @@ use longma_loongarch::{State, Trap};
 use crate::{
     engine::{CodePages, Cores, NodeEngine},
     gdb::{self, Debugger, Follower, Session},
+    schedule::{self, Simulated},
     symbols::Symbols,
 };
 
@@ -28,6 +29,8 @@ pub struct NodeConfig {
     pub words: ConfigurationWords,
     /// How it is executed.
     pub execution: Execution,
+    /// Who runs it in simulated time, if it does; the scheduler is that of the process's configuration.
+    pub simulated: Option<Simulated>,
 }
 
 /// A process that cannot be set up.
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     pub code: SharedCode,
     pub cores: Cores,
     words: ConfigurationWords,
+    simulated: Option<Simulated>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
@@ -114,6 +118,7 @@ impl Node {
             code,
             cores: Cores::default(),
             words: config.words,
+            simulated: config.simulated,
             finish: OnceLock::new(),
             session: OnceLock::new(),
         });
@@ -136,6 +141,11 @@ impl Node {
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, mut thread, mut state } = self;
         let _ = shared.finish.set(Box::new(finish));
+        if let Some(simulated) = &shared.simulated
+            && simulated.scheduler.start(&shared.process).is_err()
+        {
+            end(&shared, Ending::Signal(libc::SIGKILL));
+        }
         thread.begin(&mut state);
         run_thread(&shared, thread, state);
         // The main thread is over and others go on; the last of them ends the program.
@@ -158,14 +168,19 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
         register_attention(flag);
         shared.cores.list(flag)
     };
+    let mut simulated = shared.simulated.as_ref().filter(|_| shared.process.simulation().is_some());
     let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
     if follower.is_some() {
         thread.leave_signals_pending();
     }
     loop {
-        let outcome = match &mut follower {
-            None => run_to_stop(&mut core, &mut thread),
-            Some(follower) => run_under_debugger(&mut core, &mut thread, follower),
+        let outcome = match (&mut follower, simulated) {
+            // After a fork the child goes on without simulated time.
+            (None, Some(_)) => simulated
+                .take()
+                .map_or(Outcome::Continue, |s| schedule::run_thread(s, &mut core, &mut thread)),
+            (None, None) => run_to_stop(&mut core, &mut thread),
+            (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
         };
         match outcome {
             Outcome::Continue => {}

@@ -194,7 +194,7 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
         machine.restrict_cores();
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
-    let config = NodeConfig { process, words, execution };
+    let config = NodeConfig { process, words, execution, simulated: None };
     let confined = arguments.root.is_some();
     let mut node = Node::load(config).map_err(|error| Failure::of_loading(error, confined))?;
     if let Some(debugger) = debugger {

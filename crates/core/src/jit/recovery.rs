@@ -21,27 +21,32 @@ thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Makes faults of this host thread in `translator`'s code those of `cpu`. Ends when dropped.
+/// A core whose faults in translated code can be recovered from.
 pub(crate) struct Registration {
+    running: Running,
     _translator: Arc<Translator>,
 }
 
+// SAFETY: the pointers are only followed in faults of a host thread between `activate` and `deactivate` on it, while it runs the
+// core; the translator is shared between threads anyway.
+unsafe impl Send for Registration {}
+
 impl Registration {
     /// # Safety
-    /// `cpu` stays where it is until the registration is dropped, on this host thread.
+    /// `cpu` stays where it is until the registration is dropped, which is not while it is active.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
-        RUNNING.set(Some(Running {
-            cpu,
-            translator: Arc::as_ptr(&translator),
-            guard: (guard.start, guard.end),
-        }));
-        Self { _translator: translator }
+        let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
+        Self { running, _translator: translator }
     }
-}
 
-impl Drop for Registration {
-    fn drop(&mut self) {
+    /// From now on, faults of this host thread in the translator's code are this core's.
+    pub fn activate(&self) {
+        RUNNING.set(Some(self.running));
+    }
+
+    /// From now on, no core runs on this host thread.
+    pub fn deactivate() {
         RUNNING.set(None);
     }
 }

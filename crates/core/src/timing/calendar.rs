@@ -94,7 +94,8 @@ impl Calendar {
         let end = self.now + WINDOW as u64;
         let mut cycle = from;
         while cycle + interval <= end {
-            let taken = (cycle..cycle + interval).fold(0, |taken, c| taken | self.slots[c as usize % WINDOW].busy);
+            let taken =
+                (cycle..cycle + interval).fold(0, |taken, c| taken | self.slots[c as usize % WINDOW].busy);
             let free = units & !taken;
             if free != 0 && self.slots[cycle as usize % WINDOW].total < self.issue_width {
                 let unit = 1 << (31 - free.leading_zeros());

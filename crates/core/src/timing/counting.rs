@@ -7,11 +7,7 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    Blocks, ModelError,
-    front_end::FetchOptions,
-    operations::Kind,
-    parameters::Parameters,
-    program::Program,
+    Blocks, ModelError, front_end::FetchOptions, operations::Kind, parameters::Parameters, program::Program,
 };
 use crate::trace::Trace;
 

@@ -43,6 +43,9 @@ pub(super) struct InOrder {
     stores: Stores,
     calendar: Calendar,
     last_access: u64,
+    /// No access issues before it: the last atomic barrier's completion.
+    memory_floor: u64,
+    last_result: u64,
     last_drain: u64,
     load_cycles: u64,
     /// Loads that took their data from a store under way.
@@ -68,6 +71,8 @@ impl InOrder {
             stores: Stores::new(),
             calendar: Calendar::new(parameters.issue_width, [u32::MAX; QUEUES]),
             last_access: 0,
+            memory_floor: 0,
+            last_result: 0,
             last_drain: 0,
             load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
             forwarded: 0,
@@ -85,7 +90,13 @@ impl InOrder {
         self.program = program;
     }
 
-    fn run(&mut self, record: &Record<'_>, program: &mut Program, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+    fn run(
+        &mut self,
+        record: &Record<'_>,
+        program: &mut Program,
+        blocks: &impl Blocks,
+        port: &mut impl MemoryPort,
+    ) {
         let start = program.enter(record, blocks, &self.parameters).block.start;
         let slots_before = self.issued.position();
         let now = self.issued.cycle();
@@ -118,7 +129,14 @@ impl InOrder {
 
     /// Issues one operation, and returns the cycle its result is there.
     #[inline]
-    fn step(&mut self, operation: &MicroOperation, address: u64, pc: u64, entry: &mut Entry, port: &mut impl MemoryPort) -> u64 {
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        entry: &mut Entry,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
         for register in operation.sources {
             let value = self.values[usize::from(register)];
             if value.ready > self.issued.cycle() {
@@ -133,12 +151,16 @@ impl InOrder {
         self.issued.take();
         let value = self.execute(operation, at, address, pc, entry, port);
         self.values[usize::from(operation.destination)] = value;
+        self.last_result = self.last_result.max(value.ready);
         value.ready
     }
 
     /// Waits for a free entry of the queue an operation needs, and for memory if it orders accesses.
     #[inline]
     fn wait_for_queues(&mut self, kind: Kind) {
+        if kind != Kind::Plain {
+            self.issued.wait(self.memory_floor, Cause::Synchronization);
+        }
         match kind {
             Kind::Plain => {}
             Kind::Load | Kind::Prefetch => self.issued.wait(self.loads.free_at(), Cause::Structural),
@@ -147,7 +169,7 @@ impl InOrder {
                 let cycle = self.last_access.max(self.stores.last_drained());
                 self.issued.wait(cycle, Cause::Synchronization);
             }
-            Kind::Serialize => {}
+            Kind::Serialize => self.issued.wait(self.last_result, Cause::Synchronization),
         }
     }
 
@@ -188,6 +210,9 @@ impl InOrder {
                 entry.note(answer.source);
                 let ready = answer.ready.0.max(at) + 1;
                 self.last_access = self.last_access.max(ready);
+                if operation.kind == Kind::AtomicBarrier {
+                    self.memory_floor = ready;
+                }
                 let hit = answer.source == Source::Level1;
                 let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
                 Value { ready, cause, translation_cycles: answer.translation_cycles }

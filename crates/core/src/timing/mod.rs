@@ -19,9 +19,6 @@ mod statistics;
 mod stores;
 mod timeline;
 
-#[cfg(test)]
-mod tests;
-
 use longma_memory::MemoryPort;
 use longma_sim::{Cycle, Statistics, StatisticsError};
 use longma_topology::parts;
@@ -72,7 +69,9 @@ pub enum ModelError {
         known: String,
     },
     /// The table of measured instruction timing is not known.
-    #[error("there is no table of instruction timing called `{name}`: use one of {known}, or leave `instruction_timing` out")]
+    #[error(
+        "there is no table of instruction timing called `{name}`: use one of {known}, or leave `instruction_timing` out"
+    )]
     UnknownTable {
         /// The name in the machine file.
         name: String,

@@ -105,22 +105,17 @@ pub(super) struct DecodedBlock {
     pub classes: Box<[Class]>,
 }
 
-impl DecodedBlock {
-    /// The address behind the last instruction.
-    pub fn end(&self) -> u64 {
-        self.start.wrapping_add(4 * self.operations.len() as u64)
-    }
-}
-
 /// The micro-operations of `block` on a core with `parameters`.
 pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> DecodedBlock {
     let operations: Box<[_]> = block.instructions.iter().map(|i| micro_operation(i, parameters)).collect();
     let accesses = block.instructions.iter().zip(&operations).enumerate();
-    let accesses = accesses.filter(|(_, (instruction, _))| has_address(instruction.op)).map(|(index, (_, operation))| Access {
-        instruction: index as u16,
-        bytes: operation.bytes,
-        kind: operation.kind,
-    });
+    let accesses = accesses.filter(|(_, (instruction, _))| has_address(instruction.op)).map(
+        |(index, (_, operation))| Access {
+            instruction: index as u16,
+            bytes: operation.bytes,
+            kind: operation.kind,
+        },
+    );
     DecodedBlock {
         start: block.start,
         accesses: accesses.collect(),
@@ -133,7 +128,8 @@ pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
 fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroOperation {
     let op = instruction.op;
     let operation = operation_of(op.row().class);
-    let ClassTiming { mut latency_cycles, mut interval_cycles, mut units, queue } = parameters.class(operation);
+    let ClassTiming { mut latency_cycles, mut interval_cycles, mut units, queue } =
+        parameters.class(operation);
     let measured = parameters.measured.as_ref().and_then(|table| table[op as usize]);
     if let Some(measured) = measured {
         if let Some(latency) = measured.latency_cycles {
@@ -174,7 +170,13 @@ fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
 /// The machine file's class for the instruction table's.
 fn operation_of(class: Class) -> Operation {
     match class {
-        Class::Alu | Class::Shift | Class::Bit | Class::Move | Class::System | Class::Barrier | Class::Lbt => Operation::Integer,
+        Class::Alu
+        | Class::Shift
+        | Class::Bit
+        | Class::Move
+        | Class::System
+        | Class::Barrier
+        | Class::Lbt => Operation::Integer,
         // A CRC step is a carry-less multiplication, and takes a multiplier's time on the cores that publish it (Fog: crc32 3).
         Class::Mul | Class::LbtMul | Class::Crc => Operation::IntegerMultiply,
         Class::Div => Operation::IntegerDivide,
@@ -186,9 +188,13 @@ fn operation_of(class: Class) -> Operation {
         Class::FpFma => Operation::FloatFma,
         Class::FpDiv | Class::FpSqrt | Class::VectorFpDiv | Class::VectorIntDiv => Operation::FloatDivide,
         Class::FpConvert | Class::FpMove | Class::VectorFpConvert => Operation::FloatConvert,
-        Class::VectorAlu | Class::VectorCompare | Class::VectorShift | Class::VectorShuffle => Operation::VectorInteger,
+        Class::VectorAlu | Class::VectorCompare | Class::VectorShift | Class::VectorShuffle => {
+            Operation::VectorInteger
+        }
         Class::VectorIntMul => Operation::FloatMultiply,
-        Class::VectorFpAdd | Class::VectorFpMul | Class::VectorFpFma | Class::VectorFpCompare => Operation::VectorFloat,
+        Class::VectorFpAdd | Class::VectorFpMul | Class::VectorFpFma | Class::VectorFpCompare => {
+            Operation::VectorFloat
+        }
     }
 }
 

@@ -110,7 +110,13 @@ impl OutOfOrder {
         self.program = program;
     }
 
-    fn run(&mut self, record: &Record<'_>, program: &mut Program, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+    fn run(
+        &mut self,
+        record: &Record<'_>,
+        program: &mut Program,
+        blocks: &impl Blocks,
+        port: &mut impl MemoryPort,
+    ) {
         let entry = program.enter(record, blocks, &self.parameters);
         let (start, slots_before) = (entry.block.start, self.retired.position());
         if let Entered::Mispredicted(number) = self.front.begin(start, self.dispatch, self.retired.cycle())
@@ -151,7 +157,14 @@ impl OutOfOrder {
 
     /// Dispatches, issues, completes and retires one operation, and returns the cycle it completes.
     #[inline]
-    fn step(&mut self, operation: &MicroOperation, address: u64, pc: u64, entry: &mut Entry, port: &mut impl MemoryPort) -> u64 {
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        entry: &mut Entry,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
         self.dispatch_one(operation);
         let [a, b, c] = operation.sources.map(|register| self.ready[usize::from(register)]);
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);

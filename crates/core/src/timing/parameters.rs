@@ -87,7 +87,6 @@ pub(super) struct ClassTiming {
 /// Every parameter of a core's timing, resolved.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
-    pub out_of_order: bool,
     pub fetch_width: u64,
     pub dispatch_width: u64,
     pub issue_width: u8,
@@ -122,9 +121,9 @@ impl Parameters {
         let width = core.decode_width.or(core.retire_width).or(core.fetch_width).unwrap_or(DEFAULT_WIDTH);
         let rob_entries = core.rob_entries.unwrap_or(DEFAULT_ROB_ENTRIES);
         let of_rob = |(part, whole): (u32, u32)| (rob_entries.saturating_mul(part) / whole).max(1);
-        let joint = core.memory_queue_entries.filter(|_| {
-            core.load_queue_entries.is_none() && core.store_queue_entries.is_none()
-        });
+        let joint = core
+            .memory_queue_entries
+            .filter(|_| core.load_queue_entries.is_none() && core.store_queue_entries.is_none());
         let (loads, stores) = if core.out_of_order {
             (of_rob(LOAD_QUEUE_OF_ROB), of_rob(STORE_QUEUE_OF_ROB))
         } else {
@@ -140,7 +139,6 @@ impl Parameters {
         };
         let branch = core.branch.as_ref();
         let resolved = Self {
-            out_of_order: core.out_of_order,
             fetch_width: narrow("fetch_width", core.fetch_width.unwrap_or(width))?.into(),
             dispatch_width: narrow("decode_width", width)?.into(),
             issue_width: narrow("issue_width", core.issue_width.unwrap_or(units).min(units))?,
@@ -150,7 +148,10 @@ impl Parameters {
             load_entries: entries("load_queue_entries", core.load_queue_entries.or(joint), loads)?,
             store_entries: entries("store_queue_entries", core.store_queue_entries.or(joint), stores)?,
             joint_load_store_queue: joint.is_some(),
-            rename_registers: [rename(core.int_registers, rob_entries), rename(core.fp_registers, rob_entries)],
+            rename_registers: [
+                rename(core.int_registers, rob_entries),
+                rename(core.fp_registers, rob_entries),
+            ],
             mispredict_cycles: mispredict_cycles(core)?,
             btb_entries: entries("btb_entries", branch.and_then(|b| b.btb_entries), 4096)?,
             ras_entries: entries("ras_entries", branch.and_then(|b| b.ras_entries), 16)?,
@@ -253,10 +254,14 @@ fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()],
         }
         let given = core.operations.get(operation.word());
         class.latency_cycles = bounded("latency", given.map_or(latency, |t| t.latency.count()))? as u32;
-        class.interval_cycles = bounded("interval", given.map_or(interval, |t| t.interval.count()))?.max(1) as u32;
+        class.interval_cycles =
+            bounded("interval", given.map_or(interval, |t| t.interval.count()))?.max(1) as u32;
         class.queue = match operation {
             Operation::Load | Operation::Store => 2,
-            Operation::Integer | Operation::IntegerMultiply | Operation::IntegerDivide | Operation::Branch => 0,
+            Operation::Integer
+            | Operation::IntegerMultiply
+            | Operation::IntegerDivide
+            | Operation::Branch => 0,
             _ => 1,
         };
     }

@@ -60,7 +60,12 @@ pub(super) struct Program {
 impl Program {
     /// The block of `record`, decoded now if it is new, with the run counted.
     #[inline]
-    pub fn enter(&mut self, record: &Record<'_>, blocks: &impl Blocks, parameters: &Parameters) -> &mut Entry {
+    pub fn enter(
+        &mut self,
+        record: &Record<'_>,
+        blocks: &impl Blocks,
+        parameters: &Parameters,
+    ) -> &mut Entry {
         let number = record.block.0 as usize;
         if self.entries.get(number).is_none_or(Option::is_none) {
             self.decode(record.block, blocks, parameters);
@@ -92,7 +97,8 @@ impl Program {
     /// Every block that ran since counting began.
     pub fn counts(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
         let entries = self.entries.iter().enumerate();
-        let seen = entries.filter_map(|(number, entry)| Some((BlockNumber(number as u32), &entry.as_ref()?.counts)));
+        let seen =
+            entries.filter_map(|(number, entry)| Some((BlockNumber(number as u32), &entry.as_ref()?.counts)));
         seen.filter(|(_, counts)| counts.runs > 0)
     }
 

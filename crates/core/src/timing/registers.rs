@@ -81,15 +81,43 @@ fn writes_first(op: Op) -> bool {
 
 /// Instructions that keep part of the register they write, by name without a vector prefix and without the element's type.
 const KEEP_PART: &[&str] = &[
-    "madd", "msub", "maddwev", "maddwod", "insgr2vr", "insve0", "extrins", "frstp", "frstpi", "bitseli", "shuf4i", "bstrins",
-    "movgr2frh", "lu32i", "ldl", "ldr", "csrxchg", "armmove", "srlni", "srlrni", "srani", "srarni", "ssrlni", "ssrlrni", "ssrani",
-    "ssrarni", "sc", "screl",
+    "madd",
+    "msub",
+    "maddwev",
+    "maddwod",
+    "insgr2vr",
+    "insve0",
+    "extrins",
+    "frstp",
+    "frstpi",
+    "bitseli",
+    "shuf4i",
+    "bstrins",
+    "movgr2frh",
+    "lu32i",
+    "ldl",
+    "ldr",
+    "csrxchg",
+    "armmove",
+    "srlni",
+    "srlrni",
+    "srani",
+    "srarni",
+    "ssrlni",
+    "ssrlrni",
+    "ssrani",
+    "ssrarni",
+    "sc",
+    "screl",
 ];
 
 fn reads_destination(op: Op) -> bool {
     let row = op.row();
     let base = row.mnemonic.split('.').next().unwrap_or(row.mnemonic);
-    let vector = matches!(row.operands.first(), Some(Operand::Register(RegisterKind::Vector128 | RegisterKind::Vector256, _)));
+    let vector = matches!(
+        row.operands.first(),
+        Some(Operand::Register(RegisterKind::Vector128 | RegisterKind::Vector256, _))
+    );
     let base = if vector { base.trim_start_matches("xv").trim_start_matches('v') } else { base };
     match base {
         "permi" => row.mnemonic != "xvpermi.d",
@@ -110,7 +138,8 @@ fn flags(op: Op) -> (bool, bool) {
         .iter()
         .any(|part| name.contains(part));
     let moves = ["top", "tm", "tag", "mfflag"].iter().any(|part| name.contains(part));
-    let writes = (name.starts_with("x86") || name.starts_with("arm")) && !moves && !name.starts_with("armmove");
+    let writes =
+        (name.starts_with("x86") || name.starts_with("arm")) && !moves && !name.starts_with("armmove");
     (reads, writes || name.ends_with("mtflag"))
 }
 
@@ -150,12 +179,23 @@ mod tests {
         assert_eq!(registers_of(&accumulate), Registers { sources: [33, 34, 35], destination: 33 });
         let fused = Instruction { d: 1, j: 2, k: 3, a: 4, ..Instruction::new(Op::VfmaddD) };
         assert_eq!(registers_of(&fused), Registers { sources: [34, 35, 36], destination: 33 });
-        for op in [Op::BstrinsD, Op::Lu32iD, Op::XvpermiQ, Op::VpermiW, Op::VshufW, Op::VsrlniBH, Op::AmcasW, Op::ScW] {
+        for op in [
+            Op::BstrinsD,
+            Op::Lu32iD,
+            Op::XvpermiQ,
+            Op::VpermiW,
+            Op::VshufW,
+            Op::VsrlniBH,
+            Op::AmcasW,
+            Op::ScW,
+        ] {
             let instruction = Instruction { d: 7, ..Instruction::new(op) };
             let registers = registers_of(&instruction);
             assert!(registers.sources.contains(&registers.destination), "{}", op.mnemonic());
         }
-        for op in [Op::VshufB, Op::XvpermiD, Op::VfmaddS, Op::FmaddD, Op::LdD, Op::LlW, Op::VsrlnBH, Op::VaddW] {
+        for op in
+            [Op::VshufB, Op::XvpermiD, Op::VfmaddS, Op::FmaddD, Op::LdD, Op::LlW, Op::VsrlnBH, Op::VaddW]
+        {
             let instruction = Instruction { d: 7, ..Instruction::new(op) };
             let registers = registers_of(&instruction);
             assert!(!registers.sources.contains(&registers.destination), "{}", op.mnemonic());

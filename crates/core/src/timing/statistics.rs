@@ -38,7 +38,12 @@ fn add_stack(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(
     let busy = cycles as f64 - stack.cycles(Cause::Idle);
     to.count(&format!("{prefix}.cycles"), cycles, "cycles", "idle ones included")?;
     let idle = stack.slots(Cause::Idle) / stack.width();
-    to.count(&format!("{prefix}.idle_cycles"), idle, "cycles", "no thread ran, or it waited outside the core")?;
+    to.count(
+        &format!("{prefix}.idle_cycles"),
+        idle,
+        "cycles",
+        "no thread ran, or it waited outside the core",
+    )?;
     to.rate(&format!("{prefix}.ipc"), instructions, busy, "instructions/cycle", "without idle cycles")?;
     for cause in Cause::ALL {
         let name = format!("{prefix}.cpi.{}", cause.name());
@@ -51,12 +56,20 @@ fn add_branches(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Resul
     let Some(branches) = model.branches() else { return Ok(()) };
     let counts = [
         ("conditional", branches.conditional, "conditional branches"),
-        ("conditional_mispredicted", branches.conditional_mispredicted, "those whose direction was mispredicted"),
+        (
+            "conditional_mispredicted",
+            branches.conditional_mispredicted,
+            "those whose direction was mispredicted",
+        ),
         ("indirect", branches.indirect, "jumps and calls through a register"),
         ("indirect_mispredicted", branches.indirect_mispredicted, "those whose target was mispredicted"),
         ("returns", branches.returns, "returns"),
         ("returns_mispredicted", branches.returns_mispredicted, "those whose target was mispredicted"),
-        ("target_misses", branches.target_misses, "taken direct branches that the target buffer did not know"),
+        (
+            "target_misses",
+            branches.target_misses,
+            "taken direct branches that the target buffer did not know",
+        ),
     ];
     for (name, count, description) in counts {
         to.count(&format!("{prefix}.branch.{name}"), count, "branches", description)?;

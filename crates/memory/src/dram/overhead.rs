@@ -24,7 +24,9 @@ pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 /// The row is as good as never open. It is closed if no read came to its bank since the last refresh, else another row must be
 /// closed first (tRP more). A chase reads once in its load-to-use time, so between two refreshes a bank sees a number of reads
 /// that is Poisson-distributed with mean n = tREFI / load-to-use / banks, and of those (1 - exp(-n)) / n are the first. A read
-/// that meets a refresh waits half of it on average: tRFC^2 / (2 tREFI) for every read.
+/// that meets a refresh waits for the rest of it. A chase has one read under way: while refreshes are longer than its load-to-use
+/// time, just one read of each interval meets one, half a load-to-use time after its start on average; otherwise a read meets
+/// one with probability tRFC / tREFI and waits half of it.
 pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) -> u64 {
     let burst = f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64;
     let (trefi, trfc) = (timing.trefi_ps as f64, timing.trfc_ps as f64);
@@ -33,6 +35,7 @@ pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) ->
     let reads = trefi / period / (banks * controllers.max(1) as f64);
     let first = (1.0 - (-reads).exp()) / reads;
     let close = if timing.open_rows { timing.trp_ps as f64 * (1.0 - first) } else { 0.0 };
-    let refresh = trfc * trfc / (2.0 * trefi);
+    let within = period.min(trfc);
+    let refresh = within * (trfc - within / 2.0) / trefi;
     (close + (timing.trcd_ps + timing.cl_ps) as f64 + burst + refresh).round() as u64
 }

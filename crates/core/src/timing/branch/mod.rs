@@ -79,9 +79,16 @@ impl Direction {
     ///
     /// # Errors
     /// There is no such kind, or the table is too large.
-    pub fn named(name: &str, table_entries: Option<u32>, history_bits: Option<u32>) -> Result<Self, ModelError> {
+    pub fn named(
+        name: &str,
+        table_entries: Option<u32>,
+        history_bits: Option<u32>,
+    ) -> Result<Self, ModelError> {
         let Some((_, build)) = KINDS.into_iter().find(|kind| kind.0 == name) else {
-            return Err(ModelError::UnknownPredictor { name: name.into(), known: KINDS.map(|kind| kind.0).join(", ") });
+            return Err(ModelError::UnknownPredictor {
+                name: name.into(),
+                known: KINDS.map(|kind| kind.0).join(", "),
+            });
         };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
         if entries == 0 || entries > MOST_TABLE_ENTRIES {

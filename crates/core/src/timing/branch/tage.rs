@@ -145,7 +145,8 @@ impl Tage {
                 entry.counter = if taken { (entry.counter + 1).min(3) } else { (entry.counter - 1).max(-4) };
                 if found.provider_taken != found.alternative_taken {
                     let right = found.provider_taken == taken;
-                    entry.useful = if right { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
+                    entry.useful =
+                        if right { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
                     if found.weak {
                         let step = if right { -1 } else { 1 };
                         self.use_alternative = (self.use_alternative + step).clamp(-8, 7);
@@ -180,7 +181,8 @@ impl Tage {
             table = longer;
         }
         let counter = if taken { 0 } else { -1 };
-        self.tables[table].entries[found.positions[table]] = Entry { tag: found.tags[table], counter, useful: 0 };
+        self.tables[table].entries[found.positions[table]] =
+            Entry { tag: found.tags[table], counter, useful: 0 };
     }
 
     fn age(&mut self) {
