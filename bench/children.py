@@ -140,13 +140,11 @@ def value(tree, *names):
 
 
 def read_statistics(report):
-    """What the benchmarks need of a run's statistics: instructions and cycles of all cores, the CPI stack, the whole tree."""
-    tree = report.get("statistics", report)
-    cores = {name: core for name, core in tree.items() if re.fullmatch(r"core\d+", name)}
-    total = lambda name: sum(value(core, name) or 0 for core in cores.values())
+    """What the benchmarks need of a run's statistics: instructions, cycles and CPI stack of all cores; the whole tree."""
+    tree = report.get("statistics", {})
     stack = {}
-    for core in cores.values():
-        for part, entry in core.get("cpi", {}).items():
-            stack[part] = stack.get(part, 0) + (entry.get("value") or 0) * (value(core, "instructions") or 0)
-    cycles = max((value(core, "cycles") or 0 for core in cores.values()), default=0)
-    return {"instructions": total("instructions") or report.get("instructions"), "cycles": cycles or None, "stack": stack, "tree": tree}
+    for core in (tree[name] for name in tree if re.fullmatch(r"core\d+", name)):
+        for cause, entry in core.get("cpi", {}).items():
+            stack[cause] = stack.get(cause, 0) + (entry.get("value") or 0) * (value(core, "instructions") or 0)
+    cycles, instructions = value(tree, "run", "cycles"), value(tree, "run", "instructions")
+    return {"instructions": instructions, "cycles": cycles, "stack": stack, "tree": tree} if instructions else {}

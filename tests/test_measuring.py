@@ -85,10 +85,9 @@ class Benchmark(WithStandIns):
 
 
 STATISTICS = {
-    "core0": {
-        "instructions": {"value": 4000000},
-        "cycles": {"value": 2000000},
-        "cpi": {"base": {"value": 0.3}, "memory": {"value": 0.2}},
+    "statistics": {
+        "run": {"instructions": {"value": 4000000}, "cycles": {"value": 2000000}},
+        "core0": {"instructions": {"value": 4000000}, "cpi": {"base": {"value": 0.3}, "memory": {"value": 0.2}}},
     }
 }
 HOST = """format = 1
