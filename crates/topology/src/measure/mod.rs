@@ -357,3 +357,21 @@ fn spread(cpus: &[u32], most: usize) -> Vec<u32> {
     let count = cpus.len().min(most);
     (0..count).map(|i| cpus[i * cpus.len() / count]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_chased_through_beyond_the_one_before_and_below_its_own_size() {
+        let (kib, mib) = (1 << 10, 1 << 20);
+        for (inner, size) in
+            [(32 * kib, 512 * kib), (48 * kib, 2 * mib), (2 * mib, 300 * mib), (mib, 3 * mib)]
+        {
+            let bytes = chased_bytes(inner, size);
+            assert!(bytes >= 2 * inner && bytes <= size * 3 / 4, "{inner} {size}: {bytes}");
+        }
+        assert_eq!(chased_bytes(0, 48 * kib), 24 * kib);
+        assert!(chased_bytes(2 * mib, 300 * mib) < 32 * mib, "others leave little of a large shared cache");
+    }
+}

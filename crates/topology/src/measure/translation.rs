@@ -39,3 +39,17 @@ pub(super) fn walk(
     let more = small_ps.saturating_sub(huge_ps);
     Ok(Some(Walk { bytes: bytes as u64, small_ps, huge_ps, walk_ps: more * REACHES / (REACHES - 1) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Machine;
+
+    #[test]
+    fn the_reach_is_that_of_the_last_tlb_that_translates_data() {
+        let core = |machine: &str, name: &str| Machine::open(machine).unwrap().cores[name].clone();
+        assert_eq!(reach(&core("loongson-3a5000", "la464"), 16 << 10), Some(2048 * 2 * (16 << 10)));
+        assert_eq!(reach(&core("hygon-8node", "zen"), 4 << 10), Some(1536 * (4 << 10)));
+        assert_eq!(reach(&Core { tlbs: Vec::new(), ..core("hygon-8node", "zen") }, 4 << 10), None);
+    }
+}
