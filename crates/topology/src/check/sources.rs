@@ -38,6 +38,13 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
+/// The keys of all sources that some part of `file` cites.
+pub(crate) fn cited(file: &MachineFile) -> BTreeSet<String> {
+    let mut check = Check { file, cited: BTreeSet::new(), problems: &mut Problems::default() };
+    check.parts();
+    check.cited
+}
+
 impl Check<'_> {
     fn names(&mut self, cited: &Cited) {
         for name in &cited.0 {
