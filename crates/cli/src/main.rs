@@ -2,6 +2,7 @@
 //! Not a model: everything it says comes from the crates below.
 //! Source: none.
 
+mod experiment;
 mod machine;
 mod run;
 
@@ -22,6 +23,8 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Machines: what they are made of.
     Machine(machine::Args),
+    /// Experiments: one file each, run with one command, compared with what was published.
+    Experiment(experiment::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(arguments) => return run::run(*arguments),
         Command::Machine(args) => machine::run(args),
+        Command::Experiment(args) => experiment::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

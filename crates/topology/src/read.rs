@@ -42,6 +42,11 @@ impl Problems {
         }
     }
 
+    /// How many problems were noted so far.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
     /// Everything noted about `text`, which problems are reported of under the name `file`.
     pub fn into_report(self, file: &str, text: &str) -> Report {
         Report::new(file, text, self.list)
