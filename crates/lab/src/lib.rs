@@ -9,6 +9,7 @@ mod campaign;
 mod compare;
 mod experiment;
 mod export;
+mod number;
 mod point;
 mod program;
 mod report;
@@ -21,6 +22,7 @@ pub use campaign::{Campaign, Observer, Options, Outcome, RunError, Shard, State}
 pub use compare::{Comparison, Verdict, compare};
 pub use experiment::*;
 pub use export::{ExportError, Exported, export, write_whole};
+pub use number::number;
 pub use point::{Key, Point, PointError};
 pub use program::Program;
 pub use report::{Chapter, page};

@@ -43,13 +43,25 @@ impl Program {
         let none = || Some(Setting::Texts(Vec::new()));
         let levels = Kind::Word(&["functional", "cache", "timing"]);
         let parameters = vec![
-            parameter("program", Kind::Text, None, "the program's file, from the experiment file"),
-            parameter("arguments", Kind::Texts, none(), "its arguments"),
+            parameter("program", Kind::Text, None, "the program's file, from `folder`"),
+            parameter(
+                "folder",
+                Kind::Text,
+                Some("".into()),
+                "where programs are, from the experiment file's folder",
+            ),
+            parameter(
+                "variant",
+                Kind::Text,
+                Some("".into()),
+                "added to the file's name: `-lasx` for a build with vectors",
+            ),
+            parameter("arguments", Kind::Texts, none(), "its arguments, after that"),
             parameter(
                 "argument",
                 Kind::Text,
                 Some("".into()),
-                "one more argument, last, for sweeps; left out if empty",
+                "its first argument, for sweeps; left out if empty",
             ),
             parameter("level", levels, Some("functional".into()), "how much is modelled"),
             parameter(
@@ -68,7 +80,7 @@ impl Program {
                 "prints",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "metrics that the program prints: regular expressions whose first group is the number",
+                "metrics that it prints: expressions whose first group is the number; `host.NAME` if the host's speed decides it",
             ),
             parameter(
                 "status",
@@ -98,12 +110,12 @@ impl Program {
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
             command.envs(variables);
         }
-        command.arg("--").arg(point.path("program"));
-        if let Some(Setting::Texts(arguments)) = point.parameter("arguments") {
-            command.args(arguments);
-        }
+        command.arg("--").arg(program(point));
         if !point.text("argument").is_empty() {
             command.arg(point.text("argument"));
+        }
+        if let Some(Setting::Texts(arguments)) = point.parameter("arguments") {
+            command.args(arguments);
         }
         command
     }
@@ -123,7 +135,7 @@ impl Workload for Program {
     }
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
-        let path = point.path("program");
+        let path = program(point);
         let digest = self.digest(&path).map_err(|error| {
             Failure::refused(format!("cannot read the program {}: {error}", path.display()))
         })?;
@@ -147,13 +159,16 @@ impl Workload for Program {
             if files.statistics.exists() { files.read_statistics()? } else { printed.unwrap_or_default() };
         flatten(&statistics, String::new(), &mut metrics);
         for (name, pattern) in patterns {
-            let value = pattern.captures(&ended.output).and_then(|c| c.get(1)?.as_str().parse().ok());
-            let value: f64 = value.ok_or_else(|| {
-                Failure::failed(format!(
-                    "the program printed nothing that `{pattern}` finds a number in, for `{name}`"
-                ))
+            let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
+            let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {
+                let message =
+                    format!("the program printed nothing that `{pattern}` finds a number in, for `{name}`");
+                Failure::failed(message)
             })?;
-            metrics.result(&name, value);
+            match name.strip_prefix("host.") {
+                Some(name) => drop(metrics.host.insert(name.into(), value)),
+                None => metrics.result(&name, value),
+            }
         }
         Ok(metrics)
     }
@@ -174,6 +189,11 @@ impl Program {
         digests.insert(path.into(), (state.0, state.1, digest.clone()));
         Ok(digest)
     }
+}
+
+/// The program's file.
+fn program(point: &Point) -> PathBuf {
+    point.path("folder").join(format!("{}{}", point.text("program"), point.text("variant")))
 }
 
 fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {

@@ -49,6 +49,10 @@ impl Setting {
 
 /// A quantity of any kind in its base unit.
 fn quantity(text: &str) -> Option<f64> {
+    // Arguments of programs are texts that often are numbers.
+    if let Some(x) = text.parse::<f64>().ok().filter(|x| x.is_finite()) {
+        return Some(x);
+    }
     let size = text.parse::<Size>().ok().map(Size::bytes);
     let time = || text.parse::<Time>().ok().map(Time::ps);
     let frequency = || text.parse::<Frequency>().ok().map(Frequency::hz);

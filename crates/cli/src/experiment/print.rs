@@ -6,7 +6,7 @@ use super::{Format, Outcome, VERSION, Which, find};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
-    page, write_whole,
+    number, page, write_whole,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,36 +16,6 @@ use std::process::ExitCode;
 /// Prints to standard output.
 pub fn text(text: &str) -> Outcome {
     print(text)
-}
-
-/// A number with about four significant digits, and whole numbers whole.
-pub fn number(value: f64) -> String {
-    let magnitude = value.abs();
-    if value.fract() == 0.0 && magnitude < 1e15 {
-        let digits = format!("{}", value as i64);
-        return grouped(&digits);
-    }
-    match magnitude {
-        m if m >= 10_000.0 => grouped(&format!("{value:.0}")),
-        m if m >= 100.0 => format!("{value:.1}"),
-        m if m >= 10.0 => format!("{value:.2}"),
-        m if m >= 0.01 => format!("{value:.3}"),
-        _ => format!("{value:.3e}"),
-    }
-}
-
-/// Digits in groups of three.
-fn grouped(digits: &str) -> String {
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
-    let mut out = String::from(sign);
-    for (index, digit) in digits.chars().enumerate() {
-        // Four digits read well without a gap.
-        if digits.len() > 4 && index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Rows with the last `right` columns flush right.
@@ -312,25 +282,4 @@ pub fn workloads(registry: &Registry, format: Format) -> Outcome {
         objects.push(json!({ "name": workload.name(), "description": workload.description(), "parameters": parameters }));
     }
     if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short_and_whole_ones_exact() {
-        let cases = [
-            (9467.0, "9467"),
-            (1234567.0, "1 234 567"),
-            (0.98765, "0.988"),
-            (12.3456, "12.35"),
-            (1e-7, "1.000e-7"),
-            (-3.0, "-3"),
-            (10061.25, "10 061"),
-        ];
-        for (value, wanted) in cases {
-            assert_eq!(number(value), wanted);
-        }
-    }
 }

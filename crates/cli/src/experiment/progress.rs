@@ -3,7 +3,7 @@
 //! Source: none.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use longma_lab::{Better, Experiment, Metric, Observer, Point, Record};
+use longma_lab::{Better, Experiment, Metric, Observer, Point, Record, number};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Seen {
                 None => (least, most, ["least", "most"]),
             };
             for (name, (value, point)) in names.iter().zip([first, second]) {
-                words.push(format!("{name} {} {} ({point})", super::print::number(*value), metric.unit));
+                words.push(format!("{name} {} {} ({point})", number(*value), metric.unit));
             }
         }
         words.join("  ")

@@ -25,6 +25,8 @@ choice! {
         X = "x",
         /// The vertical one.
         Y = "y",
+        /// That of colours or areas.
+        Value = "value",
     }
 }
 
