@@ -7,7 +7,7 @@ mod plot;
 mod published;
 mod sweep;
 
-pub use plot::{Plot, PlotKind};
+pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
 pub use sweep::{Axis, Column as SweepColumn};
 
