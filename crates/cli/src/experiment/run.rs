@@ -69,8 +69,12 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         }
         print::complaints(&outcome.results);
         let table = Table::of(&campaign, &outcome.results);
-        if outcome.ran > 0 || !store.folder().join(format!("{}.parquet", experiment.parts().name)).exists() {
-            export(store.folder(), &experiment.parts().name, &table, &outcome.results)?;
+        let form = if which.quick { ".quick" } else { "" };
+        let written = export(store.folder(), &format!("{}{form}", experiment.parts().name), &table, &outcome.results);
+        match written {
+            // A folder that cannot be written to still serves results.
+            Err(error) if outcome.ran == 0 => eprintln!("longma: {error}"),
+            written => drop(written?),
         }
         failed |= outcome.failed > 0 || !table.unknown.is_empty();
         match format {

@@ -96,10 +96,15 @@ fn legend(panel: &Panel<'_>, out: &mut String) {
 /// What a point has under `name`: a parameter, the machine, or the metric itself.
 fn coordinate(point: &Point, metric: &Column, name: &str) -> Setting {
     match name {
-        "metric" => Setting::Text(metric.title.clone()),
+        "metric" => metric.title.as_str().into(),
         "machine" => point.machine.as_ref().map_or("".into(), |m| m.name.as_str().into()),
-        _ => point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into()),
+        _ => named(point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into())),
     }
+}
+
+/// A setting that has words: an empty text reads as none.
+fn named(setting: Setting) -> Setting {
+    if setting.text() == Some("") { "none".into() } else { setting }
 }
 
 fn varied(point: &Point, name: &str) -> Option<Setting> {

@@ -22,7 +22,7 @@ pub(super) struct Frame {
 /// A drawing of this size; `label` says what it shows to those who do not see it.
 pub(super) fn svg(width: f64, height: f64, label: &str, inside: &str) -> String {
     format!(
-        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"max-width:{width:.0}px\" role=\"img\" aria-label=\"{}\">\n{inside}</svg>\n",
+        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"width:{width:.0}px\" role=\"img\" aria-label=\"{}\">\n{inside}</svg>\n",
         escape(label)
     )
 }
