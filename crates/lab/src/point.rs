@@ -259,7 +259,7 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
         let value = toml::Value::try_from(setting).map_err(|error| error.to_string())?;
         set(&mut root, path, value)?;
     }
-    let text = root.to_string();
+    let text = toml::to_string(&root).map_err(|error| error.to_string())?;
     let checked = longma_topology::check("the changed machine", &text);
     checked.machine.ok_or_else(|| {
         let first = checked.report.located().into_iter().find(|p| p.level == longma_topology::Level::Error);

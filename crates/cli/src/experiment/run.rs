@@ -70,7 +70,8 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         print::complaints(&outcome.results);
         let table = Table::of(&campaign, &outcome.results);
         let form = if which.quick { ".quick" } else { "" };
-        let written = export(store.folder(), &format!("{}{form}", experiment.parts().name), &table, &outcome.results);
+        let written =
+            export(store.folder(), &format!("{}{form}", experiment.parts().name), &table, &outcome.results);
         match written {
             // A folder that cannot be written to still serves results.
             Err(error) if outcome.ran == 0 => eprintln!("longma: {error}"),

@@ -98,7 +98,9 @@ fn coordinate(point: &Point, metric: &Column, name: &str) -> Setting {
     match name {
         "metric" => metric.title.as_str().into(),
         "machine" => point.machine.as_ref().map_or("".into(), |m| m.name.as_str().into()),
-        _ => named(point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into())),
+        _ => {
+            named(point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into()))
+        }
     }
 }
 
