@@ -127,7 +127,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 /// Prints to standard output; a reader that has gone away is no error.
-fn print(text: &str) -> Outcome {
+pub(crate) fn print(text: &str) -> Outcome {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -137,7 +137,7 @@ fn print(text: &str) -> Outcome {
     }
 }
 
-fn print_json(value: &Value) -> Outcome {
+pub(crate) fn print_json(value: &Value) -> Outcome {
     print(&format!("{value:#}\n"))
 }
 
@@ -155,16 +155,16 @@ fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     })
 }
 
-fn colour() -> bool {
+pub(crate) fn colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-fn columns() -> usize {
+pub(crate) fn columns() -> usize {
     terminal_size::terminal_size().map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0))
 }
 
 /// Rows as columns that line up; the last column is not padded.
-fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();

@@ -3,6 +3,7 @@
 //! Source: none.
 
 mod compare;
+mod experiment;
 mod machine;
 mod run;
 
@@ -25,6 +26,8 @@ enum Command {
     Machine(machine::Args),
     /// Compare the results of two simulated runs.
     Compare(compare::Arguments),
+    /// Experiments: one file each, run with one command, compared with what was published.
+    Experiment(experiment::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => return run::run(*arguments),
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
+        Command::Experiment(args) => experiment::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

@@ -12,7 +12,7 @@ mod machine;
 mod measure;
 pub mod parts;
 mod problem;
-mod read;
+pub mod read;
 pub mod units;
 
 pub use builtin::{BUILTIN, Builtin};

@@ -7,10 +7,9 @@ use crate::check::check_parts;
 use crate::layout::Layout;
 use crate::parts::*;
 use crate::problem::Report;
-use crate::read::{Map, Problems, part};
+use crate::read::{Map, Problems, part, read_text};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use toml::de::DeTable;
 
 /// The largest machine file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -98,19 +97,12 @@ pub enum OpenError {
 /// Reads and checks the text of a machine file. `file` is the name that problems are reported under.
 pub fn check(file: &str, text: &str) -> Checked {
     let mut problems = Problems::default();
-    let (table, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let span = error.span().unwrap_or(0..0);
-        let message = error.message().lines().collect::<Vec<_>>().join("; ");
-        problems.error(span, message, "here", String::new());
-    }
-    let parts = MachineFile::read_table(table.get_ref(), 0..0, &mut problems);
-    let layout = check_parts(&parts, &mut problems);
-    if !errors.is_empty() {
-        // What a broken line hides is missing only because of it.
-        problems.list.retain(|p| p.span != (0..0) || errors.iter().any(|e| e.span() == Some(0..0)));
-    }
-    let report = Report::new(file, text, problems.list);
+    let (parts, layout) = read_text(text, &mut problems, |table, problems| {
+        let parts = MachineFile::read_table(table, 0..0, problems);
+        let layout = check_parts(&parts, problems);
+        (parts, layout)
+    });
+    let report = problems.into_report(file, text);
     let machine = layout.filter(|_| report.errors() == 0).map(|layout| Machine { file: parts, layout });
     Checked { machine, report }
 }

@@ -1,8 +1,8 @@
 //! Reads parts out of a TOML text, noting every problem instead of stopping at the first.
-//! Not the meaning of a machine: whether parts fit each other is `check`'s matter.
+//! Not the meaning of a machine: whether parts fit each other is `check`'s matter. Other files of the project are read with it too.
 //! Source: TOML 1.1 through the toml crate's span-keeping parser.
 
-use crate::problem::{Level, Problem};
+use crate::problem::{Level, Problem, Report};
 use crate::units::*;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -13,11 +13,12 @@ use toml::de::{DeTable, DeValue};
 
 /// Parts by name.
 pub type Map<T> = BTreeMap<String, T>;
-pub(crate) type Node<'a> = Spanned<DeValue<'a>>;
+/// A value of a TOML text with its place.
+pub type Node<'a> = Spanned<DeValue<'a>>;
 
 /// Collects the problems of one file while it is read and checked.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
+pub struct Problems {
     pub(crate) list: Vec<Problem>,
 }
 
@@ -25,11 +26,13 @@ pub(crate) struct Problems {
 const MAX_PROBLEMS: usize = 1000;
 
 impl Problems {
-    pub(crate) fn error(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
+    /// Notes an error: what is wrong, a few words beside the place, and how to mend it.
+    pub fn error(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Error, span, message, label, help);
     }
 
-    pub(crate) fn warn(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
+    /// Notes something that is probably not what was meant.
+    pub fn warn(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Warning, span, message, label, help);
     }
 
@@ -39,7 +42,18 @@ impl Problems {
         }
     }
 
-    fn wrong_type<T>(&mut self, node: &Node<'_>, wanted: &str) -> Option<T> {
+    /// How many problems were noted so far.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Everything noted about `text`, which problems are reported of under the name `file`.
+    pub fn into_report(self, file: &str, text: &str) -> Report {
+        Report::new(file, text, self.list)
+    }
+
+    /// Notes that a value is of another type than wanted; always `None`.
+    pub fn wrong_type<T>(&mut self, node: &Node<'_>, wanted: &str) -> Option<T> {
         let found = node.get_ref().type_str();
         let article = if found.starts_with(['a', 'i']) { "an" } else { "a" };
         self.error(node.span(), format!("expected {wanted}, found {article} {found}"), "here", String::new());
@@ -47,8 +61,28 @@ impl Problems {
     }
 }
 
+/// Reads the outermost table of `text` with `read`, and notes what is no TOML.
+pub fn read_text<T>(
+    text: &str,
+    problems: &mut Problems,
+    read: impl FnOnce(&DeTable<'_>, &mut Problems) -> T,
+) -> T {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().collect::<Vec<_>>().join("; ");
+        problems.error(span, message, "here", String::new());
+    }
+    let value = read(table.get_ref(), problems);
+    if !errors.is_empty() {
+        // What a broken line hides is missing only because of it.
+        problems.list.retain(|p| p.span != (0..0) || errors.iter().any(|e| e.span() == Some(0..0)));
+    }
+    value
+}
+
 /// The candidate nearest to `word`, if one is near enough to be what was meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Hostile files hold absurdly long words; edit distance is quadratic.
     if word.len() > 64 {
         return None;
@@ -58,7 +92,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// "did you mean `x`?", or the list of what there is.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what: &str) -> String {
+pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, what: &str) -> String {
     // Bounded work for hostile files: more names than this help nobody.
     let known: Vec<_> = known.into_iter().take(500).collect();
     match nearest(word, known.iter().copied()) {
@@ -75,7 +109,7 @@ pub(crate) fn list(names: &[&str]) -> String {
 }
 
 /// What a key of a machine file may hold.
-pub(crate) trait Value: Sized {
+pub trait Value: Sized {
     /// False for lists, maps and optional keys.
     const REQUIRED: bool = true;
     /// In words, for the book and for error messages.
@@ -137,31 +171,33 @@ impl PartialEq for Marks {
 
 impl Marks {
     /// Where the part's name stands.
-    pub(crate) fn at(&self) -> Range<usize> {
+    pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 
     /// Where the value of `key` stands; the part's name if the key is not written.
-    pub(crate) fn key(&self, key: &str) -> Range<usize> {
+    pub fn key(&self, key: &str) -> Range<usize> {
         self.keys.get(key).cloned().unwrap_or_else(|| self.at())
     }
 
     /// True if every one of `keys` was read without a problem.
-    pub(crate) fn sound(&self, keys: &[&str]) -> bool {
+    pub fn sound(&self, keys: &[&str]) -> bool {
         !self.whole && !keys.iter().any(|k| self.broken.contains(k))
     }
 
-    pub(crate) fn lost() -> Self {
+    /// Of a part that could not be read.
+    pub fn lost() -> Self {
         Self { whole: true, ..Self::default() }
     }
 
-    pub(crate) fn set_place(&mut self, span: Range<usize>) {
+    /// Says where the part's name stands.
+    pub fn set_place(&mut self, span: Range<usize>) {
         self.at = span;
     }
 }
 
 /// A table being read: hands out keys, then complains of those nobody asked for.
-pub(crate) struct Open<'a, 'i> {
+pub struct Open<'a, 'i> {
     table: &'a DeTable<'i>,
     what: &'static str,
     asked: Vec<&'static str>,
@@ -169,11 +205,13 @@ pub(crate) struct Open<'a, 'i> {
 }
 
 impl<'a, 'i> Open<'a, 'i> {
-    pub(crate) fn table(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
+    /// Begins to read `table`, a part called `what` that stands `at`.
+    pub fn table(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
         Self { table, what, asked: Vec::new(), marks: Marks { at, ..Marks::default() } }
     }
 
-    pub(crate) fn key<T: Value>(
+    /// The value of the key `name`, its default, or a placeholder after the problem was noted.
+    pub fn key<T: Value>(
         &mut self,
         name: &'static str,
         default: Option<fn() -> T>,
@@ -209,7 +247,8 @@ impl<'a, 'i> Open<'a, 'i> {
         }
     }
 
-    pub(crate) fn close(self, problems: &mut Problems) -> Marks {
+    /// Notes the keys that nobody asked for.
+    pub fn close(self, problems: &mut Problems) -> Marks {
         for (key, _) in self.table.iter().filter(|(k, _)| !self.asked.contains(&k.get_ref().as_ref())) {
             let name = key.get_ref();
             let help = match nearest(name, self.asked.iter().copied()) {
@@ -223,6 +262,9 @@ impl<'a, 'i> Open<'a, 'i> {
 }
 
 /// Defines a kind of part: the struct, how it is read, where its keys stood, and its page in the book.
+///
+/// A crate that uses it depends on `serde` and `toml`, and has `use longma_topology::read;` at its root.
+#[macro_export]
 macro_rules! part {
     (
         $(#[doc = $doc:literal])*
@@ -253,7 +295,7 @@ macro_rules! part {
                 problems: &mut $crate::read::Problems,
             ) -> Self {
                 let mut open = $crate::read::Open::table(table, at, $what);
-                $( let $key: $ty = open.key(stringify!($key), part!(@default $($default)?), problems); )*
+                $( let $key: $ty = open.key(stringify!($key), $crate::part!(@default $($default)?), problems); )*
                 let marks = open.close(problems);
                 Self { $($key,)* marks }
             }
@@ -287,8 +329,8 @@ macro_rules! part {
                 let keys = vec![$($crate::read::KeyDoc {
                     name: stringify!($key),
                     kind: <$ty as $crate::read::Value>::kind(),
-                    required: <$ty as $crate::read::Value>::REQUIRED && part!(@shown $($default)?).is_empty(),
-                    default: part!(@shown $($default)?),
+                    required: <$ty as $crate::read::Value>::REQUIRED && $crate::part!(@shown $($default)?).is_empty(),
+                    default: $crate::part!(@shown $($default)?),
                     doc: concat!($($key_doc),*).trim().into(),
                 }),*];
                 parts.push($crate::read::PartDoc { name: $what, doc: concat!($($doc),*).trim().into(), keys });
@@ -301,9 +343,10 @@ macro_rules! part {
     (@shown) => { "" };
     (@shown $default:expr) => { stringify!($default) };
 }
-pub(crate) use part;
+pub use part;
 
 /// Defines a set of words one of which a key holds.
+#[macro_export]
 macro_rules! choice {
     (
         $(#[doc = $doc:literal])*
@@ -349,20 +392,18 @@ macro_rules! choice {
         }
     };
 }
-pub(crate) use choice;
+pub use choice;
 
-pub(crate) fn as_table<'a, 'i>(
-    node: &'a Node<'i>,
-    what: &str,
-    problems: &mut Problems,
-) -> Option<&'a DeTable<'i>> {
+/// The table that `node` holds, if it holds one.
+pub fn as_table<'a, 'i>(node: &'a Node<'i>, what: &str, problems: &mut Problems) -> Option<&'a DeTable<'i>> {
     match node.get_ref() {
         DeValue::Table(table) => Some(table),
         _ => problems.wrong_type(node, &format!("a table ({what})")),
     }
 }
 
-pub(crate) fn as_str<'a>(node: &'a Node<'_>, what: &str, problems: &mut Problems) -> Option<&'a str> {
+/// The text that `node` holds, if it holds one.
+pub fn as_str<'a>(node: &'a Node<'_>, what: &str, problems: &mut Problems) -> Option<&'a str> {
     match node.get_ref() {
         DeValue::String(text) => Some(text),
         _ => problems.wrong_type(node, &format!("{what} (a string)")),
@@ -525,7 +566,8 @@ impl Name {
         Self { text: text.into(), span: 0..0 }
     }
 
-    pub(crate) fn span(&self) -> Range<usize> {
+    /// Where it stands in the file.
+    pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 }

@@ -1,0 +1,199 @@
+//! `longma experiment`: list, check, run, compare, report, merge.
+//! Not the work itself: that is `longma-lab`; here files are found and results printed.
+//! Source: none.
+
+mod find;
+mod print;
+mod progress;
+mod run;
+
+use clap::{Subcommand, ValueEnum};
+use longma_lab::{Program, Registry, Shard, Store};
+use serde_json::json;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// The version of the models, part of every result's key.
+const VERSION: &str = env!("LONGMA_MODEL_VERSION");
+
+/// `longma experiment ...`
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: ExperimentCommand,
+}
+
+/// Which experiments, and where they and their results are.
+#[derive(clap::Args, Clone)]
+pub(super) struct Which {
+    /// Experiments: names (see `longma experiment list`) or experiment files.
+    #[arg(value_name = "NAME|FILE")]
+    names: Vec<String>,
+    /// Every experiment there is.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// The quick form, for a first look.
+    #[arg(long)]
+    quick: bool,
+    /// The folder of experiment files [default: the nearest `experiments`].
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// The folder of results.
+    #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
+    store: PathBuf,
+    /// Begin relative paths inside the experiment files here, instead of at each file.
+    #[arg(long, value_name = "FOLDER")]
+    paths_from: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum ExperimentCommand {
+    /// Names the experiments there are.
+    List {
+        /// The folder of experiment files [default: the nearest `experiments`].
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Reports everything wrong with experiment files.
+    Check {
+        #[command(flatten)]
+        which: Which,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Runs the points of experiments that have no result yet, and prints the results.
+    Run {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        how: run::How,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Prints results beside what was published.
+    Compare {
+        #[command(flatten)]
+        which: Which,
+        /// Fail if a result is further than this from what was published, in percent of it.
+        #[arg(long, value_name = "PERCENT")]
+        within: Option<f64>,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Writes the results of experiments as one page with charts, complete in itself.
+    Report {
+        #[command(flatten)]
+        which: Which,
+        /// The page.
+        #[arg(long, short, value_name = "FILE", default_value = "report.html")]
+        output: PathBuf,
+    },
+    /// Adds the results of other folders to one.
+    Merge {
+        /// The folders to take results from; `-` takes lines from standard input.
+        #[arg(required = true, value_name = "FOLDER")]
+        from: Vec<PathBuf>,
+        /// The folder to add them to.
+        #[arg(long, value_name = "FOLDER", env = "LONGMA_RESULTS", default_value = "results")]
+        store: PathBuf,
+    },
+    /// Prints the points of experiments with what has become of them.
+    Points {
+        #[command(flatten)]
+        which: Which,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Names what experiments can run.
+    Workloads {
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// What experiments can run. Other parts of longma register theirs here.
+fn registry() -> Result<Registry, Box<dyn Error>> {
+    let longma =
+        std::env::current_exe().map_err(|error| format!("cannot find the longma command itself: {error}"))?;
+    let mut registry = Registry::default();
+    registry.add(Program::new(longma));
+    Ok(registry)
+}
+
+/// Runs `longma experiment`.
+pub fn run(args: Args) -> Outcome {
+    let registry = registry()?;
+    match args.command {
+        ExperimentCommand::List { folder, format } => print::list(folder.as_deref(), &registry, format),
+        ExperimentCommand::Check { which, format } => print::check(&which, &registry, format),
+        ExperimentCommand::Run { which, how, format } => run::run(&which, &how, &registry, format),
+        ExperimentCommand::Compare { which, within, format } => {
+            print::compare(&which, &registry, within, format)
+        }
+        ExperimentCommand::Report { which, output } => print::report(&which, &registry, &output),
+        ExperimentCommand::Merge { from, store } => merge(&from, store),
+        ExperimentCommand::Points { which, format } => print::points(&which, &registry, format),
+        ExperimentCommand::Workloads { format } => print::workloads(&registry, format),
+    }
+}
+
+fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
+    let store = Store::new(store);
+    for folder in from {
+        let merged = if folder.as_os_str() == "-" {
+            let mut lines = Vec::new();
+            std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut lines)
+                .map_err(|error| format!("cannot read standard input: {error}"))?;
+            store.merge_lines(&lines)?
+        } else {
+            if !folder.is_dir() {
+                return Err(format!("there is no folder {}", folder.display()).into());
+            }
+            store.merge(&Store::new(folder))?
+        };
+        eprintln!("{}: {} results added, {} known", folder.display(), merged.added, merged.known);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Which {
+    fn store(&self) -> Store {
+        Store::new(&self.store)
+    }
+
+    /// The command that does the same, for people to copy.
+    fn command(&self, name: &str) -> String {
+        let quick = if self.quick { " --quick" } else { "" };
+        format!("longma experiment run {name}{quick}")
+    }
+}
+
+/// A part of the points, as clap reads it.
+pub(super) fn shard(text: &str) -> Result<Shard, String> {
+    text.parse()
+}
+
+/// What a campaign did, as JSON.
+pub(super) fn summary(outcome: &longma_lab::Outcome) -> serde_json::Value {
+    json!({ "ran": outcome.ran, "reused": outcome.reused, "failed": outcome.failed, "left": outcome.left })
+}

@@ -1,0 +1,285 @@
+//! Results and comparisons as text and JSON.
+//! Not their making: that is `longma-lab`.
+//! Source: none.
+
+use super::{Format, Outcome, VERSION, Which, find};
+use crate::machine::{colour, columns, print, print_json, table as lay_out};
+use longma_lab::{
+    Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
+    number, page, write_whole,
+};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Prints to standard output.
+pub fn text(text: &str) -> Outcome {
+    print(text)
+}
+
+/// Rows with the last `right` columns flush right.
+fn table(mut rows: Vec<Vec<String>>, right: usize) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    for column in count.saturating_sub(right)..count {
+        let width =
+            rows.iter().filter_map(|r| r.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            *cell = format!("{cell:>width$}");
+        }
+    }
+    lay_out(&rows)
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(String::from).to_vec()
+}
+
+/// `longma experiment list`
+pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outcome {
+    let (mut rows, mut objects, mut broken) =
+        (vec![row(["NAME", "POINTS", "QUICK", "PUBLISHED", "WHAT IS MEASURED"])], Vec::new(), false);
+    for path in find::files(&find::folder(folder)?)? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let opened = Experiment::open(&path, registry).map_err(|error| error.to_string());
+        let counted = opened.and_then(|experiment| {
+            let count = |quick| experiment.points(quick, registry, VERSION).map(|points| points.len());
+            let counts =
+                count(false).and_then(|all| Ok((all, count(true)?))).map_err(|error| error.to_string())?;
+            Ok((counts, experiment))
+        });
+        match counted {
+            Ok(((all, quick), experiment)) => {
+                let parts = experiment.parts();
+                let published: usize = parts.published.iter().map(|p| p.values.len()).sum();
+                let published_text = if published == 0 { "-".into() } else { published.to_string() };
+                rows.push(row([&name, &all.to_string(), &quick.to_string(), &published_text, &parts.title]));
+                objects.push(json!({ "name": name, "file": path, "title": parts.title, "points": all, "quick_points": quick, "published": published }));
+            }
+            Err(error) => {
+                broken = true;
+                rows.push(row([&name, "-", "-", "-", &format!("cannot be run: {error}")]));
+                objects.push(json!({ "name": name, "file": path, "error": error }));
+            }
+        }
+    }
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
+    printed.map(|code| if broken { ExitCode::FAILURE } else { code })
+}
+
+/// `longma experiment check`
+pub fn check(which: &Which, registry: &Registry, format: Format) -> Outcome {
+    let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
+    for path in find::wanted(which)? {
+        let content = std::fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let folder =
+            which.paths_from.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).into());
+        let checked = Experiment::check(&path, &folder, &content, registry);
+        failed |= checked.experiment.is_none();
+        objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
+        text.push_str(&checked.report.render(columns(), colour()));
+        let _ = writeln!(text, "{}", checked.report);
+    }
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
+    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+}
+
+/// Says on standard error what is odd about a store.
+pub fn complaints(results: &Results) {
+    results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
+    for key in &results.contradictions {
+        eprintln!("longma: two runs of the point {key} gave different results; one of them is used");
+    }
+}
+
+/// The table of an experiment, and what is to be said about it.
+pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::Outcome) -> String {
+    let parts = experiment.parts();
+    let mut out = format!("{}\n", parts.title);
+    if !table_of.rows.is_empty() {
+        out.push_str(&result_rows(table_of));
+    }
+    let mut words = vec![format!("{} run, {} known before", outcome.ran, outcome.reused)];
+    let counts =
+        [(outcome.failed, "failed (--retry-failed runs them again)"), (table_of.missing, "not run yet")];
+    words
+        .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    let _ = writeln!(out, "{}", words.join(", "));
+    table_of.unknown.iter().for_each(|unknown| {
+        let _ = writeln!(out, "{unknown}");
+    });
+    let comparisons = set_beside(experiment, table_of);
+    if !comparisons.is_empty() {
+        let _ = writeln!(out, "{}", verdict_words(&Verdict::of(&comparisons)));
+    }
+    out.push('\n');
+    out
+}
+
+/// More rows than this are left to the files.
+const SHOWN_ROWS: usize = 60;
+
+fn result_rows(table_of: &Table) -> String {
+    let units = table_of.metrics.iter().map(|metric| format!("{} ({})", metric.title, metric.unit));
+    let mut rows = vec![table_of.parameters.iter().cloned().chain(units).collect::<Vec<_>>()];
+    for row in table_of.rows.iter().take(SHOWN_ROWS) {
+        let values = row.values.iter().map(|value| value.map_or("-".into(), number));
+        rows.push(row.settings.iter().map(ToString::to_string).chain(values).collect());
+    }
+    let mut out = table(rows, table_of.metrics.len());
+    if table_of.rows.len() > SHOWN_ROWS {
+        let _ = writeln!(out, "... and {} more rows", table_of.rows.len() - SHOWN_ROWS);
+    }
+    // A failure is often the same at many points; the first ones tell.
+    let failures = table_of.rows.iter().filter_map(|row| Some((table_of.label(row), row.failure.as_ref()?)));
+    for (label, failure) in failures.take(5) {
+        let _ = writeln!(out, "failed: {label}: {failure}");
+    }
+    out
+}
+
+/// The table of an experiment as JSON.
+pub fn results_json(experiment: &Experiment, table_of: &Table, summary: Value) -> Value {
+    json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects() })
+}
+
+fn verdict_words(verdict: &Verdict) -> String {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let mut words = format!("{} published values compared", verdict.compared);
+    if let (Some(ratio), Some(mean), Some(largest)) =
+        (verdict.mean_ratio, verdict.mean_deviation, verdict.largest_deviation)
+    {
+        let _ = write!(
+            words,
+            ": ours is {ratio:.3} of them in the geometric mean, {} from them on average and {} at most",
+            percent(mean),
+            percent(largest)
+        );
+    }
+    if verdict.missing > 0 {
+        let _ = write!(words, "; {} have nothing of ours beside them", verdict.missing);
+    }
+    words
+}
+
+/// `longma experiment compare`
+pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: Format) -> Outcome {
+    let results = which.store().results()?;
+    complaints(&results);
+    let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
+    for experiment in find::open(which, registry)? {
+        let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
+        let comparisons = set_beside(&experiment, &Table::of(&campaign, &results));
+        let verdict = Verdict::of(&comparisons);
+        let is_far =
+            |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
+        failed |= verdict.missing > 0 || comparisons.iter().any(is_far);
+        objects.push(comparison_json(&experiment, &comparisons, &verdict));
+        let _ = writeln!(text, "{}", experiment.parts().title);
+        if comparisons.is_empty() {
+            text.push_str("nothing was published to compare with\n\n");
+            continue;
+        }
+        text.push_str(&comparison_rows(&comparisons, &is_far));
+        let _ = writeln!(text, "{}", verdict_words(&verdict));
+        for (key, source) in &experiment.parts().sources {
+            let _ = writeln!(text, "{key}: {}", source.title);
+        }
+        if verdict.missing > 0 {
+            let _ = writeln!(text, "`{}` runs what is missing", which.command(&experiment.parts().name));
+        }
+        text.push('\n');
+    }
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
+    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+}
+
+fn comparison_rows(comparisons: &[Comparison], is_far: &dyn Fn(&Comparison) -> bool) -> String {
+    let mut rows = vec![row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO"])];
+    for c in comparisons {
+        let ours = c.ours.map_or("-".into(), number);
+        let far = if is_far(c) { " !" } else { "" };
+        let ratio = c.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}{far}"));
+        rows.push(row([
+            &c.point,
+            &c.metric,
+            &c.unit,
+            &c.source,
+            c.read,
+            &number(c.published),
+            &ours,
+            &ratio,
+        ]));
+    }
+    table(rows, 3)
+}
+
+fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict: &Verdict) -> Value {
+    let one = |c: &Comparison| {
+        json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published, "ours": c.ours,
+            "ratio": c.ratio(), "source": c.source, "read": c.read })
+    };
+    json!({
+        "experiment": experiment.parts().name,
+        "values": comparisons.iter().map(one).collect::<Vec<_>>(),
+        "compared": verdict.compared,
+        "missing": verdict.missing,
+        "mean_ratio": verdict.mean_ratio,
+        "mean_deviation": verdict.mean_deviation,
+        "largest_deviation": verdict.largest_deviation,
+    })
+}
+
+/// `longma experiment report`
+pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
+    let results = which.store().results()?;
+    complaints(&results);
+    let experiments = find::open(which, registry)?;
+    let mut chapters = Vec::new();
+    for experiment in &experiments {
+        let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
+        let table = Table::of(&campaign, &results);
+        let command = which.command(&experiment.parts().name);
+        chapters.push(Chapter { campaign, table, command });
+    }
+    let page = page(&chapters, VERSION);
+    write_whole(output, page.as_bytes())
+        .map_err(|error| format!("cannot write {}: {error}", output.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `longma experiment points`
+pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
+    let results = which.store().results()?;
+    let (mut rows, mut objects) = (vec![row(["KEY", "STATE", "POINT"])], Vec::new());
+    for experiment in find::open(which, registry)? {
+        let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
+        for point in &campaign.points {
+            let state = format!("{:?}", Campaign::state(point, &results)).to_lowercase();
+            rows.push(row([point.key.as_str(), &state, &point.label()]));
+            let machine = point.machine.as_ref().map(|m| &m.name);
+            objects.push(json!({ "experiment": experiment.parts().name, "key": point.key, "state": state, "machine": machine,
+                "parameters": point.parameters }));
+        }
+    }
+    if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) }
+}
+
+/// `longma experiment workloads`
+pub fn workloads(registry: &Registry, format: Format) -> Outcome {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for workload in registry.iter() {
+        let _ = writeln!(text, "{}: {}", workload.name(), workload.description());
+        let mut rows = vec![row(["  PARAMETER", "DEFAULT", "HOLDS", "MEANING"])];
+        for p in workload.parameters() {
+            let default = p.default.as_ref().map_or("needed".into(), |d| format!("\"{d}\""));
+            rows.push(row([&format!("  {}", p.name), &default, &p.kind.to_string(), p.description]));
+        }
+        text.push_str(&lay_out(&rows));
+        let parameter = |p: &longma_lab::Parameter| json!({ "name": p.name, "kind": p.kind.to_string(), "default": p.default, "description": p.description });
+        let parameters: Vec<_> = workload.parameters().iter().map(parameter).collect();
+        objects.push(json!({ "name": workload.name(), "description": workload.description(), "parameters": parameters }));
+    }
+    if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }
+}

@@ -1,0 +1,87 @@
+//! What a person sees while a campaign runs: a bar, the time left, the best and the worst point so far.
+//! Not printed into a pipe.
+//! Source: none.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use longma_lab::{Better, Experiment, Metric, Observer, Point, Record, number};
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A bar on the terminal.
+pub struct Bar {
+    bar: ProgressBar,
+    metric: Option<(String, Metric)>,
+    seen: Mutex<Seen>,
+}
+
+/// The points worth showing.
+#[derive(Default)]
+struct Seen {
+    failed: usize,
+    least: Option<(f64, String)>,
+    most: Option<(f64, String)>,
+}
+
+impl Bar {
+    /// A bar for `experiment`, hidden if nobody looks. It follows the experiment's first metric.
+    pub fn new(experiment: &Experiment) -> Self {
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template(
+            "{prefix:.bold} {bar:28.cyan/dim} {pos}/{len}  {elapsed} gone, {eta} left  {wide_msg}",
+        )
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style);
+        bar.set_prefix(experiment.parts().name.clone());
+        let metric = experiment.metrics().first().map(|(name, metric)| (name.to_string(), (*metric).clone()));
+        Self { bar, metric, seen: Mutex::default() }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Bar {
+    fn begin(&self, to_run: usize, _reused: usize) {
+        self.bar.set_length(to_run as u64);
+        self.bar.enable_steady_tick(Duration::from_millis(200));
+    }
+
+    fn point(&self, point: &Point, record: &Record) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.failed += usize::from(record.failure.is_some());
+        let value = self.metric.as_ref().and_then(|(name, metric)| metric.value(name, record));
+        if let Some(value) = value {
+            if seen.least.as_ref().is_none_or(|(least, _)| value < *least) {
+                seen.least = Some((value, point.label()));
+            }
+            if seen.most.as_ref().is_none_or(|(most, _)| value > *most) {
+                seen.most = Some((value, point.label()));
+            }
+        }
+        self.bar.set_message(seen.words(self.metric.as_ref()));
+        self.bar.inc(1);
+    }
+}
+
+impl Seen {
+    fn words(&self, metric: Option<&(String, Metric)>) -> String {
+        let mut words = Vec::new();
+        if self.failed > 0 {
+            words.push(format!("{} failed", self.failed));
+        }
+        if let (Some((_, metric)), Some(least), Some(most)) = (metric, &self.least, &self.most) {
+            let (first, second, names) = match metric.better {
+                Some(Better::Less) => (least, most, ["best", "worst"]),
+                Some(Better::More) => (most, least, ["best", "worst"]),
+                None => (least, most, ["least", "most"]),
+            };
+            for (name, (value, point)) in names.iter().zip([first, second]) {
+                words.push(format!("{name} {} {} ({point})", number(*value), metric.unit));
+            }
+        }
+        words.join("  ")
+    }
+}

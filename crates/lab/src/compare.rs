@@ -1,0 +1,112 @@
+//! Ours beside what was published: every published value with the value measured at its point, and their ratio.
+//! Not a judgement: how near is near enough is for the caller to say.
+//! Source: each published value cites its own.
+
+use crate::experiment::{Experiment, Published};
+use crate::point::Key;
+use crate::table::{Row, Table};
+
+/// A published value and ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The point's key; `None` if the point was not run.
+    pub key: Option<Key>,
+    /// The point, in words.
+    pub point: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The metric's unit.
+    pub unit: String,
+    /// What was published.
+    pub published: f64,
+    /// What we have; `None` if the point was not run or failed.
+    pub ours: Option<f64>,
+    /// The source's key in the experiment file.
+    pub source: String,
+    /// How the value was read: "printed", "digitised" or "computed".
+    pub read: &'static str,
+}
+
+/// What all comparisons of an experiment come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Published values that have one of ours beside them.
+    pub compared: usize,
+    /// Published values that have none.
+    pub missing: usize,
+    /// The geometric mean of ours over published; `None` if nothing was compared.
+    pub mean_ratio: Option<f64>,
+    /// The mean of the relative deviations, without their signs.
+    pub mean_deviation: Option<f64>,
+    /// The largest relative deviation.
+    pub largest_deviation: Option<f64>,
+}
+
+impl Comparison {
+    /// Ours over what was published.
+    pub fn ratio(&self) -> Option<f64> {
+        self.ours.filter(|_| self.published != 0.0).map(|ours| ours / self.published)
+    }
+
+    /// How far ours is from what was published, as a share of it.
+    pub fn deviation(&self) -> Option<f64> {
+        self.ratio().map(|ratio| (ratio - 1.0).abs())
+    }
+}
+
+/// Every published value of `experiment` beside the rows of `table`, in the order of the file.
+pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
+    let mut comparisons = Vec::new();
+    for published in &experiment.parts().published {
+        let rows: Vec<_> = table.rows.iter().filter(|row| is_at(published, table, row)).collect();
+        let order = experiment.metrics();
+        for (metric, _) in order.iter().filter(|(name, _)| published.values.contains_key(*name)) {
+            if rows.is_empty() {
+                comparisons.push(beside(published, table, None, metric));
+            }
+            comparisons.extend(rows.iter().map(|row| beside(published, table, Some(row), metric)));
+        }
+    }
+    comparisons
+}
+
+/// Whether these published values are of this row's point.
+pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
+    published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
+}
+
+fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {
+    let index = table.metric(metric);
+    let at =
+        || published.at.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+    Comparison {
+        key: row.map(|row| row.key.clone()),
+        point: row.map_or_else(at, |row| table.label(row)),
+        metric: metric.into(),
+        unit: index.map_or(String::new(), |index| table.metrics[index].unit.clone()),
+        published: published.values[metric].0,
+        ours: row.and_then(|row| row.values[index?]),
+        source: published.source.to_string(),
+        read: published.read.word(),
+    }
+}
+
+impl Verdict {
+    /// What `comparisons` come to.
+    pub fn of(comparisons: &[Comparison]) -> Self {
+        let ratios: Vec<_> = comparisons.iter().filter_map(Comparison::ratio).collect();
+        let mean = |values: Vec<f64>| {
+            let count = values.len() as f64;
+            (count > 0.0).then(|| values.into_iter().sum::<f64>() / count)
+        };
+        let positive = ratios.iter().filter(|ratio| **ratio > 0.0);
+        let deviations: Vec<_> = comparisons.iter().filter_map(Comparison::deviation).collect();
+        Self {
+            compared: ratios.len(),
+            missing: comparisons.len() - ratios.len(),
+            mean_ratio: mean(positive.map(|ratio| ratio.ln()).collect()).map(f64::exp),
+            largest_deviation: deviations.iter().copied().reduce(f64::max),
+            mean_deviation: mean(deviations),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Whether the parts of an experiment fit each other, its workload and its machines.
+//! Not the reading of single values: that is the `part!`s' own.
+//! Source: none.
+
+use super::{ExperimentFile, Plot, PlotKind, Published, Quick};
+use crate::point::{edit_machine, machine_file};
+use crate::read::{Map, Name, Problems, suggestion};
+use crate::setting::Setting;
+use crate::workload::{Registry, Workload};
+use longma_topology::Machine;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// No experiment has more points.
+const MAX_POINTS: usize = 1_000_000;
+
+/// Notes everything that does not fit.
+pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, problems: &mut Problems) {
+    let marks = &file.marks;
+    if marks.sound(&["format"]) && file.format != 1 {
+        let help = "write `format = 1`".into();
+        problems.error(marks.key("format"), format!("format {} is not known", file.format), "here", help);
+    }
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if marks.sound(&["name"]) && (file.name.is_empty() || !file.name.chars().all(is_name)) {
+        let help = "use small letters, digits and hyphens".into();
+        problems.error(marks.key("name"), format!("`{}` is not a short name", file.name), "here", help);
+    }
+    if marks.sound(&["metrics"]) && file.metrics.is_empty() {
+        let help = "add [metrics.NAME] with its `unit`".into();
+        problems.error(marks.at(), "nothing is measured".into(), "no metrics", help);
+    }
+    if marks.sound(&["workload"]) {
+        match registry.get(&file.workload) {
+            Some(workload) => parameters(file, workload, problems),
+            None => {
+                let names = registry.iter().map(Workload::name);
+                let help = suggestion(&file.workload, names, "workload");
+                let message = format!("there is no workload `{}`", &*file.workload);
+                problems.error(file.workload.span(), message, "not registered", help);
+            }
+        }
+    }
+    machines(file, folder, problems);
+    axes(file, problems);
+    file.published.iter().for_each(|published| check_published(file, published, problems));
+    file.plots.iter().for_each(|plot| check_plot(file, plot, problems));
+    if let Some(quick) = &file.quick {
+        check_quick(file, quick, problems);
+    }
+}
+
+/// The name of a key of the machine file that is swept over, if `name` is one.
+fn machine_path(name: &str) -> Option<&str> {
+    name.strip_prefix("machine.")
+}
+
+fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Problems) {
+    let known = workload.parameters();
+    let names = || known.iter().map(|p| p.name).chain(["machine.PATH"]);
+    let mut one = |name: &str, values: &[Setting], name_at: Range<usize>, at: Range<usize>| {
+        if machine_path(name).is_some() {
+            return;
+        }
+        let Some(parameter) = known.iter().find(|p| p.name == name) else {
+            let message = format!("the workload `{}` has no parameter `{name}`", workload.name());
+            problems.error(name_at, message, "unknown parameter", suggestion(name, names(), "parameter"));
+            return;
+        };
+        if let Some((message, help)) = values.iter().find_map(|value| parameter.kind.check(value).err()) {
+            problems.error(at, format!("`{name}`: {message}"), "here", help);
+        }
+    };
+    let at = |name: &str| file.marks.key(name);
+    let quick = file.quick.iter();
+    let quick_parameters =
+        quick.clone().flat_map(|q| q.parameters.iter().map(|p| (p, q.marks.key("parameters"))));
+    for ((name, value), at) in file.parameters.iter().map(|p| (p, at("parameters"))).chain(quick_parameters) {
+        one(name, std::slice::from_ref(value), at.clone(), at);
+    }
+    let swept = file.sweep.iter().chain(file.zip.iter().flatten());
+    for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter())) {
+        one(name, &axis.values, axis.at(), axis.span());
+    }
+    let given = |name: &str| {
+        file.parameters.contains_key(name)
+            || file.sweep.contains_key(name)
+            || file.zip.iter().any(|zip| zip.contains_key(name))
+    };
+    let missing: Vec<_> = known.iter().filter(|p| p.default.is_none() && !given(p.name)).collect();
+    if file.marks.sound(&["parameters", "sweep", "zip"]) {
+        for parameter in missing {
+            let message =
+                format!("the workload `{}` needs the parameter `{}`", workload.name(), parameter.name);
+            let help =
+                format!("give it in [parameters] or [sweep]: {}, {}", parameter.kind, parameter.description);
+            problems.error(at("parameters"), message, "missing here", help);
+        }
+    }
+}
+
+fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
+    let quick = file.quick.iter().flat_map(|q| q.machines.iter());
+    let mut sound = Vec::new();
+    for name in file.machines.iter().chain(quick) {
+        match Machine::open(&machine_file(name, folder)) {
+            Ok(machine) => sound.push(machine),
+            Err(error) => {
+                let help = "`longma machine check` says what is wrong with a machine file".to_string();
+                problems.error(name.span(), error.to_string(), "this machine", help);
+            }
+        }
+    }
+    for (name, axis) in file.sweep.iter().chain(file.zip.iter().flatten()) {
+        let Some(path) = machine_path(name) else { continue };
+        if file.machines.is_empty() {
+            let help = "add `machines = [\"...\"]`".into();
+            problems.error(axis.at(), format!("there is no machine to vary `{path}` of"), "here", help);
+        }
+        let wrong = |machine: &Machine| {
+            axis.values.iter().find_map(|value| {
+                edit_machine(machine, &BTreeMap::from([(path.to_string(), value.clone())])).err()
+            })
+        };
+        if let Some(message) = sound.iter().find_map(wrong) {
+            problems.error(axis.at(), message, "this key", String::new());
+        }
+    }
+}
+
+fn axes(file: &ExperimentFile, problems: &mut Problems) {
+    let mut seen: BTreeMap<&str, &str> =
+        file.parameters.keys().map(|name| (name.as_str(), "[parameters]")).collect();
+    let swept = file.sweep.iter().map(|a| (a, "[sweep]"));
+    for ((name, axis), place) in swept.chain(file.zip.iter().flatten().map(|a| (a, "[[zip]]"))) {
+        if let Some(other) = seen.insert(name, place) {
+            let message = format!("`{name}` is given twice");
+            problems.error(axis.at(), message, "here", format!("take it out of {other} or of {place}"));
+        }
+    }
+    for zip in &file.zip {
+        let lengths: Vec<_> = zip.values().map(|column| column.values.len()).collect();
+        let odd = zip.iter().find(|(_, column)| column.values.len() != lengths[0]);
+        if let Some((name, column)) = odd {
+            let message =
+                format!("`{name}` has {} values and another column has {}", column.values.len(), lengths[0]);
+            let help = "columns that vary together have as many values".into();
+            problems.error(column.at(), message, "here", help);
+        }
+    }
+    let lengths = file.sweep.values().map(|axis| axis.values.len());
+    let zips = file.zip.iter().filter_map(|zip| zip.values().next()).map(|column| column.values.len());
+    let points =
+        lengths.chain(zips).chain([file.machines.len().max(1)]).try_fold(1usize, |a, b| a.checked_mul(b));
+    if points.is_none_or(|points| points > MAX_POINTS) {
+        let help = format!("an experiment has at most {MAX_POINTS} points");
+        problems.error(file.marks.key("sweep"), "there are too many points".into(), "this sweep", help);
+    }
+}
+
+/// The names that vary from point to point.
+fn varying(file: &ExperimentFile) -> Vec<&str> {
+    let zipped = file.zip.iter().flat_map(Map::keys);
+    file.sweep.keys().chain(zipped).map(String::as_str).chain(["machine"]).collect()
+}
+
+fn known_metrics(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
+    for (name, at) in names.iter().filter(|(name, _)| !file.metrics.contains_key(*name)) {
+        let help = suggestion(name, file.metrics.keys().map(String::as_str), "metric");
+        problems.error(at.clone(), format!("there is no metric `{name}`"), "unknown metric", help);
+    }
+}
+
+fn check_published(file: &ExperimentFile, published: &Published, problems: &mut Problems) {
+    let marks = published.marks();
+    let names: Vec<_> = published.values.keys().map(|name| (name.as_str(), marks.key("values"))).collect();
+    known_metrics(file, &names, problems);
+    if marks.sound(&["source"]) && !file.sources.contains_key(&*published.source) {
+        let help = suggestion(&published.source, file.sources.keys().map(String::as_str), "source");
+        let message = format!("there is no source `{}`", &*published.source);
+        problems.error(published.source.span(), message, "unknown source", help);
+    }
+    if published.read == Reading::Computed && published.note.is_none() && marks.sound(&["read"]) {
+        let help = "add a `note`".into();
+        problems.error(marks.key("read"), "nothing says how these were computed".into(), "here", help);
+    }
+    for (name, value) in &published.at {
+        let at = marks.key("at");
+        if !varying(file).contains(&name.as_str()) {
+            let help = suggestion(name, varying(file), "swept parameter");
+            problems.error(at, format!("`{name}` does not vary"), "here", help);
+        } else if !takes(file, name, value) {
+            let message = format!("no point has `{name}` = {value}");
+            problems.error(at, message, "here", "give a value of the sweep".into());
+        }
+    }
+}
+
+use super::Reading;
+
+/// Whether some point has this value.
+fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {
+    if name == "machine" {
+        return file.machines.iter().any(|machine| value.text() == Some(machine));
+    }
+    let axes = file.sweep.get(name).into_iter().chain(file.zip.iter().filter_map(|zip| zip.get(name)));
+    axes.flat_map(|axis| &axis.values).any(|taken| taken == value)
+}
+
+fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
+    let names: Vec<_> = plot.metrics.iter().map(|name| (&**name, name.span())).collect();
+    known_metrics(file, &names, problems);
+    let marks = plot.marks();
+    let mut vary = |name: &Name, or_metric: bool| {
+        let fits = varying(file).contains(&&**name) || or_metric && &**name == "metric";
+        if !fits {
+            let help = suggestion(name, varying(file), "swept parameter");
+            problems.error(name.span(), format!("`{}` does not vary", &**name), "here", help);
+        }
+    };
+    if marks.sound(&["x"]) {
+        vary(&plot.x, true);
+    }
+    plot.by.iter().for_each(|by| vary(by, true));
+    let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
+    if is_matrix && plot.by.is_none() && marks.sound(&["by", "kind"]) {
+        let help = "add `by = \"PARAMETER\"`, the vertical axis".into();
+        problems.error(marks.at(), "this plot has no vertical axis".into(), "here", help);
+    }
+}
+
+fn check_quick(file: &ExperimentFile, quick: &Quick, problems: &mut Problems) {
+    for (name, axis) in &quick.sweep {
+        if !file.sweep.contains_key(name) {
+            let help = suggestion(name, file.sweep.keys().map(String::as_str), "swept parameter");
+            problems.error(axis.at(), format!("`{name}` is not swept over in the whole form"), "here", help);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Experiments: read, swept, run, stored, compared with what was published, and reported.
+//! Not what is run: each workload is registered from outside; only guest programs, run by the command, are at home here.
+//! Source: the experiment file format is described key by key in the book (docs/src/experiments.md), from [`experiment::keys`].
+
+// The `part!` and `choice!` macros of the machine files' reader name this path.
+use longma_topology::read;
+
+mod campaign;
+mod compare;
+mod experiment;
+mod export;
+mod number;
+mod point;
+mod program;
+mod report;
+mod setting;
+mod store;
+mod table;
+mod workload;
+
+pub use campaign::{Campaign, Observer, Options, Outcome, RunError, Shard, State};
+pub use compare::{Comparison, Verdict, compare};
+pub use experiment::*;
+pub use export::{ExportError, Exported, export, write_whole};
+pub use number::number;
+pub use point::{Key, Point, PointError};
+pub use program::Program;
+pub use report::{Chapter, page};
+pub use setting::Setting;
+pub use store::{Damage, Merged, Record, Results, Store, StoreError, Writer};
+pub use table::{Column, Row, Table};
+pub use workload::{Failure, FailureKind, Kind, Metrics, Parameter, Registry, Stop, Workload};

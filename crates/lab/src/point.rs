@@ -1,0 +1,291 @@
+//! The points of an experiment: every combination of its machines and swept values, each with its key.
+//! Not their results: those are in the store, under the key.
+//! Source: keys are SHA-256 (FIPS 180-4) over canonical JSON, cut to 128 bits.
+
+use crate::experiment::{Axis, Experiment, in_order};
+use crate::setting::Setting;
+use crate::workload::{Failure, Registry, Workload};
+use longma_topology::Machine;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a point's result is stored under: equal for equal machine, workload, parameters, inputs and version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Key(String);
+
+impl Key {
+    fn of(content: &serde_json::Value) -> Self {
+        Self(digest(content.to_string().as_bytes())[..32].into())
+    }
+
+    /// 32 hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+/// The SHA-256 of `bytes` in hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One run of an experiment: a machine and a value for every parameter.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What its result is stored under.
+    pub key: Key,
+    /// The workload it runs.
+    pub workload: String,
+    /// The machine it runs on, if the experiment names any.
+    pub machine: Option<Modelled>,
+    /// Every parameter of the workload, defaults included.
+    pub parameters: BTreeMap<String, Setting>,
+    /// What tells it from the experiment's other points, in the order of the file: swept parameters, and the machine as `machine`.
+    pub varied: Vec<(String, Setting)>,
+    /// The folder at which relative paths among the parameters begin.
+    pub folder: PathBuf,
+    /// How long it may take.
+    pub time_limit: Option<Duration>,
+}
+
+/// A machine as a point sees it.
+#[derive(Clone, Debug)]
+pub struct Modelled {
+    /// What the experiment calls it.
+    pub name: String,
+    /// The machine file with every default written out and the point's changes made.
+    pub text: Arc<str>,
+}
+
+/// Why the points of an experiment cannot be counted out.
+#[derive(Debug, thiserror::Error)]
+pub enum PointError {
+    /// The workload is not registered.
+    #[error("there is no workload `{0}`")]
+    Workload(String),
+    /// A machine cannot be used.
+    #[error("machine {name}: {message}")]
+    Machine {
+        /// What the experiment calls it.
+        name: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Something that a point needs is not there.
+    #[error("{0}")]
+    Input(Failure),
+}
+
+impl Point {
+    /// The parameter called `name`, if the workload has it.
+    pub fn parameter(&self, name: &str) -> Option<&Setting> {
+        self.parameters.get(name)
+    }
+
+    /// The text of the parameter called `name`; empty if it is none.
+    pub fn text(&self, name: &str) -> &str {
+        self.parameter(name).and_then(Setting::text).unwrap_or_default()
+    }
+
+    /// The path that the parameter called `name` means.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(self.text(name))
+    }
+
+    /// What tells the point from others, in words.
+    pub fn label(&self) -> String {
+        let words: Vec<_> = self.varied.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        words.join(", ")
+    }
+}
+
+impl Experiment {
+    /// Every point, in the order of the file: machines outermost, the last parameter innermost. `version` is that of the models.
+    ///
+    /// # Errors
+    /// If the workload, a machine or an input of a point is missing.
+    pub fn points(&self, quick: bool, registry: &Registry, version: &str) -> Result<Vec<Point>, PointError> {
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        let fixed = self.fixed(quick, workload);
+        let combinations = combinations(&self.axes(quick));
+        let machines = self.machines(quick);
+        let mut texts = BTreeMap::new();
+        let mut points = Vec::with_capacity(combinations.len() * machines.len());
+        for machine in machines {
+            for varied in &combinations {
+                let modelled = machine.map(|name| self.modelled(name, varied, &mut texts)).transpose()?;
+                points.push(self.point(workload, version, &fixed, modelled, varied)?);
+            }
+        }
+        Ok(points)
+    }
+
+    fn point(
+        &self,
+        workload: &dyn Workload,
+        version: &str,
+        fixed: &BTreeMap<String, Setting>,
+        machine: Option<Modelled>,
+        varied: &[(String, Setting)],
+    ) -> Result<Point, PointError> {
+        let mut parameters = fixed.clone();
+        parameters.extend(varied.iter().filter(|(name, _)| !name.starts_with("machine.")).cloned());
+        let several = self.parts().machines.len() > 1;
+        let with_machine =
+            machine.iter().filter(|_| several).map(|m| ("machine".into(), Setting::Text(m.name.clone())));
+        let varied = with_machine.chain(varied.iter().cloned()).collect();
+        let time_limit = self.parts().time_limit.map(|limit| Duration::from_nanos(limit.ps() / 1000));
+        let (workload_name, folder) = (workload.name().to_string(), self.folder().to_path_buf());
+        let key = Key(String::new());
+        let mut point =
+            Point { key, workload: workload_name, machine, parameters, varied, folder, time_limit };
+        let inputs = workload.inputs(&point).map_err(PointError::Input)?;
+        point.key = Key::of(&serde_json::json!({
+            "workload": point.workload,
+            "revision": workload.revision(),
+            "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
+            "parameters": point.parameters,
+            "inputs": inputs,
+            "version": version,
+        }));
+        Ok(point)
+    }
+
+    /// The parameters that do not vary, defaults included.
+    fn fixed(&self, quick: bool, workload: &dyn Workload) -> BTreeMap<String, Setting> {
+        let defaults = workload.parameters().iter();
+        let mut fixed: BTreeMap<_, _> =
+            defaults.filter_map(|p| Some((p.name.to_string(), p.default.clone()?))).collect();
+        fixed.extend(self.parts().parameters.clone());
+        if let Some(form) = self.parts().quick.as_ref().filter(|_| quick) {
+            fixed.extend(form.parameters.clone());
+        }
+        fixed
+    }
+
+    /// Machines by the names of the experiment; one `None` if it has none.
+    fn machines(&self, quick: bool) -> Vec<Option<&str>> {
+        let of_quick = self.parts().quick.as_ref().filter(|form| quick && !form.machines.is_empty());
+        let machines = of_quick.map_or(&self.parts().machines, |form| &form.machines);
+        if machines.is_empty() { vec![None] } else { machines.iter().map(|name| Some(&**name)).collect() }
+    }
+
+    /// The axes in the order of the file, each with the parameters that vary along it.
+    fn axes(&self, quick: bool) -> Vec<Vec<(&str, &Axis)>> {
+        let form = self.parts().quick.as_ref().filter(|_| quick);
+        let swept = in_order(&self.parts().sweep, Axis::at);
+        let swept = swept
+            .into_iter()
+            .map(|(name, axis)| vec![(name, form.and_then(|form| form.sweep.get(name)).unwrap_or(axis))]);
+        let zipped = self.parts().zip.iter().map(|columns| in_order(columns, Axis::at));
+        swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
+    }
+
+    fn modelled(
+        &self,
+        name: &str,
+        varied: &[(String, Setting)],
+        texts: &mut BTreeMap<String, Arc<str>>,
+    ) -> Result<Modelled, PointError> {
+        let refuse = |message: String| PointError::Machine { name: name.into(), message };
+        let of_machine =
+            |(key, value): &(String, Setting)| Some((key.strip_prefix("machine.")?.into(), value.clone()));
+        let edits: BTreeMap<String, Setting> = varied.iter().filter_map(of_machine).collect();
+        let known = format!("{name}\n{}", serde_json::json!(edits));
+        let text = match texts.get(&known) {
+            Some(text) => text.clone(),
+            None => {
+                let machine =
+                    Machine::open(&machine_file(name, self.folder())).map_err(|e| refuse(e.to_string()))?;
+                let edited = edit_machine(&machine, &edits).map_err(refuse)?;
+                texts.entry(known).or_insert_with(|| edited.to_toml().into()).clone()
+            }
+        };
+        Ok(Modelled { name: name.into(), text })
+    }
+}
+
+/// Every combination of one row of each axis; the last axis varies fastest.
+fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Setting)>> {
+    let mut all = vec![Vec::new()];
+    for columns in axes {
+        let rows = columns.iter().map(|(_, axis)| axis.values.len()).min().unwrap_or(0);
+        let row = |index: usize| {
+            columns.iter().map(move |(name, axis)| (name.to_string(), axis.values[index].clone()))
+        };
+        all = all
+            .iter()
+            .flat_map(|before| (0..rows).map(|r| before.iter().cloned().chain(row(r)).collect()))
+            .collect();
+    }
+    all
+}
+
+/// What `Machine::open` calls the machine that an experiment in `folder` names.
+pub(crate) fn machine_file(name: &str, folder: &Path) -> String {
+    let is_path = name.contains(['/', '.']);
+    if is_path { folder.join(name).display().to_string() } else { name.into() }
+}
+
+/// The machine with other values under some of its keys, each a path such as `caches.l3.size` or `hosts.0.count`.
+///
+/// # Errors
+/// If there is no such key, or the machine no longer fits together.
+pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>) -> Result<Machine, String> {
+    if edits.is_empty() {
+        return Ok(machine.clone());
+    }
+    let mut root = toml::Value::try_from(machine.parts()).map_err(|error| error.to_string())?;
+    for (path, setting) in edits {
+        let value = toml::Value::try_from(setting).map_err(|error| error.to_string())?;
+        set(&mut root, path, value)?;
+    }
+    let text = toml::to_string(&root).map_err(|error| error.to_string())?;
+    let checked = longma_topology::check("the changed machine", &text);
+    checked.machine.ok_or_else(|| {
+        let first = checked.report.located().into_iter().find(|p| p.level == longma_topology::Level::Error);
+        let message = first.map_or(String::new(), |p| format!("{}; {}", p.message, p.help));
+        let changes: Vec<_> = edits.iter().map(|(path, value)| format!("{path} = {value}")).collect();
+        format!("with {}: {message}", changes.join(", "))
+    })
+}
+
+/// Puts `value` under the key at `path`; the part that has the key must be there.
+fn set(root: &mut toml::Value, path: &str, value: toml::Value) -> Result<(), String> {
+    let words: Vec<_> = path.split('.').collect();
+    let mut place = root;
+    for word in &words[..words.len() - 1] {
+        place = match place {
+            toml::Value::Table(table) => table.get_mut(*word),
+            toml::Value::Array(array) => word.parse().ok().and_then(|index: usize| array.get_mut(index)),
+            _ => None,
+        }
+        .ok_or_else(|| format!("the machine has no `{word}` (in `{path}`)"))?;
+    }
+    match place {
+        toml::Value::Table(table) => {
+            table.insert(words[words.len() - 1].into(), value);
+            Ok(())
+        }
+        _ => Err(format!("`{path}` is no key of the machine")),
+    }
+}

@@ -1,0 +1,389 @@
+//! The workload `program`: a guest program run by `longma run`; its statistics, and numbers it prints, are the metrics.
+//! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
+//! Source: docs/src/running.md describes `longma run` and its statistics.
+
+use crate::point::{Point, digest};
+use crate::setting::Setting;
+use crate::workload::{Failure, Kind, Metrics, Parameter, Stop, Workload};
+use regex::Regex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often a running program is asked whether it should be stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A program's output is kept up to this many bytes.
+const KEEP_BYTES: u64 = 16 << 20;
+/// Statistics that this host's speed decides.
+const OF_HOST: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];
+
+/// Guest programs, run by the `longma` command.
+pub struct Program {
+    longma: PathBuf,
+    parameters: Vec<Parameter>,
+    digests: Mutex<BTreeMap<PathBuf, (SystemTime, u64, String)>>,
+}
+
+impl Program {
+    /// Guest programs, run by the command at `longma`.
+    pub fn new(longma: impl Into<PathBuf>) -> Self {
+        let parameter = |name, kind, default: Option<Setting>, description| Parameter {
+            name,
+            kind,
+            default,
+            description,
+        };
+        let none = || Some(Setting::Texts(Vec::new()));
+        let levels = Kind::Word(&["functional", "cache", "timing"]);
+        let parameters = vec![
+            parameter("program", Kind::Text, None, "the program's file, from `folder`"),
+            parameter(
+                "folder",
+                Kind::Text,
+                Some("".into()),
+                "where programs are, from the experiment file's folder",
+            ),
+            parameter(
+                "variant",
+                Kind::Text,
+                Some("".into()),
+                "added to the file's name: `-lasx` for a build with vectors",
+            ),
+            parameter("arguments", Kind::Texts, none(), "its arguments, after that"),
+            parameter(
+                "argument",
+                Kind::Text,
+                Some("".into()),
+                "its first argument, for sweeps; left out if empty",
+            ),
+            parameter("level", levels, Some("functional".into()), "how much is modelled"),
+            parameter(
+                "roi",
+                Kind::Flag,
+                Some(Setting::Flag(false)),
+                "count only the program's region of interest",
+            ),
+            parameter(
+                "environment",
+                Kind::Named,
+                Some(Setting::Named(BTreeMap::new())),
+                "its whole environment",
+            ),
+            parameter(
+                "prints",
+                Kind::Named,
+                Some(Setting::Named(BTreeMap::new())),
+                "metrics that it prints: expressions whose first group is the number; `host.NAME` if the host's speed decides it",
+            ),
+            parameter(
+                "status",
+                Kind::Integer,
+                Some(Setting::Integer(0)),
+                "the exit status of a run that succeeds",
+            ),
+        ];
+        Self { longma: longma.into(), parameters, digests: Mutex::default() }
+    }
+
+    fn command(&self, point: &Point, files: &Files) -> Command {
+        let mut command = Command::new(&self.longma);
+        command.arg("run").arg("--stats").args(["--format", "json"]);
+        let level = point.text("level");
+        if level != "functional" {
+            command.args(["--level", level]).arg("--stats-out").arg(&files.statistics);
+        }
+        if point.parameter("roi") == Some(&Setting::Flag(true)) {
+            command.arg("--roi");
+        }
+        if point.machine.is_some() {
+            command.arg("--machine").arg(&files.machine);
+        }
+        // The caller's environment would make results depend on who runs them.
+        command.env_clear();
+        if let Some(Setting::Named(variables)) = point.parameter("environment") {
+            command.envs(variables);
+        }
+        command.arg("--").arg(program(point));
+        if !point.text("argument").is_empty() {
+            command.arg(point.text("argument"));
+        }
+        if let Some(Setting::Texts(arguments)) = point.parameter("arguments") {
+            command.args(arguments);
+        }
+        command
+    }
+}
+
+impl Workload for Program {
+    fn name(&self) -> &str {
+        "program"
+    }
+
+    fn description(&self) -> &str {
+        "a LoongArch64 Linux program, run by `longma run`"
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
+        let path = program(point);
+        let digest = self.digest(&path).map_err(|error| {
+            Failure::refused(format!("cannot read the program {}: {error}", path.display()))
+        })?;
+        Ok(BTreeMap::from([("program".into(), digest)]))
+    }
+
+    fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
+        let patterns = patterns(point)?;
+        let files = Files::new(point)?;
+        let ended = run_child(&mut self.command(point, &files), point.time_limit, stop)?;
+        let wanted = match point.parameter("status") {
+            Some(Setting::Integer(status)) => *status,
+            _ => 0,
+        };
+        if ended.status.code().map(i64::from) != Some(wanted) {
+            return Err(Failure::failed(complaint(&ended)));
+        }
+        let mut metrics = Metrics::default();
+        let printed = last_object(&ended.errors);
+        let statistics =
+            if files.statistics.exists() { files.read_statistics()? } else { printed.unwrap_or_default() };
+        flatten(&statistics, String::new(), &mut metrics);
+        for (name, pattern) in patterns {
+            let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
+            let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {
+                let message =
+                    format!("the program printed nothing that `{pattern}` finds a number in, for `{name}`");
+                Failure::failed(message)
+            })?;
+            match name.strip_prefix("host.") {
+                Some(name) => drop(metrics.host.insert(name.into(), value)),
+                None => metrics.result(&name, value),
+            }
+        }
+        Ok(metrics)
+    }
+}
+
+impl Program {
+    /// The digest of a file, worked out once for each state of it.
+    fn digest(&self, path: &Path) -> std::io::Result<String> {
+        let about = std::fs::metadata(path)?;
+        let state = (about.modified()?, about.len());
+        let mut digests = self.digests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((modified, length, digest)) = digests.get(path)
+            && (*modified, *length) == state
+        {
+            return Ok(digest.clone());
+        }
+        let digest = digest(&std::fs::read(path)?);
+        digests.insert(path.into(), (state.0, state.1, digest.clone()));
+        Ok(digest)
+    }
+}
+
+/// The program's file.
+fn program(point: &Point) -> PathBuf {
+    point.path("folder").join(format!("{}{}", point.text("program"), point.text("variant")))
+}
+
+fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
+    let Some(Setting::Named(prints)) = point.parameter("prints") else { return Ok(Vec::new()) };
+    let compile = |(name, pattern): (&String, &String)| match Regex::new(pattern) {
+        Ok(regex) if regex.captures_len() > 1 => Ok((name.clone(), regex)),
+        Ok(_) => Err(Failure::refused(format!(
+            "the expression `{pattern}` for `{name}` has no group in parentheses"
+        ))),
+        Err(error) => Err(Failure::refused(format!("the expression for `{name}` is malformed: {error}"))),
+    };
+    prints.iter().map(compile).collect()
+}
+
+/// The files of one run, gone when it is over.
+struct Files {
+    folder: PathBuf,
+    machine: PathBuf,
+    statistics: PathBuf,
+}
+
+impl Files {
+    fn new(point: &Point) -> Result<Self, Failure> {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("longma-{}-{number}", std::process::id()));
+        let files =
+            Self { machine: folder.join("machine.toml"), statistics: folder.join("statistics.json"), folder };
+        let made = std::fs::create_dir(&files.folder).and_then(|()| match &point.machine {
+            Some(machine) => std::fs::write(&files.machine, &*machine.text),
+            None => Ok(()),
+        });
+        made.map_err(|error| {
+            Failure::failed(format!("cannot write to {}: {error}", files.folder.display()))
+        })?;
+        Ok(files)
+    }
+
+    fn read_statistics(&self) -> Result<Value, Failure> {
+        let text = std::fs::read(&self.statistics);
+        let value = text
+            .map_err(|e| e.to_string())
+            .and_then(|t| serde_json::from_slice(&t).map_err(|e| e.to_string()));
+        value.map_err(|error| Failure::failed(format!("cannot read the run's statistics: {error}")))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // A file left behind in the temporary folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// How a child ended and what it said.
+struct Ended {
+    status: ExitStatus,
+    output: String,
+    errors: String,
+}
+
+fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Result<Ended, Failure> {
+    // Ctrl-C is for the campaign, which then ends its children itself.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // SAFETY: between fork and exec only prctl is called, which is safe there; nothing is allocated or locked.
+    unsafe {
+        // A child must not outlive a campaign that is killed.
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    }
+    let mut child = command.spawn().map_err(|error| {
+        Failure::refused(format!("cannot start {}: {error}", command.get_program().to_string_lossy()))
+    })?;
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        let output = scope.spawn(move || keep(output));
+        let errors = scope.spawn(move || keep(errors));
+        let status = wait(&mut child, limit, stop);
+        // The readers end with the child, whose ends of the pipes are then closed.
+        let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+        status.map(|status| Ended { status, output, errors })
+    })
+}
+
+/// All that is written to `pipe`, up to a limit; the rest is read and forgotten, so that the writer does not hang.
+fn keep(pipe: Option<impl Read>) -> String {
+    let Some(mut pipe) = pipe else { return String::new() };
+    let mut kept = Vec::new();
+    // What was read before an error is all there is.
+    let _ = pipe.by_ref().take(KEEP_BYTES).read_to_end(&mut kept);
+    let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitStatus, Failure> {
+    let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for the run: {error}"));
+    let start = Instant::now();
+    let pid = Pid::from_child(child);
+    let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        let late = limit.filter(|limit| start.elapsed() >= *limit);
+        if late.is_some() || stop.is_requested() {
+            // The whole group: the program may have children.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+            child.wait().map_err(failed)?;
+            return Err(late.map_or_else(Failure::stopped, Failure::late));
+        }
+        let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(start.elapsed()).min(LOOK_EVERY));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+        // An interrupted wait is as good as one that ended: the loop looks again.
+        let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout));
+    }
+}
+
+fn complaint(ended: &Ended) -> String {
+    let how = match (ended.status.code(), ended.status.signal()) {
+        (Some(code), _) => format!("the run ended with exit status {code}"),
+        (None, Some(signal)) => format!("the run was killed by signal {signal}"),
+        _ => "the run ended".into(),
+    };
+    let said: Vec<_> =
+        ended.errors.lines().filter(|line| !line.starts_with('{') && !line.trim().is_empty()).collect();
+    if said.is_empty() { how } else { format!("{how}: {}", said[..said.len().min(4)].join(" ")) }
+}
+
+/// The last line that is an object: what `--stats --format json` prints.
+fn last_object(errors: &str) -> Option<Value> {
+    errors.lines().rev().filter(|line| line.starts_with('{')).find_map(|line| serde_json::from_str(line).ok())
+}
+
+/// Every number of `value` by its path. A statistic `{ value, unit, description }` goes by the path of the statistic; groups called
+/// `host` and a few known names are this host's.
+fn flatten(value: &Value, path: String, metrics: &mut Metrics) {
+    match value {
+        Value::Number(number) => {
+            let name = path.rsplit('.').next().unwrap_or_default();
+            let of_host = path.strip_prefix("host.").or(OF_HOST.contains(&name).then_some(&*path));
+            let (map, name) = match of_host {
+                Some(name) => (&mut metrics.host, name),
+                None => (&mut metrics.results, &*path),
+            };
+            number.as_f64().map(|number| map.insert(name.into(), number));
+        }
+        Value::Object(object) if object.contains_key("unit") && object.contains_key("value") => {
+            flatten(&object["value"], path, metrics);
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                flatten(value, path, metrics);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_metrics_by_path_and_the_hosts_own_are_kept_apart() {
+        let text = r#"{"instructions": 12, "core0": {"ipc": {"value": 1.5, "unit": "i/c", "description": ""}}, "wall_s": 0.5,
+            "host": {"peak_bytes": 7}, "core0.late": null, "name": "x"}"#;
+        let mut metrics = Metrics::default();
+        flatten(&serde_json::from_str(text).unwrap(), String::new(), &mut metrics);
+        let results: Vec<_> = metrics.results.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        assert_eq!(results, [("core0.ipc", 1.5), ("instructions", 12.0)]);
+        let host: Vec<_> = metrics.host.keys().map(String::as_str).collect();
+        assert_eq!(host, ["peak_bytes", "wall_s"]);
+    }
+
+    #[test]
+    fn a_child_that_takes_too_long_is_ended_with_its_children() {
+        let start = Instant::now();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 60 & wait"]);
+        let failure =
+            run_child(&mut command, Some(Duration::from_millis(100)), &Stop::default()).err().unwrap();
+        assert!(failure.message.contains("time_limit of 0.1 s"), "{failure}");
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_stopped_child_is_not_a_failed_one() {
+        let stop = Stop::default();
+        stop.request();
+        let failure = run_child(Command::new("/bin/sleep").arg("60"), None, &stop).err().unwrap();
+        assert_eq!(failure.kind, crate::FailureKind::Stopped);
+    }
+}

@@ -1,0 +1,213 @@
+//! From a plot of an experiment to what is drawn: which values belong to which series and panel.
+//! Not the drawing: that is `figure` for lines and bars, `matrix` for heat maps and circles.
+//! Source: none.
+
+use super::{Chapter, escape, figure, matrix, put};
+use crate::experiment::{Plot, PlotKind, Published};
+use crate::number::number;
+use crate::point::Point;
+use crate::setting::Setting;
+use crate::table::Column;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// One value that a chart shows.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    /// Along the horizontal axis.
+    pub(super) x: Setting,
+    /// Along the vertical axis of a matrix; empty in other charts.
+    pub(super) y: Setting,
+    /// What tells it from others at the same place.
+    pub(super) series: String,
+    /// The value, in the metric's unit.
+    pub(super) value: f64,
+    /// Whether it was published, not measured here.
+    pub(super) published: bool,
+    /// What a person is told about it.
+    pub(super) tip: String,
+}
+
+/// The values of one drawing, with its axes.
+pub(super) struct Panel<'a> {
+    pub(super) plot: &'a Plot,
+    /// What tells it from the plot's other panels.
+    pub(super) title: String,
+    pub(super) unit: String,
+    /// What the values are called.
+    pub(super) what: String,
+    pub(super) cells: Vec<Cell>,
+    /// Series in the order of their colours.
+    pub(super) series: Vec<String>,
+}
+
+/// Writes the panels of `plot` as figures.
+pub(super) fn write(chapter: &Chapter<'_>, plot: &Plot, out: &mut String) {
+    let panels = panels(chapter, plot);
+    if panels.is_empty() {
+        put!(
+            out,
+            "<figure class=\"chart empty\"><figcaption>{}</figcaption><p class=\"note\">No results yet.</p></figure>\n",
+            escape(&plot.title)
+        );
+    }
+    for panel in &panels {
+        let (svg, marks) = match plot.kind {
+            PlotKind::Line | PlotKind::Bar => figure::draw(panel),
+            PlotKind::Heat | PlotKind::Circles => matrix::draw(panel),
+        };
+        let kind = plot.kind.word();
+        put!(
+            out,
+            "<figure class=\"chart {kind}\" data-marks=\"{marks}\"><figcaption>{}",
+            escape(&plot.title)
+        );
+        if !panel.title.is_empty() {
+            put!(out, " <span>{}</span>", escape(&panel.title));
+        }
+        out.push_str("</figcaption>\n");
+        legend(panel, out);
+        out.push_str(&svg);
+        out.push_str("</figure>\n");
+    }
+}
+
+fn legend(panel: &Panel<'_>, out: &mut String) {
+    let published = panel.cells.iter().any(|cell| cell.published);
+    let is_matrix = matches!(panel.plot.kind, PlotKind::Heat | PlotKind::Circles);
+    let named = !is_matrix && (panel.series.len() > 1 || panel.series.iter().any(|s| !s.is_empty()));
+    if !named && !published {
+        return;
+    }
+    out.push_str("<div class=\"legend\">");
+    for (index, name) in panel.series.iter().enumerate().filter(|_| named) {
+        put!(out, "<span><i class=\"key s{}\"></i>{}</span>", index % super::draw::COLOURS, escape(name));
+    }
+    if published && panel.plot.kind != PlotKind::Heat {
+        let how = if panel.plot.kind == PlotKind::Line { "diamond" } else { "outline" };
+        put!(
+            out,
+            "<span><i class=\"key ours\"></i>ours</span><span><i class=\"key {how}\"></i>published</span>"
+        );
+    }
+    out.push_str("</div>\n");
+}
+
+/// What a point has under `name`: a parameter, the machine, or the metric itself.
+fn coordinate(point: &Point, metric: &Column, name: &str) -> Setting {
+    match name {
+        "metric" => metric.title.as_str().into(),
+        "machine" => point.machine.as_ref().map_or("".into(), |m| m.name.as_str().into()),
+        _ => {
+            named(point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into()))
+        }
+    }
+}
+
+/// A setting that has words: an empty text reads as none.
+fn named(setting: Setting) -> Setting {
+    if setting.text() == Some("") { "none".into() } else { setting }
+}
+
+fn varied(point: &Point, name: &str) -> Option<Setting> {
+    point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone())
+}
+
+/// Whether a published value is of this point.
+fn is_of(published: &Published, point: &Point) -> bool {
+    published.at.iter().all(|(name, value)| {
+        let machine = || point.machine.as_ref().filter(|_| name == "machine").map(|m| m.name.as_str().into());
+        varied(point, name).or_else(machine).as_ref() == Some(value)
+    })
+}
+
+fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
+    let table = &chapter.table;
+    let metrics: Vec<_> = table
+        .metrics
+        .iter()
+        .enumerate()
+        .filter(|(_, m)| plot.metrics.is_empty() || plot.metrics.iter().any(|name| **name == m.name))
+        .collect();
+    let rows: BTreeMap<_, _> = table.rows.iter().map(|row| (&row.key, row)).collect();
+    let values = |point: &Point, index: usize, name: &str| {
+        let ours = rows.get(&point.key).and_then(|row| row.values[index]).map(|value| (value, false));
+        let all = chapter.campaign.experiment.parts().published.iter();
+        let published =
+            all.filter(|p| is_of(p, point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
+        ours.into_iter().chain(published).collect::<Vec<_>>()
+    };
+    let mut panels: Vec<Panel<'a>> = Vec::new();
+    for point in &chapter.campaign.points {
+        for (index, metric) in &metrics {
+            for (value, published) in values(point, *index, &metric.name) {
+                let place = place(plot, point, metric, metrics.len());
+                let tip = tip(point, metric, value, published);
+                let series = place.series.clone();
+                let cell = Cell { x: place.x, y: place.y, series: place.series, value, published, tip };
+                let known = panels.iter().position(|p| p.title == place.panel && p.unit == metric.unit);
+                let known = known.unwrap_or_else(|| {
+                    let (title, what) = (place.panel, metric.title.clone());
+                    panels.push(Panel {
+                        plot,
+                        title,
+                        unit: metric.unit.clone(),
+                        what,
+                        cells: Vec::new(),
+                        series: Vec::new(),
+                    });
+                    panels.len() - 1
+                });
+                let panel = &mut panels[known];
+                if panel.what != metric.title {
+                    panel.what.clear();
+                }
+                if !panel.series.contains(&series) {
+                    panel.series.push(series);
+                }
+                panel.cells.push(cell);
+            }
+        }
+    }
+    panels
+}
+
+/// Where a value goes in a plot.
+struct Place {
+    x: Setting,
+    y: Setting,
+    series: String,
+    panel: String,
+}
+
+fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize) -> Place {
+    let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
+    let by = plot.by.as_deref();
+    let used = |name: &str| &*plot.x == name || by == Some(name);
+    let mut rest: Vec<String> = Vec::new();
+    if metrics > 1 && !used("metric") {
+        rest.push(metric.title.clone());
+    }
+    if let Some(by) = by.filter(|_| !is_matrix) {
+        let value = coordinate(point, metric, by).to_string();
+        rest.push(if by == "metric" || by == "machine" { value } else { format!("{by} {value}") });
+    }
+    let others = point.varied.iter().filter(|(name, _)| !used(name));
+    rest.extend(
+        others.map(
+            |(name, value)| if name == "machine" { value.to_string() } else { format!("{name} {value}") },
+        ),
+    );
+    let rest = rest.join(", ");
+    let x = coordinate(point, metric, &plot.x);
+    let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by));
+    let (series, panel) = if is_matrix { (String::new(), rest) } else { (rest, String::new()) };
+    Place { x, y, series, panel }
+}
+
+fn tip(point: &Point, metric: &Column, value: f64, published: bool) -> String {
+    let whose = if published { "published" } else { "ours" };
+    let label = point.label();
+    let at = if label.is_empty() { String::new() } else { format!("{label}\n") };
+    format!("{at}{}: {} {} ({whose})", metric.title, number(value), metric.unit)
+}

@@ -1,0 +1,91 @@
+//! Small pieces of SVG that all charts share: the frame, ticks, words.
+//! Not a chart.
+//! Source: SVG 1.1.
+
+use super::{escape, put};
+use std::fmt::Write as _;
+
+/// Series are told apart by so many colours, then they begin again.
+pub(super) const COLOURS: usize = 8;
+/// Width of a letter of the charts' words, on average.
+pub(super) const LETTER: f64 = 6.6;
+
+/// Where in a drawing the values are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) left: f64,
+    pub(super) right: f64,
+    pub(super) top: f64,
+    pub(super) bottom: f64,
+}
+
+/// A drawing of this size; `label` says what it shows to those who do not see it.
+pub(super) fn svg(width: f64, height: f64, label: &str, inside: &str) -> String {
+    format!(
+        "<svg viewBox=\"0 0 {width:.0} {height:.0}\" style=\"width:{width:.0}px\" role=\"img\" aria-label=\"{}\">\n{inside}</svg>\n",
+        escape(label)
+    )
+}
+
+/// Words at a place; `class` says how.
+pub(super) fn text(out: &mut String, class: &str, x: f64, y: f64, words: &str) {
+    put!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>\n", escape(words));
+}
+
+/// Horizontal lines with their words on the left.
+pub(super) fn grid(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
+    for (y, words) in ticks {
+        put!(
+            out,
+            "<line class=\"grid\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\n",
+            frame.left,
+            frame.right
+        );
+        text(out, "tick end", frame.left - 7.0, y + 4.0, words);
+    }
+}
+
+/// Words below the frame, turned if they would touch.
+pub(super) fn below(out: &mut String, frame: Frame, ticks: &[(f64, String)]) {
+    let turned = is_crowded(ticks);
+    for (x, words) in ticks {
+        let y = frame.bottom + 16.0;
+        if turned {
+            put!(
+                out,
+                "<text class=\"tick end\" transform=\"translate({:.1} {y:.1}) rotate(-35)\">{}</text>\n",
+                x + 4.0,
+                escape(&clip(words))
+            );
+        } else {
+            text(out, "tick middle", *x, y + 2.0, words);
+        }
+    }
+}
+
+/// Whether words below a frame have no room beside each other.
+pub(super) fn is_crowded(ticks: &[(f64, String)]) -> bool {
+    let half = |words: &str| words.chars().count() as f64 * LETTER / 2.0 + 4.0;
+    ticks.windows(2).any(|pair| pair[0].0 + half(&pair[0].1) > pair[1].0 - half(&pair[1].1))
+}
+
+/// How much room the words below a frame take.
+pub(super) fn room_below(ticks: &[(f64, String)]) -> f64 {
+    let longest = ticks.iter().map(|(_, words)| clip(words).chars().count()).max().unwrap_or(0);
+    if is_crowded(ticks) { 26.0 + longest as f64 * LETTER * 0.6 } else { 26.0 }
+}
+
+/// Words of at most this length.
+pub(super) fn clip(words: &str) -> String {
+    const MOST: usize = 24;
+    if words.chars().count() <= MOST {
+        words.into()
+    } else {
+        words.chars().take(MOST - 1).chain(['…']).collect()
+    }
+}
+
+/// The attributes of a mark: what a person is told who points at it.
+pub(super) fn tip(words: &str) -> String {
+    format!("data-tip=\"{}\"", escape(words).replace('\n', "&#10;"))
+}

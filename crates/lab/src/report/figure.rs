@@ -1,0 +1,173 @@
+//! Charts over one axis: lines and bars, ours and published.
+//! Not matrices: those are `matrix`.
+//! Source: none.
+
+use super::chart::{Cell, Panel};
+use super::draw::{COLOURS, Frame, LETTER, below, grid, room_below, svg, text, tip};
+use super::put;
+use super::scale::{Scale, categories};
+use crate::experiment::{LogAxis, PlotKind};
+use crate::setting::Setting;
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 320.0;
+
+/// The chart, and how many marks it has.
+pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
+    let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
+    let is_bar = panel.plot.kind == PlotKind::Bar;
+    let values = panel.cells.iter().map(|cell| cell.value);
+    let log = panel.plot.is_log(LogAxis::Y);
+    let y = Scale::of(values, (frame.bottom, frame.top), log, true);
+    let y = y.padded(if log { 0.06 } else { 0.0 }, 0.04);
+    let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, words)| (y.place(value), words)).collect();
+    let widest = ticks.iter().map(|(_, words)| words.chars().count()).max().unwrap_or(0);
+    let frame = Frame { left: 16.0 + widest as f64 * LETTER, ..frame };
+    let mut inside = String::new();
+    grid(&mut inside, frame, &ticks);
+    let what =
+        if panel.what.is_empty() { panel.unit.clone() } else { format!("{} ({})", panel.what, panel.unit) };
+    text(&mut inside, "axis", 2.0, 13.0, &what);
+    let (marks, x_ticks) =
+        if is_bar { bars(panel, frame, &y, &mut inside) } else { lines(panel, frame, &y, &mut inside) };
+    let (left, right, bottom) = (frame.left, frame.right, frame.bottom);
+    put!(
+        inside,
+        "<line class=\"base\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>\n"
+    );
+    below(&mut inside, frame, &x_ticks);
+    let height = HEIGHT + room_below(&x_ticks) + 20.0;
+    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.plot.x);
+    (svg(WIDTH, height, &panel.plot.title, &inside), marks)
+}
+
+/// Where each value of the horizontal axis is, and its ticks.
+struct Across {
+    categories: Vec<Setting>,
+    places: Vec<f64>,
+    ticks: Vec<(f64, String)>,
+}
+
+/// More ticks than this are thinned out.
+const MOST_TICKS: usize = 16;
+
+impl Across {
+    /// Evenly spread: bars, and lines over words.
+    fn even(categories: Vec<Setting>, frame: Frame) -> Self {
+        let step = (frame.right - frame.left) / categories.len().max(1) as f64;
+        let places: Vec<_> = (0..categories.len()).map(|i| frame.left + step * (i as f64 + 0.5)).collect();
+        let every = categories.len().div_ceil(60);
+        let named = places.iter().zip(&categories).step_by(every.max(1));
+        let ticks = named.map(|(place, setting)| (*place, setting.to_string())).collect();
+        Self { categories, places, ticks }
+    }
+
+    /// At the places of their numbers.
+    fn numeric(categories: Vec<Setting>, frame: Frame, log: bool) -> Self {
+        let numbers: Vec<_> = categories.iter().filter_map(Setting::number).collect();
+        let scale = Scale::of(numbers.iter().copied(), (frame.left + 12.0, frame.right - 12.0), log, false);
+        let places: Vec<_> = numbers.iter().map(|n| scale.place(*n)).collect();
+        let has_units = categories.iter().any(|s| s.text().is_some_and(|t| t.parse::<f64>().is_err()));
+        let ticks = if categories.len() <= MOST_TICKS || has_units {
+            let mut ticks: Vec<(f64, String)> = Vec::new();
+            for (place, setting) in places.iter().zip(&categories) {
+                let words = setting.to_string();
+                // The next word begins where there is room for it.
+                let half = words.chars().count() as f64 * LETTER / 2.0 + 4.0;
+                let end = ticks.last().map(|(x, w)| x + w.chars().count() as f64 * LETTER / 2.0 + 4.0);
+                if end.is_none_or(|end| end <= place - half) {
+                    ticks.push((*place, words));
+                }
+            }
+            ticks
+        } else {
+            scale.ticks(8).into_iter().map(|(value, words)| (scale.place(value), words)).collect()
+        };
+        Self { categories, places, ticks }
+    }
+
+    fn place(&self, x: &Setting) -> f64 {
+        self.categories.iter().position(|c| c == x).map_or(0.0, |index| self.places[index])
+    }
+}
+
+fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
+    let all = categories(panel.cells.iter().map(|cell| &cell.x));
+    let across = if all.iter().all(|s| s.number().is_some()) {
+        Across::numeric(all, frame, panel.plot.is_log(LogAxis::X))
+    } else {
+        Across::even(all, frame)
+    };
+    let mut marks = 0;
+    for (index, series) in panel.series.iter().enumerate() {
+        // Ours is drawn last, on top.
+        for published in [true, false] {
+            let cells = panel.cells.iter().filter(|c| c.series == *series && c.published == published);
+            let mut places: Vec<(f64, f64, &Cell)> =
+                cells.map(|c| (across.place(&c.x), y.place(c.value), c)).collect();
+            places.sort_by(|a, b| a.0.total_cmp(&b.0));
+            marks += places.len();
+            line(&places, index % COLOURS, published, out);
+        }
+    }
+    (marks, across.ticks)
+}
+
+fn line(places: &[(f64, f64, &Cell)], colour: usize, published: bool, out: &mut String) {
+    let whose = if published { "published" } else { "ours" };
+    let path: Vec<_> = places.iter().map(|(x, y, _)| format!("{x:.1} {y:.1}")).collect();
+    if path.len() > 1 {
+        put!(out, "<path class=\"line {whose} s{colour}\" d=\"M{}\"/>\n", path.join("L"));
+    }
+    for (x, y, cell) in places {
+        let tip = tip(&cell.tip);
+        if published {
+            put!(
+                out,
+                "<path class=\"mark diamond s{colour}\" d=\"M{x:.1} {:.1}l6 6-6 6-6-6z\" {tip}/>\n",
+                y - 6.0
+            );
+        } else {
+            put!(out, "<circle class=\"mark dot s{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.8\" {tip}/>\n");
+        }
+    }
+}
+
+fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
+    let across = Across::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
+    let step = (frame.right - frame.left) / across.categories.len().max(1) as f64;
+    // A group has a place for each series of ours and for each published one.
+    let has = |series: &String, published| {
+        panel.cells.iter().any(|c| c.series == *series && c.published == published)
+    };
+    let slots: Vec<_> = panel
+        .series
+        .iter()
+        .enumerate()
+        .flat_map(|(index, series)| [false, true].map(|published| (index, series, published)))
+        .filter(|(_, series, published)| has(series, *published))
+        .collect();
+    let width = (step * 0.8 / slots.len().max(1) as f64).min(54.0);
+    let zero = y.place(0.0);
+    let mut marks = 0;
+    for cell in &panel.cells {
+        let Some(slot) = slots.iter().position(|(_, s, p)| **s == cell.series && *p == cell.published) else {
+            continue;
+        };
+        let left = across.place(&cell.x) + width * (slot as f64 - slots.len() as f64 / 2.0);
+        let place = y.place(cell.value);
+        let (top, height) = (place.min(zero), (place - zero).abs().max(0.8));
+        let (whose, inset) = if cell.published { ("outline", 1.0) } else { ("bar", 0.5) };
+        put!(
+            out,
+            "<rect class=\"mark {whose} s{}\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{height:.1}\" rx=\"1.5\" {}/>\n",
+            slots[slot].0 % COLOURS,
+            left + inset,
+            (width - 2.0 * inset).max(0.6),
+            tip(&cell.tip)
+        );
+        marks += 1;
+    }
+    (marks, across.ticks)
+}

@@ -1,0 +1,111 @@
+//! The parameters of the machines that an experiment ran on, each with its source.
+//! Not a drawing of the machine: `longma machine show` draws it.
+//! Source: each parameter cites its own.
+
+use super::{Chapter, escape, put, source_words};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use toml::{Table, Value};
+
+/// Writes a folded table for each machine.
+pub(super) fn write(chapter: &Chapter<'_>, out: &mut String) {
+    let machines: BTreeMap<&str, &str> = chapter
+        .campaign
+        .points
+        .iter()
+        .filter_map(|point| point.machine.as_ref())
+        .map(|machine| (machine.name.as_str(), &*machine.text))
+        .rev()
+        .collect();
+    for (name, text) in machines {
+        // The text was written from a checked machine; should it not read, the machine is left out of the page.
+        let (Ok(root), Ok(machine)) = (text.parse::<Table>(), longma_topology::Machine::parse(name, text))
+        else {
+            continue;
+        };
+        put!(
+            out,
+            "<details class=\"machine\"><summary>Machine <code>{}</code>: {}</summary>\n",
+            escape(name),
+            escape(&machine.title)
+        );
+        out.push_str(
+            "<div class=\"wide\"><table><thead><tr><th>part<th>parameter<th>value<th>source</tr></thead>\n",
+        );
+        for (key, value) in &root {
+            if key != "sources" {
+                part(key, value, &mut Vec::new(), out);
+            }
+        }
+        out.push_str("</table></div><ul class=\"sources\">");
+        for (key, source) in &machine.sources {
+            put!(out, "<li><b>{}</b> {}", escape(key), source_words(source));
+        }
+        out.push_str("</ul></details>\n");
+    }
+}
+
+/// What cites the sources of the part it stands in.
+struct Cites<'a> {
+    all: Option<&'a Value>,
+    single: Option<&'a Table>,
+}
+
+/// Rows for every parameter of a part, the parts inside it last. A part that cites nothing has what it stands in cite for it.
+fn part<'a>(path: &str, value: &'a Value, outer: &mut Vec<Cites<'a>>, out: &mut String) {
+    match value {
+        Value::Table(table) => {
+            outer.push(Cites {
+                all: table.get("source"),
+                single: table.get("source_of").and_then(Value::as_table),
+            });
+            let (inner, own): (Vec<_>, Vec<_>) = table
+                .iter()
+                .filter(|(key, _)| !matches!(key.as_str(), "source" | "source_of" | "title" | "name"))
+                .partition(|(_, value)| is_part(value));
+            for (key, value) in own {
+                row(path, key, value, outer, out);
+            }
+            for (key, value) in inner {
+                part(&format!("{path}.{key}"), value, outer, out);
+            }
+            outer.pop();
+        }
+        Value::Array(parts) if is_part(value) => {
+            for (index, value) in parts.iter().enumerate() {
+                let name = value.get("name").and_then(Value::as_str).map_or(index.to_string(), String::from);
+                part(&format!("{path}.{name}"), value, outer, out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_part(value: &Value) -> bool {
+    match value {
+        Value::Table(_) => true,
+        Value::Array(array) => array.iter().any(Value::is_table),
+        _ => false,
+    }
+}
+
+fn row(path: &str, key: &str, value: &Value, cites: &[Cites<'_>], out: &mut String) {
+    let single = cites.last().and_then(|c| c.single?.get(key));
+    let source = single.or_else(|| cites.iter().rev().find_map(|c| c.all));
+    put!(
+        out,
+        "<tr><td>{}<td>{}<td>{}<td>{}</tr>\n",
+        escape(path),
+        escape(key),
+        escape(&words(value)),
+        source.map_or(String::new(), |source| escape(&words(source)))
+    );
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(array) => array.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,284 @@
+//! The report: one page, complete in itself, with every experiment's charts, tables and parameters.
+//! Not the numbers: those come as tables. No script and no font is fetched when the page is looked at.
+//! Source: WAI-ARIA for the charts' roles; colours after Okabe and Ito (2008), told apart by colour-blind people too.
+
+mod chart;
+mod draw;
+mod figure;
+mod machine;
+mod matrix;
+mod scale;
+
+use crate::campaign::Campaign;
+use crate::compare::{Comparison, Verdict, compare};
+use crate::number::number;
+use crate::table::Table;
+use std::fmt::Write as _;
+
+/// An experiment with its results, as the report shows it.
+pub struct Chapter<'a> {
+    /// The experiment and its points.
+    pub campaign: Campaign<'a>,
+    /// Its results.
+    pub table: Table,
+    /// The command that makes the results again.
+    pub command: String,
+}
+
+/// Rows of results that a chapter prints; the files have all.
+const SHOWN_ROWS: usize = 200;
+
+/// The page of all chapters. `version` is that of the models.
+pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
+    let mut body = String::new();
+    overview(chapters, &mut body);
+    for chapter in chapters {
+        write_chapter(chapter, &mut body);
+    }
+    let links: String = chapters.iter().map(|c| link(c)).collect();
+    let (style, script) = (include_str!("page.css"), include_str!("page.js"));
+    format!(
+        r#"<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Longma: results beside what was published</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header class="top"><b>Longma</b><span>results beside what was published</span><span class="version">models {version}</span>
+<button id="theme" type="button" title="light or dark">◐</button></header>
+<div class="columns">
+<nav aria-label="experiments">{links}</nav>
+<main>
+{body}</main>
+</div>
+<div id="tip" role="status"></div>
+<script>
+{script}</script>
+</body>
+</html>
+"#,
+        version = escape(version),
+    )
+}
+
+/// Text as HTML.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            _ => out.push(letter),
+        }
+    }
+    out
+}
+
+fn link(chapter: &Chapter<'_>) -> String {
+    let parts = chapter.campaign.experiment.parts();
+    format!("<a href=\"#{}\">{}</a>", escape(&parts.name), escape(&parts.title))
+}
+
+/// Writing to a String cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => { let _ = write!($out, $($arg)*); };
+}
+pub(super) use put;
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// How near is near: a hint to the eye, no judgement.
+fn nearness(deviation: Option<f64>) -> &'static str {
+    match deviation {
+        Some(d) if d <= 0.1 => "near",
+        Some(d) if d <= 0.3 => "off",
+        Some(_) => "far",
+        None => "none",
+    }
+}
+
+fn overview(chapters: &[Chapter<'_>], out: &mut String) {
+    out.push_str("<section class=\"overview\"><h1>All experiments</h1><div class=\"wide\"><table class=\"list\"><thead><tr>");
+    out.push_str("<th>experiment<th class=n>points run<th class=n>failed<th class=n>published<th class=n>ours / published<th class=n>mean deviation</tr></thead>\n");
+    for chapter in chapters {
+        let experiment = chapter.campaign.experiment;
+        let verdict = Verdict::of(&compare(experiment, &chapter.table));
+        let failed = chapter.table.rows.iter().filter(|row| row.failure.is_some()).count();
+        let (run, all) = (chapter.table.rows.len(), chapter.campaign.points.len());
+        let ratio = verdict.mean_ratio.map_or("–".into(), |ratio| format!("{ratio:.3}"));
+        let published = match verdict.compared + verdict.missing {
+            0 => "–".into(),
+            all => format!("{} of {all}", verdict.compared),
+        };
+        put!(
+            out,
+            "<tr><td>{}<td class=n>{run} of {all}<td class=n>{failed}<td class=n>{published}<td class=n>{ratio}<td class=\"n {}\">{}</tr>\n",
+            link(chapter),
+            nearness(verdict.mean_deviation),
+            percent(verdict.mean_deviation),
+        );
+    }
+    out.push_str("</table></div></section>\n");
+}
+
+fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
+    let experiment = chapter.campaign.experiment;
+    let parts = experiment.parts();
+    put!(
+        out,
+        "<section class=\"chapter\" id=\"{}\"><h2>{}</h2>\n",
+        escape(&parts.name),
+        escape(&parts.title)
+    );
+    if let Some(description) = &parts.description {
+        put!(out, "<p class=\"about\">{}</p>\n", escape(description));
+    }
+    sources(chapter, out);
+    let command = escape(&chapter.command);
+    put!(
+        out,
+        "<p class=\"command\"><code>{command}</code><button type=\"button\" class=\"copy\" title=\"copy\">copy</button></p>\n"
+    );
+    if chapter.table.missing > 0 {
+        put!(
+            out,
+            "<p class=\"note\">{} of {} points are not run yet; the command above runs them.</p>\n",
+            chapter.table.missing,
+            chapter.campaign.points.len()
+        );
+    }
+    chapter.table.unknown.iter().for_each(|unknown| {
+        put!(out, "<p class=\"note\">{}</p>\n", escape(unknown));
+    });
+    out.push_str("<div class=\"charts\">\n");
+    for plot in &parts.plots {
+        chart::write(chapter, plot, out);
+    }
+    out.push_str("</div>\n");
+    comparison(&compare(experiment, &chapter.table), out);
+    results(&chapter.table, out);
+    parameters(chapter, out);
+    machine::write(chapter, out);
+    out.push_str("</section>\n");
+}
+
+fn sources(chapter: &Chapter<'_>, out: &mut String) {
+    let parts = chapter.campaign.experiment.parts();
+    if parts.sources.is_empty() {
+        return;
+    }
+    out.push_str("<ul class=\"sources\">");
+    for (key, source) in &parts.sources {
+        put!(out, "<li><b>{}</b> {}", escape(key), source_words(source));
+    }
+    out.push_str("</ul>\n");
+}
+
+/// A source in words, with its link.
+pub(super) fn source_words(source: &longma_topology::parts::Source) -> String {
+    let mut words = format!("{} ({})", escape(&source.title), source.kind.word());
+    if let Some(place) = &source.place {
+        put!(words, ", {}", escape(place));
+    }
+    if let Some(url) =
+        source.url.as_ref().filter(|url| url.starts_with("https://") || url.starts_with("http://"))
+    {
+        put!(words, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a>", escape(url));
+    }
+    if let Some(reasoning) = &source.reasoning {
+        put!(words, ": {}", escape(reasoning));
+    }
+    words
+}
+
+fn comparison(comparisons: &[Comparison], out: &mut String) {
+    if comparisons.is_empty() {
+        return;
+    }
+    let verdict = Verdict::of(comparisons);
+    let open = if comparisons.len() <= 24 { " open" } else { "" };
+    put!(
+        out,
+        "<details{open}><summary>Beside what was published: {} values, {} away on average</summary>\n",
+        verdict.compared,
+        percent(verdict.mean_deviation)
+    );
+    out.push_str("<div class=\"wide\"><table><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio</tr></thead>\n");
+    for c in comparisons {
+        let ours = c.ours.map_or("–".into(), number);
+        let ratio = c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
+        let (point, metric, unit, source) =
+            (escape(&c.point), escape(&c.metric), escape(&c.unit), escape(&c.source));
+        put!(
+            out,
+            "<tr><td>{point}<td>{metric} ({unit})<td>{source}<td>{}<td class=n>{}<td class=n>{ours}<td class=\"n {}\">{ratio}</tr>\n",
+            c.read,
+            number(c.published),
+            nearness(c.deviation()),
+        );
+    }
+    out.push_str("</table></div></details>\n");
+}
+
+fn results(table: &Table, out: &mut String) {
+    if table.rows.is_empty() {
+        return;
+    }
+    put!(
+        out,
+        "<details><summary>Results: {} points</summary><div class=\"wide\"><table><thead><tr>",
+        table.rows.len()
+    );
+    table.parameters.iter().for_each(|name| {
+        put!(out, "<th>{}", escape(name));
+    });
+    for metric in &table.metrics {
+        let host = if metric.of_host { ", of this host" } else { "" };
+        put!(out, "<th class=n>{} ({}{host})", escape(&metric.title), escape(&metric.unit));
+    }
+    out.push_str("</tr></thead>\n");
+    for row in table.rows.iter().take(SHOWN_ROWS) {
+        out.push_str("<tr>");
+        row.settings.iter().for_each(|setting| {
+            put!(out, "<td>{}", escape(&setting.to_string()));
+        });
+        match &row.failure {
+            Some(failure) => {
+                put!(out, "<td class=\"failure\" colspan=\"{}\">{}", table.metrics.len(), escape(failure));
+            }
+            None => row.values.iter().for_each(|value| {
+                put!(out, "<td class=n>{}", value.map_or("–".into(), number));
+            }),
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>");
+    if table.rows.len() > SHOWN_ROWS {
+        put!(out, "<p class=\"note\">{} more are in the files.</p>", table.rows.len() - SHOWN_ROWS);
+    }
+    out.push_str("</details>\n");
+}
+
+/// The parameters of the workload that do not vary.
+fn parameters(chapter: &Chapter<'_>, out: &mut String) {
+    let Some(point) = chapter.campaign.points.first() else { return };
+    put!(
+        out,
+        "<details><summary>Parameters of the workload <code>{}</code></summary><div class=\"wide\"><table><thead><tr><th>parameter<th>value</tr></thead>\n",
+        escape(&point.workload)
+    );
+    for (name, value) in &point.parameters {
+        let varied = point.varied.iter().any(|(varied, _)| varied == name);
+        let value = if varied { "<i>varies</i>".into() } else { escape(&value.to_string()) };
+        put!(out, "<tr><td>{}<td>{value}</tr>\n", escape(name));
+    }
+    out.push_str("</table></div></details>\n");
+}

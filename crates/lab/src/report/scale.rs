@@ -1,0 +1,170 @@
+//! Axes: from a value to a place on the page, and the ticks between.
+//! Not their drawing.
+//! Source: tick steps of 1, 2 and 5 times a power of ten, as usual.
+
+use crate::number::number;
+use crate::setting::Setting;
+
+/// Where an axis begins and ends, on the page and in values.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    from: f64,
+    to: f64,
+    page: (f64, f64),
+    log: bool,
+}
+
+impl Scale {
+    /// A scale for `values` between two places on the page. A linear one of magnitudes begins at 0.
+    pub(super) fn of(
+        values: impl Iterator<Item = f64> + Clone,
+        page: (f64, f64),
+        log: bool,
+        from_zero: bool,
+    ) -> Self {
+        let positive = values.clone().filter(|v| *v > 0.0);
+        let log = log && positive.clone().next().is_some();
+        let fold = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)))
+        };
+        let (least, most) = if log { fold(&mut positive.clone()) } else { fold(&mut values.clone()) };
+        let (mut from, mut to) = if least <= most { (least, most) } else { (0.0, 1.0) };
+        if log {
+            (from, to) = (from.ln(), to.ln());
+        } else if from_zero {
+            (from, to) = (from.min(0.0), to.max(0.0));
+        }
+        if to - from < 1e-12 * to.abs().max(1.0) {
+            (from, to) =
+                if from_zero && !log { (from.min(0.0), to.max(1.0)) } else { (from - 1.0, to + 1.0) };
+        }
+        Self { from, to, page, log }
+    }
+
+    /// The same with a margin at the ends: a share of its length below and above.
+    pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
+        let length = self.to - self.from;
+        (self.from, self.to) = (self.from - length * below, self.to + length * above);
+        self
+    }
+
+    /// The place of `value` on the page, at the axis' end if it lies beyond.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let inner = if !self.log {
+            value
+        } else if value > 0.0 {
+            value.ln()
+        } else {
+            self.from
+        };
+        let share = ((inner - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        self.page.0 + share * (self.page.1 - self.page.0)
+    }
+
+    /// Values worth a line, with their words.
+    pub(super) fn ticks(&self, about: usize) -> Vec<(f64, String)> {
+        let values = if self.log { self.log_ticks(about) } else { self.linear_ticks(about) };
+        values.into_iter().map(|value| (value, short(value))).collect()
+    }
+
+    fn linear_ticks(&self, about: usize) -> Vec<f64> {
+        let rough = (self.to - self.from) / about.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .map(|s| s * power)
+            .find(|s| *s >= rough)
+            .unwrap_or(10.0 * power);
+        let first = (self.from / step - 1e-9).ceil() as i64;
+        let last = (self.to / step + 1e-9).floor() as i64;
+        (first..=last).take(50).map(|index| index as f64 * step).collect()
+    }
+
+    fn log_ticks(&self, about: usize) -> Vec<f64> {
+        let (least, most) = (self.from.exp() * (1.0 - 1e-9), self.to.exp() * (1.0 + 1e-9));
+        let decades = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
+        let within = |steps: &[f64]| -> Vec<f64> {
+            let all = decades.clone().flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
+            all.filter(|v| (least..=most).contains(v)).collect()
+        };
+        let tens = within(&[1.0]);
+        if tens.len() > about + 2 {
+            let every = tens.len().div_ceil(about.max(1));
+            return tens.into_iter().step_by(every).collect();
+        }
+        let candidates = [within(&[1.0, 2.0, 5.0]), within(&[1.0, 3.0])];
+        let finer = candidates.into_iter().find(|ticks| tens.len() < 3 && ticks.len() <= about + 4);
+        match finer.filter(|ticks| ticks.len() > tens.len()).unwrap_or(tens) {
+            // Less than one step of the finest kind: plain steps do.
+            ticks if ticks.len() < 2 => {
+                let plain = Scale { from: least, to: most, page: self.page, log: false };
+                plain.linear_ticks(about).into_iter().filter(|v| *v > 0.0).collect()
+            }
+            ticks => ticks,
+        }
+    }
+}
+
+/// A tick's words: 20 k, 3 M.
+fn short(value: f64) -> String {
+    let magnitude = value.abs();
+    let units = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
+    let unit = units.into_iter().find(|(size, _)| magnitude >= *size);
+    match unit {
+        Some((size, sign)) => format!("{}{sign}", trim(value / if sign == " k" { 1e3 } else { size })),
+        None => trim(value),
+    }
+}
+
+fn trim(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-4 {
+        return number(value);
+    }
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// The different values along an axis, in the order of their numbers if all are numbers, else as they come.
+pub(super) fn categories<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<Setting> {
+    let mut all: Vec<Setting> = Vec::new();
+    for setting in settings {
+        if !all.contains(setting) {
+            all.push(setting.clone());
+        }
+    }
+    if all.iter().all(|s| s.number().is_some()) {
+        all.sort_by(|a, b| a.number().unwrap_or(0.0).total_cmp(&b.number().unwrap_or(0.0)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(values: &[f64], log: bool) -> Vec<String> {
+        let scale = Scale::of(values.iter().copied(), (0.0, 100.0), log, true);
+        scale.ticks(5).into_iter().map(|(_, words)| words).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        assert_eq!(words(&[3.0, 97.0], false), ["0", "20", "40", "60", "80"]);
+        assert_eq!(words(&[9467.0, 18060.0], false), ["0", "5000", "10 k", "15 k"]);
+        assert_eq!(words(&[1.0, 1000.0], true), ["1", "10", "100", "1000"]);
+        assert_eq!(words(&[85.0, 240.0], true), ["100", "200"]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_has_a_place_on_the_page(values in prop::collection::vec(-1e12..1e12f64, 1..20), log: bool, zero: bool) {
+            let scale = Scale::of(values.iter().copied(), (10.0, 500.0), log, zero);
+            for value in values {
+                let place = scale.place(value);
+                prop_assert!((10.0..=500.0).contains(&place), "{place}");
+            }
+            prop_assert!(scale.ticks(6).len() <= 50);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! The store: one folder that keeps every result, whoever computes it and whenever.
+//! Not a table of one experiment: that is `table`, which takes what it wants out of the merged results.
+//! Source: our own; docs/src/experiments.md describes the files.
+
+mod record;
+mod segment;
+
+pub use record::Record;
+
+use crate::point::Key;
+use segment::Segment;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+/// The folder of segments inside a store.
+const SEGMENTS: &str = "segments";
+/// How a segment's file ends.
+const ENDING: &str = ".records";
+
+/// A folder of results. Opening one changes nothing; the first record makes its files.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// Why a store cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Its files cannot be read.
+    #[error("cannot read the results in {path}: {error}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Nothing can be written there.
+    #[error("cannot write results to {path}: {error}; give another folder with --store")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A record could not be added.
+    #[error(
+        "cannot add a result to {path}: {error}; all {stored} results stored before are safe: mend that and run the same again"
+    )]
+    Append {
+        /// The segment.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+        /// How many results this run had stored.
+        stored: usize,
+    },
+}
+
+/// A line of a segment that is no record; its point counts as not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The segment.
+    pub path: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damage { path, line, what } = self;
+        write!(f, "{}: line {line} is left out: {what}; its point is run again", path.display())
+    }
+}
+
+/// The records of a store by key, one for each point.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    records: BTreeMap<Key, Record>,
+    /// Lines that are no records.
+    pub damage: Vec<Damage>,
+    /// Points whose runs gave different results.
+    pub contradictions: Vec<Key>,
+}
+
+/// What [`Store::merge`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// Records that were new.
+    pub added: usize,
+    /// Records that were there before.
+    pub known: usize,
+}
+
+impl Store {
+    /// The store in `folder`.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Reads every record. A store that is not there is empty.
+    ///
+    /// # Errors
+    /// If its files cannot be read; damaged lines are no error, see [`Results::damage`].
+    pub fn results(&self) -> Result<Results, StoreError> {
+        let mut results = Results::default();
+        for path in self.segments()? {
+            let bytes = match fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(error) => return Err(StoreError::Read { path, error }),
+            };
+            let (records, damaged) = segment::read(&bytes);
+            records.into_iter().for_each(|record| results.add(record));
+            results.damage.extend(damaged.into_iter().map(|(line, what)| Damage {
+                path: path.clone(),
+                line,
+                what: what.into(),
+            }));
+        }
+        Ok(results)
+    }
+
+    fn segments(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let folder = self.folder.join(SEGMENTS);
+        let listed = fs::read_dir(&folder).and_then(|entries| {
+            entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
+        });
+        let mut paths = match listed {
+            Ok(paths) => paths,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(StoreError::Read { path: folder, error }),
+        };
+        paths.retain(|path| path.to_string_lossy().ends_with(ENDING));
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Begins a segment of its own to write to; any number of writers may write at once.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to.
+    pub fn writer(&self) -> Result<Writer, StoreError> {
+        let folder = self.folder.join(SEGMENTS);
+        let refuse = |path: &Path| {
+            let path = path.to_path_buf();
+            move |error| StoreError::Write { path, error }
+        };
+        fs::create_dir_all(&folder).map_err(refuse(&folder))?;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        for attempt in 0.. {
+            let name = format!("{:020}-{host}-{}-{attempt}{ENDING}", since.as_nanos(), std::process::id());
+            let path = folder.join(name);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    // The file's own name must survive a power cut too.
+                    File::open(&folder).and_then(|f| f.sync_all()).map_err(refuse(&folder))?;
+                    let inner = Inner { segment: Segment::new(file), stored: 0 };
+                    return Ok(Writer { path, inner: Mutex::new(inner) });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(StoreError::Write { path, error }),
+            }
+        }
+        unreachable!("some name is free");
+    }
+
+    /// Adds the records of another store that this one does not have.
+    ///
+    /// # Errors
+    /// If one store cannot be read or the other written.
+    pub fn merge(&self, other: &Store) -> Result<Merged, StoreError> {
+        let (mine, theirs) = (self.results()?, other.results()?);
+        self.add(theirs.records.values().filter(|r| mine.is_news(r)).cloned(), theirs.records.len())
+    }
+
+    /// Adds the records of `lines`, as [`Results::lines`] gives them.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written. Lines that are no records are left out.
+    pub fn merge_lines(&self, lines: &[u8]) -> Result<Merged, StoreError> {
+        let mine = self.results()?;
+        let (records, _) = segment::read(lines);
+        let all = records.len();
+        self.add(records.into_iter().filter(|r| mine.is_news(r)), all)
+    }
+
+    fn add(&self, records: impl Iterator<Item = Record>, all: usize) -> Result<Merged, StoreError> {
+        let mut records = records.peekable();
+        let mut added = 0;
+        if records.peek().is_some() {
+            let writer = self.writer()?;
+            for record in records {
+                writer.append(&record)?;
+                added += 1;
+            }
+            writer.finish()?;
+        }
+        Ok(Merged { added, known: all - added })
+    }
+}
+
+impl Results {
+    /// The record under `key`.
+    pub fn get(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// How many points have a record.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether no point has a record.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Adds a record. A result stands above a failure; of two results of one point the same one is kept whatever their order.
+    pub fn add(&mut self, record: Record) {
+        match self.records.entry(record.key.clone()) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(record);
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                let rank = |r: &Record| (r.failure.is_some(), r.result_text());
+                let (old, new) = (rank(entry.get()), rank(&record));
+                if !old.0 && !new.0 && old.1 != new.1 && !self.contradictions.contains(&record.key) {
+                    self.contradictions.push(record.key.clone());
+                }
+                if new < old {
+                    entry.insert(record);
+                }
+            }
+        }
+    }
+
+    /// The records under `keys` as the lines of a segment.
+    pub fn lines<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> String {
+        keys.into_iter().filter_map(|key| self.get(key)).map(Record::to_line).collect()
+    }
+
+    fn is_news(&self, record: &Record) -> bool {
+        let known = self.get(&record.key);
+        known.is_none_or(|known| known.result_text() != record.result_text())
+    }
+}
+
+/// Appends records to a segment of its own.
+pub struct Writer {
+    path: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    segment: Segment<File>,
+    stored: usize,
+}
+
+impl Writer {
+    /// Adds a record, whole or not at all. It survives the end of the process at once, a power cut after a moment.
+    ///
+    /// # Errors
+    /// If it could not be written; all records added before are safe.
+    pub fn append(&self, record: &Record) -> Result<(), StoreError> {
+        let mut inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let done = inner.segment.append(record);
+        let stored = inner.stored;
+        inner.stored += usize::from(done.is_ok());
+        done.map_err(|error| StoreError::Append { path: self.path.clone(), error, stored })
+    }
+
+    /// Returns when all records would survive a power cut.
+    ///
+    /// # Errors
+    /// If the system cannot promise that.
+    pub fn finish(self) -> Result<(), StoreError> {
+        let mut inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let stored = inner.stored;
+        inner.segment.sync().map_err(|error| StoreError::Append { path: self.path, error, stored })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::setting::Setting;
+    use crate::workload::Failure;
+
+    /// The record of point `n`.
+    pub(crate) fn record(n: i64) -> Record {
+        Record {
+            key: format!("{n:032x}").as_str().into(),
+            workload: "test".into(),
+            machine: None,
+            parameters: BTreeMap::from([("n".to_string(), Setting::Integer(n))]),
+            metrics: BTreeMap::from([("value".to_string(), n as f64 / 3.0)]),
+            failure: None,
+            host: BTreeMap::from([("seconds".to_string(), 0.25)]),
+        }
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("results"));
+        (folder, store)
+    }
+
+    fn fill(store: &Store, numbers: std::ops::Range<i64>) {
+        let writer = store.writer().unwrap();
+        numbers.for_each(|n| writer.append(&record(n)).unwrap());
+        writer.finish().unwrap();
+    }
+
+    #[test]
+    fn what_two_writers_add_at_once_is_all_there() {
+        let (_folder, store) = store();
+        std::thread::scope(|scope| {
+            scope.spawn(|| fill(&store, 0..500));
+            scope.spawn(|| fill(&store, 400..900));
+        });
+        let results = store.results().unwrap();
+        assert_eq!(results.len(), 900);
+        assert!((0..900).all(|n| results.get(&record(n).key) == Some(&record(n))));
+        assert!(results.contradictions.is_empty() && results.damage.is_empty());
+    }
+
+    #[test]
+    fn a_result_stands_above_a_failure_whichever_came_first() {
+        let failed =
+            Record { metrics: BTreeMap::new(), failure: Some(Failure::failed("broken")), ..record(1) };
+        for order in [[record(1), failed.clone()], [failed, record(1)]] {
+            let mut results = Results::default();
+            order.into_iter().for_each(|r| results.add(r));
+            assert_eq!(results.get(&record(1).key), Some(&record(1)));
+        }
+    }
+
+    #[test]
+    fn two_results_of_one_point_are_told_and_the_same_one_is_kept() {
+        let other = Record { metrics: BTreeMap::from([("value".to_string(), 7.0)]), ..record(1) };
+        let kept = [[record(1), other.clone()], [other, record(1)]].map(|order| {
+            let mut results = Results::default();
+            order.into_iter().for_each(|r| results.add(r));
+            assert_eq!(results.contradictions, [record(1).key]);
+            results.get(&record(1).key).cloned()
+        });
+        assert_eq!(kept[0], kept[1]);
+    }
+
+    #[test]
+    fn merging_takes_what_is_missing_and_nothing_twice() {
+        let ((_a, mine), (_b, theirs)) = (store(), store());
+        fill(&mine, 0..10);
+        fill(&theirs, 5..20);
+        assert_eq!(mine.merge(&theirs).unwrap(), Merged { added: 10, known: 5 });
+        assert_eq!(mine.merge(&theirs).unwrap(), Merged { added: 0, known: 15 });
+        assert_eq!(mine.results().unwrap().len(), 20);
+        let lines = theirs.results().unwrap().lines(&[record(7).key]);
+        assert_eq!(Store::new(mine.folder().join("third")).merge_lines(lines.as_bytes()).unwrap().added, 1);
+    }
+
+    #[test]
+    fn a_store_where_nothing_can_be_written_says_where_and_what_to_do() {
+        let error = Store::new("/proc/longma").writer().err().unwrap().to_string();
+        assert!(error.contains("/proc/longma") && error.contains("--store"), "{error}");
+        assert!(Store::new("/proc/longma").results().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,161 @@
+//! A segment: the file one writer appends its records to, a line each.
+//! Not the merged results: those are `Results`.
+//! Source: our own; an append-only log with a checksum on every line, so that a torn end costs only the line it tears.
+
+use super::record::Record;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::time::{Duration, Instant};
+
+/// Records are safe from a power cut after at most this long; from the end of the process at once.
+const SYNC_EVERY: Duration = Duration::from_millis(200);
+
+/// What a segment needs of its file; tests put a failing one in its place.
+pub(super) trait Backing: Send {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts what stands beyond `length`, after an append that failed halfway.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Backing for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)?;
+        self.seek(SeekFrom::Start(length)).map(|_| ())
+    }
+}
+
+/// A file that records are appended to.
+pub(super) struct Segment<B> {
+    backing: B,
+    length: u64,
+    unsynced: Option<Instant>,
+}
+
+impl<B: Backing> Segment<B> {
+    /// An empty segment.
+    pub(super) fn new(backing: B) -> Self {
+        Self { backing, length: 0, unsynced: None }
+    }
+
+    /// Appends a record whole, or leaves the segment as it was.
+    pub(super) fn append(&mut self, record: &Record) -> io::Result<()> {
+        let line = record.to_line();
+        if let Err(error) = self.backing.append(line.as_bytes()) {
+            // Readers skip a torn line, so a cut that fails too loses nothing.
+            let _ = self.backing.cut(self.length);
+            return Err(error);
+        }
+        self.length += line.len() as u64;
+        let since = *self.unsynced.get_or_insert_with(Instant::now);
+        if since.elapsed() >= SYNC_EVERY { self.sync() } else { Ok(()) }
+    }
+
+    /// Returns when everything appended would survive a power cut.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.unsynced.is_some() {
+            self.backing.sync()?;
+            self.unsynced = None;
+        }
+        Ok(())
+    }
+}
+
+/// The records of a segment's bytes, and the lines (from 1) that are no records, each with what is wrong.
+pub(super) fn read(bytes: &[u8]) -> (Vec<Record>, Vec<(usize, &'static str)>) {
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate().peekable();
+    while let Some((index, line)) = lines.next() {
+        let is_last = lines.peek().is_none();
+        match line.strip_suffix(b"\n") {
+            None => damaged.push((index + 1, "the writer was interrupted while it wrote it")),
+            Some(line) => match Record::from_line(line) {
+                Ok(record) => records.push(record),
+                Err(_) if is_last && line.is_empty() => {}
+                Err(what) => damaged.push((index + 1, what)),
+            },
+        }
+    }
+    (records, damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::record;
+    use proptest::prelude::*;
+
+    /// A file on a disk with so many bytes left.
+    struct Small {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Backing for &mut Small {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            let fits = bytes.len().min(self.room - self.bytes.len());
+            self.bytes.extend(&bytes[..fits]);
+            if fits == bytes.len() { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn cut(&mut self, length: u64) -> io::Result<()> {
+            self.bytes.truncate(length as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_costs_the_record_that_did_not_fit_and_no_other() {
+        let mut disk = Small { bytes: Vec::new(), room: 1000 };
+        let mut segment = Segment::new(&mut disk);
+        let mut stored = 0;
+        let error = loop {
+            match segment.append(&record(stored)) {
+                Ok(()) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(stored > 2);
+        // Somebody makes room, and the same writer goes on.
+        segment.backing.room = 2000;
+        segment.append(&record(stored)).unwrap();
+        let (records, damaged) = read(&disk.bytes);
+        assert_eq!(records, (0..=stored).map(record).collect::<Vec<_>>());
+        assert!(damaged.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_segment_cut_anywhere_keeps_every_record_before_the_cut(share in 0.0..1.0f64) {
+            let lines: Vec<_> = (0..8).map(|n| record(n).to_line()).collect();
+            let whole = lines.concat();
+            let cut = (whole.len() as f64 * share) as usize;
+            let (records, damaged) = read(&whole.as_bytes()[..cut]);
+            let mut end = 0;
+            let complete = lines.iter().take_while(|line| { end += line.len(); end <= cut }).count();
+            prop_assert_eq!(records, (0..complete as i64).map(record).collect::<Vec<_>>());
+            prop_assert!(damaged.len() <= 1);
+        }
+
+        #[test]
+        fn a_changed_byte_costs_at_most_the_lines_it_touches(at in 0.0..1.0f64, new in any::<u8>()) {
+            let mut bytes = (0..8).map(|n| record(n).to_line()).collect::<String>().into_bytes();
+            let at = (bytes.len() as f64 * at) as usize;
+            let old = std::mem::replace(&mut bytes[at], new);
+            let (records, damaged) = read(&bytes);
+            prop_assert!(records.iter().all(|r| (0..8).any(|n| record(n) == *r)));
+            let least = if old == new { 8 } else { 6 };
+            prop_assert!(records.len() >= least);
+            prop_assert!((old == new) == damaged.is_empty());
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Campaigns that are killed, run twice at once, or find a full disk, a read-only folder or a corrupted file.
+
+mod synthetic;
+
+use longma_lab::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// 1,000 points.
+const THOUSAND: &str = r#"
+format = 1
+name = "thousand"
+title = "A thousand points"
+workload = "synthetic"
+[sweep]
+n = { from = 0, to = 99 }
+size = ["4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB"]
+mode = ["plain", "fast"]
+[metrics.rate]
+unit = "MB/s"
+[metrics.latency]
+unit = "ns"
+"#;
+
+/// Runs the campaign of `text` in `folder`, and exports its table.
+fn run(text: &str, folder: &Path, options: &Options) -> Result<(Outcome, Table), RunError> {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test")?;
+    let outcome = campaign.run(&Store::new(folder), &registry, options, &(), &Stop::default())?;
+    let table = Table::of(&campaign, &outcome.results);
+    export(folder, "thousand", &table, &outcome.results).unwrap();
+    Ok((outcome, table))
+}
+
+/// The exported table, byte for byte.
+fn exported(folder: &Path) -> [Vec<u8>; 2] {
+    ["thousand.parquet", "thousand.jsonl"].map(|name| fs::read(folder.join(name)).unwrap())
+}
+
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> =
+        fs::read_dir(folder.join("segments")).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// This test's own executable, running `child_runs_the_campaign` on `folder`.
+fn child(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_runs_the_campaign", "--nocapture", "--test-threads=1"]);
+    command.env("LONGMA_TEST_STORE", folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What the children of the other tests run; without a folder there is nothing to do.
+#[test]
+fn child_runs_the_campaign() {
+    let Some(folder) = std::env::var_os("LONGMA_TEST_STORE") else { return };
+    let jobs = std::env::var("LONGMA_TEST_JOBS").map_or(2, |jobs| jobs.parse().unwrap());
+    match run(THOUSAND, Path::new(&folder), &Options { jobs, ..Options::default() }) {
+        Ok((outcome, _)) => println!("ran {} reused {}", outcome.ran, outcome.reused),
+        Err(error) => panic!("ERROR {error}"),
+    }
+}
+
+#[test]
+fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
+    let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = Instant::now();
+    run(THOUSAND, whole.path(), &Options::default()).unwrap();
+    let usual = start.elapsed().max(Duration::from_millis(5));
+    let (mut kills, mut seed) = (0, 0x9e37_79b9_7f4a_7c15u64);
+    while kills < 20 {
+        let mut running = child(killed.path()).spawn().unwrap();
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // Somewhere between its start and its end; later kills find more and more results there.
+        std::thread::sleep(usual.mul_f64((seed >> 40) as f64 / (1u64 << 24) as f64 * 0.8));
+        running.kill().unwrap();
+        if running.wait().unwrap().success() {
+            // It was done before the signal: begin anew, so that there is something to kill.
+            fs::remove_dir_all(killed.path().join("segments")).unwrap();
+        }
+        kills += 1;
+    }
+    let output = child(killed.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(exported(killed.path()), exported(whole.path()));
+}
+
+#[test]
+fn a_thousand_points_cost_less_than_two_milliseconds_each_beside_their_own_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    run(THOUSAND, folder.path(), &Options { jobs: 1, ..Options::default() }).unwrap();
+    let each = start.elapsed() / 1000;
+    println!("{each:?} a point");
+    assert!(each < Duration::from_millis(2), "{each:?}");
+    let start = Instant::now();
+    let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.reused), (0, 1000));
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn two_workers_on_one_store_and_shards_in_several_make_the_same_table() {
+    let (whole, both, shards) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    run(THOUSAND, whole.path(), &Options::default()).unwrap();
+    let workers: Vec<_> = (0..2).map(|_| child(both.path()).spawn().unwrap()).collect();
+    for worker in workers {
+        assert!(worker.wait_with_output().unwrap().status.success());
+    }
+    run(THOUSAND, both.path(), &Options::default()).unwrap();
+    assert_eq!(exported(both.path()), exported(whole.path()));
+
+    let mut ran = 0;
+    for index in 1..=3 {
+        let folder = shards.path().join(index.to_string());
+        let shard = format!("{index}/3").parse().unwrap();
+        ran += run(THOUSAND, &folder, &Options { shard, ..Options::default() }).unwrap().0.ran;
+    }
+    assert_eq!(ran, 1000);
+    let merged = Store::new(shards.path().join("all"));
+    for index in 1..=3 {
+        merged.merge(&Store::new(shards.path().join(index.to_string()))).unwrap();
+    }
+    let (outcome, _) = run(THOUSAND, merged.folder(), &Options::default()).unwrap();
+    assert_eq!(outcome.ran, 0);
+    assert_eq!(exported(merged.folder()), exported(whole.path()));
+}
+
+#[test]
+fn on_a_full_disk_the_campaign_says_so_and_keeps_what_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = child(folder.path());
+    // SAFETY: between fork and exec only signal and setrlimit are called, which are safe there.
+    unsafe {
+        command.pre_exec(|| {
+            // A file that may not grow is the nearest to a full disk that needs no rights; the signal would hide the error.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: 100_000, rlim_max: 100_000 };
+            if libc::setrlimit(libc::RLIMIT_FSIZE, &limit) == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        });
+    }
+    let output = command.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("cannot add a result") && said.contains("stored before are safe"), "{said}");
+    let kept = Store::new(folder.path()).results().unwrap();
+    assert!(kept.len() > 100 && kept.len() < 1000, "{}", kept.len());
+    assert!(kept.damage.is_empty());
+    let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    assert_eq!((outcome.reused, outcome.ran), (kept.len(), 1000 - kept.len()));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_serves_its_results_and_refuses_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    run(THOUSAND, folder.path(), &Options { shard: "1/2".parse().unwrap(), ..Options::default() }).unwrap();
+    let segments = folder.path().join("segments");
+    fs::set_permissions(&segments, fs::Permissions::from_mode(0o555)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = child(folder.path());
+    // SAFETY: geteuid only returns a number.
+    if unsafe { libc::geteuid() } == 0 {
+        // Nothing is read-only for root, so somebody else tries.
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.output();
+    fs::set_permissions(&segments, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = output.unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot write results to"), "{said}");
+    assert!(said.contains("Permission denied") && said.contains("--store"), "{said}");
+    assert_eq!(Store::new(folder.path()).results().unwrap().len(), 500);
+}
+
+#[test]
+fn a_corrupted_file_costs_the_lines_that_are_corrupted_and_they_are_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    let before = exported(folder.path());
+    let path = segments(folder.path()).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[5000] ^= 0x40;
+    bytes.truncate(bytes.len() - 10);
+    fs::write(&path, &bytes).unwrap();
+    let results = Store::new(folder.path()).results().unwrap();
+    assert_eq!((results.len(), results.damage.len()), (998, 2));
+    assert!(results.damage[0].to_string().contains("its checksum does not fit"), "{}", results.damage[0]);
+    assert!(results.damage[1].to_string().contains("interrupted"), "{}", results.damage[1]);
+    let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.reused), (2, 998));
+    assert_eq!(exported(folder.path()), before);
+}
+
+#[test]
+fn a_point_that_fails_or_panics_is_kept_with_its_error_and_run_again_only_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{THOUSAND}\n[parameters]\nfails_at = 3\npanics_at = 5\n");
+    let (outcome, table) = run(&text, folder.path(), &Options::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.failed), (1000, 20));
+    let said = |n: i64| {
+        let row = table.rows.iter().find(|row| row.settings[0] == Setting::Integer(n)).unwrap();
+        row.failure.clone().unwrap()
+    };
+    assert_eq!(said(3), "told to fail");
+    assert!(said(5).contains("told to panic"));
+    assert_eq!(run(&text, folder.path(), &Options::default()).unwrap().0.ran, 0);
+    let again = Options { retry_failed: true, ..Options::default() };
+    assert_eq!(run(&text, folder.path(), &again).unwrap().0.ran, 20);
+}
+
+#[test]
+fn a_stopped_campaign_stores_nothing_for_what_it_did_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (registry, runs) = synthetic::registry();
+    let experiment = synthetic::experiment(THOUSAND, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let stop = Stop::default();
+    struct StopAt<'a>(&'a Stop, usize, std::sync::atomic::AtomicUsize);
+    impl Observer for StopAt<'_> {
+        fn point(&self, _: &Point, _: &Record) {
+            if self.2.fetch_add(1, Ordering::Relaxed) + 1 == self.1 {
+                self.0.request();
+            }
+        }
+    }
+    let observer = StopAt(&stop, 100, Default::default());
+    let store = Store::new(folder.path());
+    let outcome = campaign.run(&store, &registry, &Options::default(), &observer, &stop).unwrap();
+    assert_eq!(outcome.ran, runs.load(Ordering::Relaxed));
+    assert_eq!(outcome.ran + outcome.left, 1000);
+    assert!((100..110).contains(&outcome.ran), "{}", outcome.ran);
+    assert_eq!(store.results().unwrap().len(), outcome.ran);
+}
+
+#[test]
+fn a_key_changes_with_whatever_may_change_the_result_and_with_nothing_else() {
+    let (registry, _) = synthetic::registry();
+    let keys = |text: &str, version: &str| -> BTreeMap<String, Key> {
+        let experiment = synthetic::experiment(text, &registry);
+        let points = experiment.points(false, &registry, version).unwrap();
+        points.into_iter().map(|point| (point.label(), point.key)).collect()
+    };
+    let with = |machine: &str, rest: &str| {
+        format!(
+            "format = 1\nname = \"keys\"\ntitle = \"t\"\nworkload = \"synthetic\"\nmachines = [\"{machine}\"]\n[sweep]\nn = [1, 2]\n[metrics.rate]\nunit = \"x\"\n{rest}"
+        )
+    };
+    let base = keys(&with("loongson-3a5000", ""), "1");
+    assert_eq!(base, keys(&with("loongson-3a5000", "[metrics.latency]\nunit = \"ns\"\n"), "1"));
+    assert_eq!(
+        base,
+        keys(&with("loongson-3a5000", "[parameters]\nmode = \"plain\"\n"), "1"),
+        "a default written out"
+    );
+    let others = [
+        keys(&with("loongson-3a4000", ""), "1"),
+        keys(&with("loongson-3a5000", ""), "2"),
+        keys(&with("loongson-3a5000", "[parameters]\nmode = \"fast\"\n"), "1"),
+    ];
+    for other in others {
+        assert!(base.iter().all(|(label, key)| other[label] != *key));
+    }
+    let swept = with("loongson-3a5000", "")
+        .replace("n = [1, 2]", "\"machine.caches.l3.size\" = [\"16 MiB\", \"8 MiB\"]");
+    let points = synthetic::experiment(&swept, &registry).points(false, &registry, "1").unwrap();
+    let plain = with("loongson-3a5000", "").replace("n = [1, 2]", "n = [1]");
+    let plain = synthetic::experiment(&plain, &registry).points(false, &registry, "1").unwrap();
+    assert_eq!(points[0].key, plain[0].key, "16 MiB is what the machine file says");
+    assert_ne!(points[1].key, plain[0].key);
+}
+
+use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,53 @@
+//! The report of a made-up experiment with every kind of chart. Its picture is looked at by tests/browser.py.
+
+mod synthetic;
+
+use longma_lab::*;
+
+fn report() -> String {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(include_str!("synthetic/every-chart.toml"), &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let outcome = campaign.run(&store, &registry, &Options::default(), &(), &Stop::default()).unwrap();
+    let table = Table::of(&campaign, &outcome.results);
+    page(&[Chapter { campaign, table, command: "longma experiment run every-chart".into() }], "test")
+}
+
+/// `LONGMA_REPORT=FILE` keeps the page, for a look or for the test in a browser.
+#[test]
+fn a_page_has_every_chart_and_needs_nothing_from_outside() {
+    let page = report();
+    if let Some(path) = std::env::var_os("LONGMA_REPORT") {
+        std::fs::write(path, &page).unwrap();
+    }
+    for kind in ["line", "bar", "heat", "circles"] {
+        assert!(page.contains(&format!("<figure class=\"chart {kind}\"")), "{kind}");
+    }
+    for fetched in ["src=", "@import", "url(", "<link", "<iframe", "fetch("] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    assert!(page.contains("A. Nobody, On Made-up Figures") && page.contains("figure 3"));
+    assert!(page.contains("&lt;lines&gt;") && !page.contains("<lines>"));
+    assert!(page.contains("longma experiment run every-chart"));
+}
+
+#[test]
+fn the_page_is_the_same_bytes_each_time() {
+    assert_eq!(report(), report());
+}
+
+#[test]
+fn every_value_ours_and_published_is_a_mark_of_the_chart_it_belongs_to() {
+    let page = report();
+    // 6 sizes x 5 numbers x 2 modes; published: 3 points of the first plot.
+    let marks: Vec<usize> = page
+        .match_indices("data-marks=\"")
+        .map(|(at, found)| page[at + found.len()..].split('"').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(marks[0], 60 + 3);
+    // Throughput: one point of the plain mode, and one value that holds for both modes.
+    assert_eq!(marks[1..3], [60 + 3, 60 + 3]);
+    assert_eq!(marks.iter().sum::<usize>(), page.matches("class=\"mark ").count());
+}
