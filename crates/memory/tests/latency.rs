@@ -74,7 +74,10 @@ fn every_cache_of_every_machine_answers_after_its_stated_latency() {
             let cycle_ps = 1e12 / clock.hz() as f64;
             let stated = cache.latency.unwrap().ps(clock) as f64 / cycle_ps;
             let (name, level) = (builtin.name, cache.level);
-            assert!(close(found, stated), "{name} L{level}: {found:.1} cycles, stated {stated:.1}, from {source:?}");
+            assert!(
+                close(found, stated),
+                "{name} L{level}: {found:.1} cycles, stated {stated:.1}, from {source:?}"
+            );
             above = cache.size.bytes();
         }
     }
@@ -104,7 +107,10 @@ fn memory_of_every_machine_answers_after_its_stated_latency_at_every_distance() 
             let (found, source) = chase(&mut system, 0, &order, &mut 0);
             let found_ps = found * 1e12 / clock.hz() as f64;
             let name = builtin.name;
-            assert!(close(found_ps, stated as f64), "{name} node {node}: {found_ps:.0} ps, stated {stated} ps");
+            assert!(
+                close(found_ps, stated as f64),
+                "{name} node {node}: {found_ps:.0} ps, stated {stated} ps"
+            );
             let expected = if node == 0 { Source::LocalMemory } else { Source::Remote };
             assert_eq!(source, expected, "{name} node {node}");
         }

@@ -99,7 +99,13 @@ impl Counters {
             }
         }
         let (accesses, misses): (u64, u64) = (self.accesses.iter().sum(), self.misses.iter().sum());
-        to.rate(&format!("{of}.miss_rate"), misses as f64, accesses as f64, "misses/access", "of all accesses")?;
+        to.rate(
+            &format!("{of}.miss_rate"),
+            misses as f64,
+            accesses as f64,
+            "misses/access",
+            "of all accesses",
+        )?;
         for (name, value, unit, description) in self.rare(time_unit) {
             if value > 0 {
                 to.count(&format!("{of}.{name}"), value, unit, description)?;
@@ -116,7 +122,12 @@ impl Counters {
             ("write_backs", self.write_backs, "lines", "dirty lines written to the level below"),
             ("write_throughs", self.write_throughs, "accesses", "stores passed on at once"),
             ("invalidations", self.invalidations, "lines", "lines taken away by a writer"),
-            ("back_invalidations", self.back_invalidations, "lines", "lines the inclusive level below gave up"),
+            (
+                "back_invalidations",
+                self.back_invalidations,
+                "lines",
+                "lines the inclusive level below gave up",
+            ),
             ("downgrades", self.downgrades, "lines", "lines that a reader made shared"),
             ("mshr_waits", self.register_waits, "accesses", "misses that found no free miss register"),
             ("mshr_wait_time", self.register_wait_time, time_unit, "how long they waited together"),

@@ -51,7 +51,8 @@ impl Streams {
         if step == 0 || step.signum() != stream.direction {
             // A first direction, or a late neighbour of a running stream.
             if stream.confirmed < CONFIRMED && step != 0 {
-                *stream = Stream { last: line.0, direction: step.signum(), confirmed: 1, ahead: 0, used: self.now };
+                *stream =
+                    Stream { last: line.0, direction: step.signum(), confirmed: 1, ahead: 0, used: self.now };
             }
             return Wanted::default();
         }

@@ -2,23 +2,25 @@
 //! Not a check of the file: `longma_topology` did that.
 //! Source: defaults for what a file leaves out are the named constants below.
 
+use super::MemorySystem;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
 use super::path::{Detail, Legs, Path, REQUEST_BYTES};
 use super::private::{Level1, Level2, Private};
 use super::report::Messages;
-use crate::interconnect::{Interconnect, Place};
-use super::MemorySystem;
 use crate::build_error::{BuildError, host_of};
-use crate::cache::{Counters, Filter, InFlight, Index, LineLock, MAX_WAYS, MissRegisters, Partition, Policy, Tags};
+use crate::cache::{
+    Counters, Filter, InFlight, Index, LineLock, MAX_WAYS, MissRegisters, Partition, Policy, Tags,
+};
 use crate::coherence::{LineTable, MAX_HOLDERS};
 use crate::dram::{Controllers, overhead};
+use crate::interconnect::{Interconnect, Place};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
 use longma_sim::{Clock, Duration, Resource};
-use longma_topology::units::{Frequency, Latency};
 use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, WritePolicy};
+use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
 /// Load to use of a first-level cache, cycles, where the file says nothing: what most cores of today have (Intel 64 and IA-32
@@ -83,7 +85,8 @@ impl MemorySystem {
             memory_ps: Vec::new(),
             hop_ps: Vec::new(),
         };
-        let cores = (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
+        let cores =
+            (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
         path.legs = (0..stacks.len()).map(|core| plan.legs(core, &stacks[core], &mut path)).collect();
         plan.distances(&stacks, &mut path, &domains);
         for domain in &mut domains {
@@ -96,9 +99,16 @@ impl MemorySystem {
 }
 
 impl<'a> Plan<'a> {
-    fn new(machine: &'a Machine, host: &'a HostInstance, detail: Detail, seed: u64) -> Result<Self, BuildError> {
+    fn new(
+        machine: &'a Machine,
+        host: &'a HostInstance,
+        detail: Detail,
+        seed: u64,
+    ) -> Result<Self, BuildError> {
         let first = host.cores.first().and_then(|c| machine.cores.get(&c.core));
-        let core = first.ok_or_else(|| impossible(format!("host `{}` has no cores", host.name), "give it a chip with cores"))?;
+        let core = first.ok_or_else(|| {
+            impossible(format!("host `{}` has no cores", host.name), "give it a chip with cores")
+        })?;
         let system = machine.hosts[host.of].os.as_ref().and_then(|os| os.page_size);
         let page_bytes = core.page_size.or(system).map_or(PAGE_BYTES, |size| size.bytes());
         let lines: Vec<u64> = host.caches.iter().map(|c| machine.caches[&c.cache].line.bytes()).collect();
@@ -144,7 +154,11 @@ impl<'a> Plan<'a> {
             }
             _ => {
                 let names: Vec<_> = below.iter().map(|i| self.host.caches[*i].cache.as_str()).collect();
-                let what = format!("core type `{}` has the caches {} below its first level", core.core, names.join(", "));
+                let what = format!(
+                    "core type `{}` has the caches {} below its first level",
+                    core.core,
+                    names.join(", ")
+                );
                 let help = "at most one private and one shared cache below the first level are modelled";
                 return Err(impossible(what, help));
             }
@@ -165,7 +179,13 @@ impl<'a> Plan<'a> {
         }
         // A different sequence for each cache.
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(instance as u64);
-        Ok(Tags::new(Index::new(cache, bank_bit), ways as usize, Policy::from(cache.replacement), sharers, seed))
+        Ok(Tags::new(
+            Index::new(cache, bank_bit),
+            ways as usize,
+            Policy::from(cache.replacement),
+            sharers,
+            seed,
+        ))
     }
 
     fn prefetcher(&self, cache: &Cache) -> Option<Prefetcher> {
@@ -218,7 +238,8 @@ impl<'a> Plan<'a> {
         let stack = stacks[core];
         let instance = &self.host.cores[core];
         let hz = self.clock(core).hz();
-        let clock = Clock::new(hz).map_err(|error| impossible(format!("core {core}: {error}"), "mend its clock"))?;
+        let clock =
+            Clock::new(hz).map_err(|error| impossible(format!("core {core}: {error}"), "mend its clock"))?;
         let part = domains.iter().position(|d| d.cores.contains(&core)).unwrap_or(0);
         let bit = domains[part].cores.iter().position(|c| *c == core).unwrap_or(0);
         // `stack` refuses cores without a data cache.
@@ -252,7 +273,10 @@ impl<'a> Plan<'a> {
         }
         let too_many = groups.iter().map(|g| g.1.len()).chain([groups.len()]).find(|n| *n > MAX_HOLDERS);
         if let Some(n) = too_many {
-            let what = format!("host `{}` has {n} cores that share a cache, or groups of such cores", self.host.name);
+            let what = format!(
+                "host `{}` has {n} cores that share a cache, or groups of such cores",
+                self.host.name
+            );
             return Err(impossible(what, "at most 63 of either are modelled"));
         }
         groups.into_iter().map(|((shared, _), cores)| self.domain(shared, cores)).collect()

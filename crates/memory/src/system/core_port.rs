@@ -68,7 +68,15 @@ impl<'a> CorePort<'a> {
     }
 
     /// Any access, one line after another.
-    fn reach(&mut self, unit: Unit, kind: Kind, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+    fn reach(
+        &mut self,
+        unit: Unit,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        instruction: u64,
+        at: Cycle,
+    ) -> Answer {
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let mut answer = self.one_line(unit, kind, address, instruction, at);

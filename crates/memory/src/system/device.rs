@@ -7,9 +7,9 @@ use super::MemorySystem;
 use super::domain::Directory;
 use super::path::REQUEST_BYTES;
 use super::probe::{Probe, bits};
-use crate::interconnect::Place;
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
+use crate::interconnect::Place;
 use longma_sim::Time;
 
 /// Where a device's write goes.
@@ -37,7 +37,14 @@ struct Piece {
 
 impl MemorySystem {
     /// A device behind `from` writes `bytes` from physical `address` on; says when the last of them is visible to cores.
-    pub fn device_write(&mut self, from: Place, address: u64, bytes: u64, allocate: Allocate, at: Time) -> Time {
+    pub fn device_write(
+        &mut self,
+        from: Place,
+        address: u64,
+        bytes: u64,
+        allocate: Allocate,
+        at: Time,
+    ) -> Time {
         let mut end = at.ps();
         for piece in pieces(self.line_bits, address, bytes) {
             end = end.max(self.device_write_piece(from, piece, allocate, at.ps()));
@@ -155,7 +162,15 @@ impl MemorySystem {
 
     /// A device's write makes a new line of the shared cache. What the device does not write comes from memory; the write does not
     /// wait for it.
-    fn device_fill(&mut self, from: Place, domain: usize, piece: Piece, dirty: bool, ways: u64, at: u64) -> u64 {
+    fn device_fill(
+        &mut self,
+        from: Place,
+        domain: usize,
+        piece: Piece,
+        dirty: bool,
+        ways: u64,
+        at: u64,
+    ) -> u64 {
         let Piece { line, bytes, whole } = piece;
         if !whole && !dirty {
             self.messages.memory_reads += 1;

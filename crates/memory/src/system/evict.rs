@@ -173,7 +173,8 @@ impl Shared {
     /// The ways that `requester` may fill in the set of `line`: its partition without the locked ways; if that leaves none, all
     /// that are not locked.
     pub(super) fn allowed_ways(&self, requester: Requester, line: Line) -> u64 {
-        let unlocked = if self.lock.is_some() { !self.tags.locked_ways(line) } else { u64::MAX };
+        let locks = self.lock.as_ref().is_some_and(|lock| lock.in_use());
+        let unlocked = if locks { !self.tags.locked_ways(line) } else { u64::MAX };
         let ways = self.partition.ways(requester) & unlocked;
         if ways & self.tags.all_ways() == 0 { unlocked } else { ways }
     }

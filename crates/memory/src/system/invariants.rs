@@ -60,7 +60,8 @@ impl MemorySystem {
                 }
                 let (other, before) = *seen.entry(*line).or_insert((core, *flags));
                 if other != core && (before.with(*flags)).has(Flags::WRITABLE) {
-                    let (writer, other) = if flags.has(Flags::WRITABLE) { (core, other) } else { (other, core) };
+                    let (writer, other) =
+                        if flags.has(Flags::WRITABLE) { (core, other) } else { (other, core) };
                     return Err(Violation::TwoHolders { line: address, writer, other });
                 }
             }
@@ -138,7 +139,8 @@ impl MemorySystem {
             }
         }
         if let Directory::Beside(table) = &domain.directory
-            && let Some((line, holders)) = table.iter().filter(|(line, _)| !held.contains_key(line)).min_by_key(|e| e.0)
+            && let Some((line, holders)) =
+                table.iter().filter(|(line, _)| !held.contains_key(line)).min_by_key(|e| e.0)
         {
             let (line, says) = (self.address(line), holders.mask());
             return Err(Violation::Directory { line, directory: name, says, holders: 0 });
@@ -155,7 +157,8 @@ impl MemorySystem {
         let Some(lock) = &shared.lock else { return Ok(()) };
         for (line, slot) in shared.tags.lines() {
             let locked = shared.tags.locked_ways(line);
-            let own = if shared.tags.flags(slot).has(Flags::LOCKED) { locked & locked.wrapping_sub(1) } else { 0 };
+            let own =
+                if shared.tags.flags(slot).has(Flags::LOCKED) { locked & locked.wrapping_sub(1) } else { 0 };
             // Without one of its own locked lines, the set would have room for it.
             if shared.tags.flags(slot).has(Flags::LOCKED) && !lock.room(shared.tags.all_ways(), own) {
                 let (line, cache) = (self.address(line), format!("cache {}", shared.instance));

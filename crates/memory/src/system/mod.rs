@@ -22,7 +22,6 @@ pub use core_port::CorePort;
 pub use device::Allocate;
 pub use path::Detail;
 
-
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
 use crate::interconnect::Interconnect;

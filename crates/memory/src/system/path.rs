@@ -4,9 +4,9 @@
 //! what the modelled parts do not account for is a fixed remainder.
 
 use super::domain::{Domain, Shared};
-use crate::interconnect::{Interconnect, Place};
 use crate::cache::Line;
 use crate::dram::Controllers;
+use crate::interconnect::{Interconnect, Place};
 use crate::placement::AddressSpaces;
 use longma_sim::{Clock, Time};
 
@@ -171,14 +171,23 @@ impl Path {
     }
 
     /// A probe from one domain, by the line's home, to another, and its answer.
-    pub fn probe_remote(&mut self, from: &Domain, to: &Domain, core: usize, line: Line, data: bool, at: u64) -> u64 {
+    pub fn probe_remote(
+        &mut self,
+        from: &Domain,
+        to: &Domain,
+        core: usize,
+        line: Line,
+        data: bool,
+        at: u64,
+    ) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
         let (here, there) = (from.place_for(core), to.place());
-        let hops = self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
+        let hops =
+            self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
         let at = self.cross(here, Place::Controller(controller), REQUEST_BYTES, at);
         let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
@@ -199,7 +208,14 @@ impl Path {
     }
 
     /// A device at `from` reaches a shared cache with `bytes` and is through its bank.
-    pub fn device_to_shared(&mut self, from: Place, shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
+    pub fn device_to_shared(
+        &mut self,
+        from: Place,
+        shared: &mut Shared,
+        line: Line,
+        bytes: u32,
+        at: u64,
+    ) -> u64 {
         if !self.timing {
             return 0;
         }

@@ -2,8 +2,8 @@
 //! Not what happens on a miss: `access` follows a line through them.
 //! Source: none.
 
-use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
 use super::core_port::LastPage;
+use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;

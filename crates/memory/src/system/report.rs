@@ -98,7 +98,12 @@ impl Messages {
         let counts = [
             ("coherence.probes", self.probes, "messages", "looks into a core's caches for another's sake"),
             ("coherence.invalidations", self.invalidations, "messages", "of these, because somebody writes"),
-            ("coherence.back_invalidations", self.back_invalidations, "messages", "for an inclusive cache's eviction"),
+            (
+                "coherence.back_invalidations",
+                self.back_invalidations,
+                "messages",
+                "for an inclusive cache's eviction",
+            ),
             ("coherence.snoops", self.snoops, "messages", "looks that a bus shows to every core"),
             ("coherence.transfers", self.transfers, "lines", "supplied by another cache that had them newer"),
             ("coherence.home_lookups", self.home_lookups, "messages", "questions to a home node's directory"),

@@ -42,14 +42,15 @@ impl MemorySystem {
         let request = Request { core, domain, line, kind };
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
+        let teaches = self.teaches_prefetcher(request);
         let arrived = self.path.to_shared(&mut self.domains[domain], core, line, start);
         let standing = match self.domains[domain].directory {
             Directory::InTags => self.request_inclusive(request, arrived),
             Directory::Beside(_) => self.request_beside(request, arrived),
         };
         let end = self.path.from_shared(&self.domains[domain], core, standing.at);
-        if kind != Kind::Prefetch && standing.source != Source::Peer {
-            self.prefetch_shared(request, standing, arrived);
+        if teaches {
+            self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
         Got { ready, source: standing.source, flags: standing.flags }
@@ -271,15 +272,21 @@ impl MemorySystem {
         Standing { at, flags: standing.flags.with(Flags::WRITABLE), ..standing }
     }
 
-    fn prefetch_shared(&mut self, request: Request, standing: Standing, at: u64) {
+    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought.
+    fn teaches_prefetcher(&self, request: Request) -> bool {
+        match &self.domains[request.domain].shared {
+            Some(shared) if shared.prefetcher.is_some() && request.kind != Kind::Prefetch => {
+                let slot = shared.tags.find(request.line);
+                slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
+            }
+            _ => false,
+        }
+    }
+
+    fn prefetch_shared(&mut self, request: Request, at: u64) {
         let Request { core, domain, line, .. } = request;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        let local = standing.source == level_source(shared);
         let Some(prefetcher) = &mut shared.prefetcher else { return };
-        // A hit says nothing new, unless it is the first use of a prefetched line: that is rare enough to be treated alike.
-        if local {
-            return;
-        }
         let wanted = prefetcher.observe(line, 0);
         for line in wanted.lines() {
             let part = &self.domains[domain];
@@ -341,7 +348,7 @@ impl Shared {
     /// Locks the line in `slot` if it is inside an open lock window and its set has room.
     pub(super) fn lock_if_inside(&mut self, slot: Slot, line: Line, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
-        if !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
+        if !lock.in_use() || !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
             return;
         }
         if lock.room(self.tags.all_ways(), self.tags.locked_ways(line)) {
@@ -356,7 +363,8 @@ impl Shared {
     pub(super) fn unlock_outside(&mut self, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
         let outside = |line: Line| !lock.contains(line.0 << line_bits);
-        let slots: Vec<_> = self.tags.lines().filter(|(line, _)| outside(*line)).map(|(_, slot)| slot).collect();
+        let slots: Vec<_> =
+            self.tags.lines().filter(|(line, _)| outside(*line)).map(|(_, slot)| slot).collect();
         for slot in slots {
             let flags = self.tags.flags(slot);
             self.tags.set_flags(slot, flags.without(Flags::LOCKED));
