@@ -107,7 +107,8 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
         let path = 20 * NS;
         let mean = controllers.mean_random_ps(0);
         let fixed = overhead::fixed_ps(stated, path, mean);
-        let got = chase(&mut controllers, line, path + fixed, 100_000) + (path + fixed) as f64;
+        let got = chase(&mut controllers, line, path.saturating_add_signed(fixed), 100_000)
+            + path.saturating_add_signed(fixed) as f64;
         let wanted = stated.max(path + mean) as f64;
         println!("{}: {got} of {wanted}", builtin.name);
         assert!((got / wanted - 1.0).abs() < 0.01, "{}: {got} ps, stated {wanted} ps", builtin.name);
