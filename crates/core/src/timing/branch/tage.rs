@@ -49,9 +49,9 @@ impl Folded {
     #[inline]
     fn push(&mut self, newest: u32, leaving: &Lanes) {
         let (bits, mask) = (self.bits, (1 << self.bits) - 1);
-        for lane in 0..LANES {
-            let value = (self.values[lane] << 1 | newest) ^ (self.out[lane] & leaving[lane]);
-            self.values[lane] = (value ^ value >> bits) & mask;
+        for ((value, out), leaving) in self.values.iter_mut().zip(&self.out).zip(leaving) {
+            let longer = (*value << 1 | newest) ^ (out & leaving);
+            *value = (longer ^ longer >> bits) & mask;
         }
     }
 }
