@@ -21,63 +21,82 @@ fn op(op: Op, d: u8, j: u8, k: u8, imm: i32) -> Instruction {
     Instruction { d, j, k, imm, ..Instruction::new(op) }
 }
 
-/// A recursive search: test three diagonals, call, return, undo.
-fn queens() -> (Vec<TracedBlock>, Trace) {
-    let blocks = [
-        // Test a column: two loads, arithmetic, a branch on the outcome.
-        vec![
-            op(Op::LdW, 12, 4, 0, 16),
-            op(Op::AddW, 13, 5, 6, 0),
-            op(Op::LdW, 14, 4, 0, 20),
-            op(Op::Or, 12, 12, 14, 0),
-            op(Op::And, 12, 12, 13, 0),
-            op(Op::Bnez, 0, 12, 0, 28),
-        ],
-        // Place a queen and call.
-        vec![
-            op(Op::StW, 13, 4, 0, 16),
-            op(Op::StD, 1, 3, 0, 8),
-            op(Op::AddiD, 5, 5, 0, 1),
-            op(Op::SlliD, 6, 6, 0, 1),
-            op(Op::Bl, 0, 0, 0, 64),
-        ],
-        // Come back and undo.
-        vec![
-            op(Op::LdD, 1, 3, 0, 8),
-            op(Op::AddiD, 5, 5, 0, -1),
-            op(Op::StW, 0, 4, 0, 16),
-            op(Op::SrliD, 6, 6, 0, 1),
-            op(Op::Jirl, 0, 1, 0, 0),
-        ],
+/// The blocks of a recursive search: test columns in a loop, place a queen and call, come back and undo; a leaf returns at once.
+fn blocks() -> Vec<TracedBlock> {
+    let test = vec![
+        op(Op::LdW, 12, 4, 0, 16),
+        op(Op::AddW, 13, 5, 6, 0),
+        op(Op::LdW, 14, 4, 0, 20),
+        op(Op::Or, 12, 12, 14, 0),
+        op(Op::And, 12, 12, 13, 0),
+        op(Op::Bnez, 0, 12, 0, -20),
     ];
+    let deep = vec![op(Op::AddiD, 5, 5, 0, 1), op(Op::Beqz, 0, 5, 0, 44)];
+    let place = vec![
+        op(Op::StW, 13, 4, 0, 16),
+        op(Op::StD, 1, 3, 0, 8),
+        op(Op::AddiD, 3, 3, 0, -64),
+        op(Op::SlliD, 6, 6, 0, 1),
+        op(Op::Bl, 0, 0, 0, -48),
+    ];
+    let undo = vec![
+        op(Op::AddiD, 3, 3, 0, 64),
+        op(Op::LdD, 1, 3, 0, 8),
+        op(Op::StW, 0, 4, 0, 16),
+        op(Op::SrliD, 6, 6, 0, 1),
+        op(Op::Jirl, 0, 1, 0, 0),
+    ];
+    let leaf = vec![op(Op::AddiD, 7, 7, 0, 1), op(Op::Jirl, 0, 1, 0, 0)];
     let mut start = 0x1_0000;
-    let blocks: Vec<TracedBlock> = blocks
-        .into_iter()
-        .map(|instructions| {
-            let block = TracedBlock { start, instructions: instructions.into() };
-            start += 4 * block.instructions.len() as u64;
-            block
-        })
-        .collect();
-    let mut trace = Trace::default();
-    let (mut count, mut state) = (0, 0x9e37_79b9_7f4a_7c15u64);
-    while count < INSTRUCTIONS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let depth = state >> 61;
-        let stack = 0x7fff_0000 - 64 * depth;
-        let mut run = |block: u32, addresses: &[u64]| {
-            let executed = blocks[block as usize].instructions.len() as u16;
-            trace.push(&Record { block: BlockNumber(block), executed, addresses });
-            count += usize::from(executed);
-        };
-        for column in 0..(state >> 40) % 4 {
-            run(0, &[0x2_0000 + 8 * column, 0x2_0100 + 8 * column]);
-        }
-        run(0, &[0x2_0000, 0x2_0100]);
-        run(1, &[0x2_0000 + 8 * depth, stack]);
-        run(2, &[stack, 0x2_0000 + 8 * depth]);
+    let numbered = [test, deep, place, undo, leaf].into_iter().map(|instructions| {
+        let block = TracedBlock { start, instructions: instructions.into() };
+        start += 4 * block.instructions.len() as u64;
+        block
+    });
+    numbered.collect()
+}
+
+/// A search being traced.
+struct Search {
+    blocks: Vec<TracedBlock>,
+    trace: Trace,
+    state: u64,
+    instructions: usize,
+}
+
+impl Search {
+    fn run(&mut self, block: u32, addresses: &[u64]) {
+        let executed = self.blocks[block as usize].instructions.len() as u16;
+        self.trace.push(&Record { block: BlockNumber(block), executed, addresses });
+        self.instructions += usize::from(executed);
     }
-    (blocks, trace)
+
+    /// One position: how many columns are tested and how deep it goes is as irregular as a search's.
+    fn visit(&mut self, depth: u64) {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (columns, is_leaf) = (1 + (self.state >> 61) / 3, depth == 8 || self.state >> 40 & 3 == 0);
+        let (stack, row) = (0x7fff_0000 - 64 * depth, 0x2_0000 + 64 * depth);
+        for column in 0..columns {
+            self.run(0, &[row + 8 * column, 0x2_1000 + 8 * column]);
+        }
+        self.run(1, &[]);
+        if is_leaf {
+            return self.run(4, &[]);
+        }
+        self.run(2, &[row, stack]);
+        self.visit(depth + 1);
+        self.run(3, &[stack, row]);
+    }
+}
+
+fn queens() -> (Vec<TracedBlock>, Trace) {
+    let (blocks, trace) = (blocks(), Trace::default());
+    let mut search = Search { blocks, trace, state: 0x9e37_79b9_7f4a_7c15, instructions: 0 };
+    while search.instructions < INSTRUCTIONS {
+        search.visit(0);
+    }
+    (search.blocks, search.trace)
 }
 
 fn main() {

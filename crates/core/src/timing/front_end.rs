@@ -227,7 +227,8 @@ impl FrontEnd {
     #[inline]
     pub fn fetch(&mut self, address: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
         let line = address & !(self.options.line_bytes - 1);
-        let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address)) / 4;
+        // At least one: an address that is not a multiple of four must not stop the clock.
+        let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address) / 4).max(1);
         if line == self.last_line {
             return (instructions, None);
         }
