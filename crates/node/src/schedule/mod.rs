@@ -7,7 +7,8 @@ mod roster;
 mod run;
 mod scheduler;
 
-pub use roster::Turn;
+pub use roster::{PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
 pub use run::{Clockwork, Place, Simulated};
+pub(crate) use scheduler::Standing;
 pub use scheduler::{Log, Scheduler, SchedulerConfig, ThreadStatus};

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use longma_linux::simulated::CoreSet;
 use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
 
 /// Linux's base slice, 0.70 ms times 1 + log2 of the cores, eight of which count at most (kernel/sched/fair.c,
 /// sysctl_sched_base_slice and get_update_sysctl_factor, Linux 6.12).
@@ -57,6 +58,26 @@ pub(crate) struct Roster {
     slice: Duration,
 }
 
+/// A roster as plain data. All times are picoseconds of simulated time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterImage {
+    /// How far each core has come.
+    pub cores_ps: Vec<u64>,
+    /// Every thread there has been.
+    pub threads: Vec<PlacedImage>,
+}
+
+/// A thread's place as plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedImage {
+    /// The core it is on, or was on last.
+    pub core: usize,
+    /// The cores it may use.
+    pub allowed: Vec<usize>,
+    /// How long it has run.
+    pub run_time_ps: u64,
+}
+
 fn since(later: Time, earlier: Time) -> Duration {
     later.checked_since(earlier).unwrap_or_default()
 }
@@ -65,6 +86,50 @@ impl Roster {
     /// Cores that have not run yet.
     pub fn new(cores: usize) -> Self {
         Self { cores: vec![ModelCore::default(); cores], threads: Vec::new(), slice: time_slice(cores) }
+    }
+
+    /// As plain data.
+    pub fn image(&self) -> RosterImage {
+        let placed = |placed: &Placed| PlacedImage {
+            core: placed.core,
+            allowed: (0..self.cores.len()).filter(|core| placed.allowed.contains(*core)).collect(),
+            run_time_ps: placed.run_time.ps(),
+        };
+        RosterImage {
+            cores_ps: self.cores.iter().map(|core| core.time.ps()).collect(),
+            threads: self.threads.iter().map(placed).collect(),
+        }
+    }
+
+    /// From plain data, on as many cores as there are now. Threads in `alive` can run; the others are over. Cores are as far as the
+    /// farthest one was if their number is another one, since nothing else can be said of them.
+    pub fn restored(cores: usize, image: &RosterImage, alive: &[u32]) -> Self {
+        let mut roster = Self::new(cores);
+        let farthest = image.cores_ps.iter().copied().max().unwrap_or(0);
+        let same = image.cores_ps.len() == cores;
+        for (number, core) in roster.cores.iter_mut().enumerate() {
+            core.time = Time::from_ps(if same { image.cores_ps[number] } else { farthest });
+        }
+        for placed in &image.threads {
+            let mut bytes = [0u8; CoreSet::CORES / 8];
+            for core in placed.allowed.iter().filter(|core| **core < CoreSet::CORES) {
+                bytes[core / 8] |= 1 << (core % 8);
+            }
+            let kept = CoreSet::from_bytes(&bytes).and(CoreSet::first(cores));
+            // Bound to all that there were, or to none that there are.
+            let free = kept.is_empty() || placed.allowed.len() == image.cores_ps.len();
+            roster.threads.push(Placed {
+                core: placed.core % cores,
+                allowed: if free { CoreSet::first(cores) } else { kept },
+                ready_at: Time::ZERO,
+                run_time: Duration::from_ps(placed.run_time_ps),
+                queued: false,
+            });
+        }
+        for thread in alive {
+            roster.enqueue(*thread, Time::ZERO);
+        }
+        roster
     }
 
     /// The number of cores.
