@@ -68,7 +68,8 @@ impl Process {
             }
         }
         let mappings = self.space.mappings();
-        let timers = lock(&simulation.timers);
+        let mut timers = lock(&simulation.timers);
+        timers.forget_closed();
         let heap = self.space.heap();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;

@@ -1,6 +1,6 @@
-//! Open files as plain data: regular files, folders, plain devices, pipes among the process's own threads.
-//! Not sockets, terminals other than the standard ones, eventfd, epoll and their kin.
-//! Source: proc_pid_fd(5), kcmp(2), tee(2), pipe(7).
+//! Open files as plain data: regular files, folders, plain devices, pipes among the process's own threads, eventfd, epoll.
+//! Not sockets, terminals other than the standard ones, timerfd, signalfd, inotify.
+//! Source: proc_pid_fd(5), proc_pid_fdinfo(5), kcmp(2), tee(2), pipe(7).
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -29,6 +29,10 @@ pub enum FileKind {
     Pipe(u64, bool),
     /// The same open file as this lower descriptor's.
     Duplicate(i32),
+    /// An eventfd: its count, whether it is a semaphore.
+    Event(u64, bool),
+    /// An epoll set: descriptors, their events and data.
+    Epoll(Vec<(i32, u32, u64)>),
 }
 
 /// An open file.
@@ -79,7 +83,7 @@ fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
 pub(crate) fn own_descriptors() -> Vec<RawFd> {
     let open = open_descriptors().unwrap_or_default();
     let is_own = |descriptor: &RawFd| {
-        *descriptor > 2
+        (3..PRIVATE_DESCRIPTOR).contains(descriptor)
             && control(*descriptor, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
     };
     open.into_iter().filter(is_own).collect()
@@ -160,8 +164,34 @@ fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<File
         libc::S_IFIFO => Err(refused(format!("a named pipe ({shown})"))),
         libc::S_IFSOCK => Err(refused("a socket".into())),
         libc::S_IFCHR => Err(refused(format!("a device ({shown})"))),
-        _ => Err(refused(shown)),
+        _ => anonymous(descriptor, &shown).ok_or_else(|| refused(shown)),
     }
+}
+
+/// What the kernel tells of a file that is in no file system.
+fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match shown {
+        "anon_inode:[eventfd]" => {
+            let count = u64::from_str_radix(field("eventfd-count:")?, 16).ok()?;
+            Some(FileKind::Event(count, field("eventfd-semaphore:").is_some_and(|text| text != "0")))
+        }
+        "anon_inode:[eventpoll]" => {
+            let lines = text.lines().filter(|line| line.starts_with("tfd:"));
+            lines.map(epoll_entry).collect::<Option<_>>().map(FileKind::Epoll)
+        }
+        _ => None,
+    }
+}
+
+/// `tfd: 5 events: 19 data: 5 ...`, the last two hexadecimal.
+fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| (words.next()? == name).then(|| words.next()).flatten();
+    let descriptor = after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+    Some((descriptor, events, u64::from_str_radix(after("data:")?, 16).ok()?))
 }
 
 /// What is in a pipe, which keeps it.
@@ -252,6 +282,22 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
                 place(*of, image)?;
             }
             FileKind::Path(path, offset) => open_again(image, path, *offset)?,
+            FileKind::Event(count, semaphore) => {
+                let semaphore = if *semaphore { libc::EFD_SEMAPHORE } else { 0 };
+                let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
+                // SAFETY: no pointers; a new descriptor disturbs nobody.
+                let made = unsafe { libc::eventfd(0, flags) };
+                let event = put(made, image, "make an eventfd")?;
+                if *count > 0 {
+                    // SAFETY: eight live bytes; the first ones never wait.
+                    unsafe { libc::write(event, std::ptr::from_ref(count).cast(), 8) };
+                }
+            }
+            FileKind::Epoll(_) => {
+                // SAFETY: no pointers; a new descriptor disturbs nobody.
+                let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+                put(made, image, "make an epoll set")?;
+            }
             FileKind::Pipe(number, is_write) => {
                 if !pipes.contains_key(number) {
                     let (read, write) = new_pipe()?;
@@ -270,7 +316,33 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
             }
         }
     }
+    // Once what they watch is there.
+    for image in images {
+        if let FileKind::Epoll(entries) = &image.kind {
+            for (descriptor, events, data) in entries {
+                let mut event = libc::epoll_event { events: *events, u64: *data };
+                let set = image.descriptor;
+                // SAFETY: the event is live.
+                if unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) } != 0 {
+                    return Err(last("fill an epoll set again"));
+                }
+            }
+        }
+    }
     Ok(())
+}
+
+/// Puts a new file, -1 if there is none, at the image's descriptor, which it gives.
+fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError> {
+    if made < 0 {
+        return Err(last(action));
+    }
+    place(made, image)?;
+    if made != image.descriptor {
+        // SAFETY: it was made for this, and has been copied.
+        unsafe { libc::close(made) };
+    }
+    Ok(image.descriptor)
 }
 
 fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
@@ -282,16 +354,9 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
     if opened < 0 {
         return Err(last(&format!("open {} again", name())));
     }
-    // SAFETY: it is new and nobody else's.
-    let file = unsafe { OwnedFd::from_raw_fd(opened) };
     // SAFETY: no pointers. A device has no place in it.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
-    if opened == image.descriptor {
-        place(opened, image)?;
-        std::mem::forget(file);
-        return Ok(());
-    }
-    place(opened, image)
+    put(opened, image, "open a file again").map(drop)
 }
 
 fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {

@@ -130,6 +130,7 @@ impl Process {
                 signal_return: image.signal_return,
                 threads: image.threads.len() as u32,
                 threads_made: image.threads_made,
+                own_descriptors: own.clone(),
             },
         );
         check_program(&process, image)?;

@@ -123,6 +123,7 @@ impl Process {
     /// # Errors
     /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
+        let own_descriptors = image::own_descriptors();
         let root_path = config.root.clone();
         let root = Root::new(root_path.as_deref())
             .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
@@ -201,6 +202,7 @@ impl Process {
                 signal_return: vdso + elf::SIGNAL_RETURN_OFFSET,
                 threads: 1,
                 threads_made: 1,
+                own_descriptors,
             },
         );
         let thread = Thread::first(process.clone());
@@ -218,6 +220,8 @@ pub(crate) struct Parts {
     pub signal_return: u64,
     pub threads: u32,
     pub threads_made: u32,
+    /// Descriptors that are this program's own.
+    pub own_descriptors: Vec<i32>,
 }
 
 impl Process {
@@ -244,7 +248,7 @@ impl Process {
             socket_names: SocketNames::default(),
             threads: AtomicU32::new(parts.threads),
             threads_made: AtomicU32::new(parts.threads_made),
-            own_descriptors: image::own_descriptors(),
+            own_descriptors: parts.own_descriptors,
             standard_files: image::standard_files(),
             simulation,
             said: Mutex::default(),

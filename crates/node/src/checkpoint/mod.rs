@@ -49,6 +49,12 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
     move |source| CheckpointError::File { action, path: path.clone(), source }
 }
 
+/// The same file under a descriptor that no guest has: its own get their numbers back while this one is read.
+fn out_of_the_way(file: File) -> io::Result<File> {
+    const FIRST: i32 = 900;
+    rustix::io::fcntl_dupfd_cloexec(&file, FIRST).map(File::from).map_err(io::Error::from)
+}
+
 /// What a checkpoint says besides the contents of memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Contents {
@@ -191,7 +197,7 @@ impl Checkpoint {
         path: &Path,
         failed: &impl Fn(io::Error) -> CheckpointError,
     ) -> Result<format::Reader<BufReader<File>>, CheckpointError> {
-        let file = File::open(path).map_err(failed)?;
+        let file = File::open(path).and_then(out_of_the_way).map_err(failed)?;
         let wrong = |source| CheckpointError::Format { path: path.to_owned(), source };
         format::Reader::new(BufReader::new(file)).map_err(wrong)
     }
