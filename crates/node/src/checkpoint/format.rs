@@ -186,3 +186,103 @@ fn number(from: &mut impl Read) -> Result<u32, FormatError> {
     read(from, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_linux::image::ProcessImage;
+    use proptest::prelude::*;
+
+    use crate::schedule::RosterImage;
+
+    fn contents() -> Contents {
+        let process = ProcessImage {
+            executable: b"/bin/program".to_vec(),
+            program_hash: "00".into(),
+            arguments: vec![b"program".to_vec()],
+            environment: Vec::new(),
+            working_directory: b"/".to_vec(),
+            umask: 0o22,
+            limit: 1 << 46,
+            top: 1 << 45,
+            heap: (0, 0),
+            stack: (0, (0, 0), (0, 0), Vec::new()),
+            program_range: (0, 0),
+            signal_return: 0,
+            mappings: Vec::new(),
+            actions: Vec::new(),
+            files: Vec::new(),
+            threads: Vec::new(),
+            threads_made: 0,
+            random: u64::MAX,
+            shown_ps: 7,
+            timers: Vec::new(),
+            timers_made: 0,
+        };
+        Contents { process, roster: RosterImage { cores: Vec::new(), threads: Vec::new() }, now_ps: 8 }
+    }
+
+    fn written(runs: &[(u64, Vec<u8>)]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), &contents()).unwrap();
+        runs.iter().for_each(|(address, bytes)| writer.run(*address, bytes).unwrap());
+        writer.finish().unwrap()
+    }
+
+    /// Everything a file says, as whoever brings a process back reads it.
+    fn read_all(mut bytes: &[u8]) -> Result<(Contents, Vec<(u64, Vec<u8>)>), FormatError> {
+        check(&mut &*bytes)?;
+        let mut reader = Reader::new(&mut bytes)?;
+        let mut runs = Vec::new();
+        while let Some(run) = reader.run()? {
+            runs.push(run);
+        }
+        Ok((reader.contents, runs))
+    }
+
+    #[test]
+    fn a_later_version_is_told_apart_from_damage() {
+        let mut file = written(&[]);
+        file[8] = 2;
+        let end = file.len() - DIGEST_BYTES;
+        let digest = Sha256::digest(&file[..end]);
+        file[end..].copy_from_slice(&digest);
+        assert!(matches!(read_all(&file), Err(FormatError::Version(2))));
+    }
+
+    #[test]
+    fn something_else_is_no_checkpoint() {
+        assert!(matches!(read_all(b""), Err(FormatError::Other)));
+        assert!(matches!(read_all(b"#!/bin/sh"), Err(FormatError::Other)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
+            let (read, found) = read_all(&written(&runs)).unwrap();
+            prop_assert_eq!(read, contents());
+            prop_assert_eq!(found, runs);
+        }
+
+        #[test]
+        fn a_file_that_is_cut_or_changed_is_refused(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let file = written(&[(0x4000, vec![7; 10_000])]);
+            prop_assert!(read_all(&file[..cut.index(file.len())]).is_err());
+            let mut changed = file.clone();
+            changed[at.index(file.len())] ^= 1 << bit;
+            prop_assert!(read_all(&changed).is_err());
+        }
+
+        /// Damage that the checksum does not see, because somebody has made it anew.
+        #[test]
+        fn no_contents_make_the_reader_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+            let mut file = written(&[(0x4000, vec![7; 10_000])]);
+            let end = file.len() - DIGEST_BYTES;
+            let at = at.index(end);
+            let count = bytes.len().min(end - at);
+            file[at..at + count].copy_from_slice(&bytes[..count]);
+            let digest = Sha256::digest(&file[..end]);
+            file[end..].copy_from_slice(&digest);
+            let _ = read_all(&file);
+        }
+    }
+}

@@ -190,6 +190,13 @@ impl Checkpoint {
         let file = File::open(path).map_err(&failed)?;
         format::check(&mut BufReader::new(&file)).map_err(wrong)?;
         let reader = Self::reader(path, &failed)?;
+        let (process, roster) = (&reader.contents.process, &reader.contents.roster);
+        if process.threads_made as usize != roster.threads.len() {
+            return Err(wrong(FormatError::Damaged("its threads are not those of its schedule")));
+        }
+        if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
+            return Err(wrong(FormatError::Damaged("it has more threads than it has made")));
+        }
         Ok(Self { path: path.to_owned(), contents: reader.contents })
     }
 

@@ -7,7 +7,7 @@ mod roster;
 mod run;
 mod scheduler;
 
-pub use roster::{PlacedImage, RosterImage, Turn};
+pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
 pub use run::{Clockwork, Place, Simulated};
 pub(crate) use scheduler::Standing;
