@@ -8,6 +8,7 @@ mod errno;
 mod events;
 mod files;
 pub mod host;
+pub mod image;
 mod memory;
 mod network;
 mod process;

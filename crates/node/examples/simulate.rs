@@ -3,15 +3,19 @@
 //! Not a model of a machine: `longma run --level timing` has one.
 //! Source: none; it shows how a [`Clockwork`] is written.
 //!
-//! `simulate [--cores N] [--seed N] [--quantum N] [--log FILE] PROGRAM [ARGUMENT]...`
+//! `simulate [--cores N] [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`, or
+//! `simulate --restore FILE`
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use longma_core::{Core, Stop};
 use longma_linux::simulated::SimulationConfig;
+use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
 use longma_sim::{Duration, Time};
@@ -20,10 +24,22 @@ use longma_sim::{Duration, Time};
 struct Toy {
     /// Words of a core's trace.
     quantum: usize,
+    /// When and where to the process is saved.
+    save: Option<(Time, PathBuf)>,
+    saver: Arc<Saver>,
 }
 
 impl Clockwork for Toy {
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        if let Some((_, path)) = self.save.take_if(|(time, _)| place.start >= *time) {
+            self.saver.request(path, |saved| match saved {
+                Ok(()) => AfterSave::Exit(0),
+                Err(error) => {
+                    eprintln!("simulate: {error}");
+                    AfterSave::Exit(1)
+                }
+            });
+        }
         guest.set_quantum(self.quantum);
         let stop = guest.run();
         let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
@@ -48,6 +64,7 @@ enum Never {}
 fn start() -> Result<Never, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
+    let (mut save_at, mut save_to, mut restore) = (0, None, None);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         let value = arguments.next().ok_or("an option needs a value")?;
         let text = value.to_string_lossy();
@@ -55,6 +72,9 @@ fn start() -> Result<Never, String> {
         match option.to_str() {
             Some("--cores") => cores = number()? as usize,
             Some("--seed") => seed = number()?,
+            Some("--save-at") => save_at = number()?,
+            Some("--save-to") => save_to = Some(PathBuf::from(&value)),
+            Some("--restore") => restore = Some(PathBuf::from(&value)),
             Some("--quantum") => quantum = number()? as usize,
             Some("--log") => {
                 let file = File::create(&*text).map_err(|error| format!("{text}: {error}"))?;
@@ -64,7 +84,10 @@ fn start() -> Result<Never, String> {
         }
     }
     let given: Vec<_> = arguments.collect();
-    let program = given.first().ok_or("name a program")?.clone();
+    let checkpoint =
+        restore.map(|path| Checkpoint::open(&path)).transpose().map_err(|error| error.to_string())?;
+    let program = given.first().cloned().or_else(|| checkpoint.as_ref().map(|_| OsString::new()));
+    let program = program.ok_or("name a program")?;
     let write = |log: &Arc<Mutex<File>>| {
         let log = log.clone();
         move |line: &str| {
@@ -74,13 +97,17 @@ fn start() -> Result<Never, String> {
     };
     let tracer = log.as_ref().map(|log| Arc::new(write(log)) as longma_node::Sink);
     let turns = tracer.clone();
-    let scheduler = Scheduler::new(SchedulerConfig {
+    let schedule = SchedulerConfig {
         nodes: (0..cores).map(|core| core / 2).collect(),
         log: turns.map(|sink| -> longma_node::schedule::Log {
             Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
         }),
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
-    })
+    };
+    let scheduler = match &checkpoint {
+        Some(checkpoint) => checkpoint.scheduler(schedule),
+        None => Scheduler::new(schedule),
+    }
     .map_err(|error| error.to_string())?;
     let process = ProcessConfig {
         program: program.into(),
@@ -91,12 +118,19 @@ fn start() -> Result<Never, String> {
         simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed }),
         ..ProcessConfig::default()
     };
+    let saver = Saver::new();
+    let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
+    let toy = Toy { quantum, save, saver: saver.clone() };
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, ..Execution::default() },
-        simulated: Some(Simulated::new(scheduler, Box::new(Toy { quantum }))),
+        simulated: Some(Simulated::new(scheduler, Box::new(toy), Some(saver))),
     };
-    let node = Node::load(config).map_err(|error| error.to_string())?;
+    let node = match &checkpoint {
+        Some(checkpoint) => Node::restore(config, checkpoint),
+        None => Node::load(config),
+    }
+    .map_err(|error| error.to_string())?;
     node.run(|_, _| {})
 }

@@ -102,17 +102,22 @@ struct HeldCores {
     _shared: Arc<Shared>,
 }
 
+/// Runs `thread` on a new host thread; comes back when it has begun.
+pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, state: State) -> io::Result<()> {
+    let (begun, wait) = mpsc::sync_channel(1);
+    std::thread::Builder::new().stack_size(HOST_STACK_BYTES).spawn(move || {
+        let (mut thread, mut state) = (thread, state);
+        thread.begin(&mut state);
+        let _ = begun.send(());
+        run_thread(&shared, thread, state);
+    })?;
+    wait.recv().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN))
+}
+
 impl Engine for NodeEngine {
     fn spawn(&self, thread: Thread, state: State) -> io::Result<()> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
-        let (begun, wait) = mpsc::sync_channel(1);
-        std::thread::Builder::new().stack_size(HOST_STACK_BYTES).spawn(move || {
-            let (mut thread, mut state) = (thread, state);
-            thread.begin(&mut state);
-            let _ = begun.send(());
-            run_thread(&shared, thread, state);
-        })?;
-        wait.recv().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN))
+        spawn(shared, thread, state)
     }
 
     fn invalidate(&self, range: Range<u64>) {

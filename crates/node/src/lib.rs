@@ -2,6 +2,7 @@
 //! Not the system calls (see `longma-linux`) nor the execution of instructions (see `longma-core`).
 //! Source: our own.
 
+pub mod checkpoint;
 mod engine;
 mod gdb;
 pub mod profile;

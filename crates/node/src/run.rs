@@ -15,7 +15,8 @@ use longma_linux::{
 use longma_loongarch::{State, Trap};
 
 use crate::{
-    engine::{CodePages, Cores, NodeEngine},
+    checkpoint::{Checkpoint, CheckpointError},
+    engine::{self, CodePages, Cores, NodeEngine},
     gdb::{self, Debugger, Follower, Session},
     schedule::{self, Simulated},
     symbols::Symbols,
@@ -39,6 +40,9 @@ pub enum NodeError {
     /// The program cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The checkpoint cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The host has no memory for translated code or for a core.
     #[error(
         "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
@@ -98,8 +102,8 @@ type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 /// A loaded process.
 pub struct Node {
     shared: Arc<Shared>,
-    thread: Thread,
-    state: State,
+    /// The threads it begins with; the first one runs on the caller's host thread.
+    threads: Vec<(Thread, State)>,
 }
 
 impl Node {
@@ -111,19 +115,41 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         let (process, thread, state) = Process::load(config.process)?;
+        Self::of(process, vec![(thread, state)], config.words, config.execution, config.simulated)
+    }
+
+    /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count who
+    /// schedules it, where it traces to, and the root.
+    ///
+    /// # Errors
+    /// The process cannot be brought back here.
+    pub fn restore(config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
+        faults::install();
+        faults::prepare_thread();
+        let (process, threads) = checkpoint.process(config.process)?;
+        Self::of(process, threads, config.words, config.execution, config.simulated)
+    }
+
+    fn of(
+        process: Arc<Process>,
+        threads: Vec<(Thread, State)>,
+        words: ConfigurationWords,
+        execution: Execution,
+        simulated: Option<Simulated>,
+    ) -> Result<Self, NodeError> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
-        let code = SharedCode::new(process.memory(), config.execution, watch).map_err(NodeError::Host)?;
+        let code = SharedCode::new(process.memory(), execution, watch).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared {
             process,
             code,
             cores: Cores::default(),
-            words: config.words,
-            simulated: config.simulated,
+            words,
+            simulated,
             finish: OnceLock::new(),
             session: OnceLock::new(),
         });
         shared.process.set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
-        Ok(Self { shared, thread, state })
+        Ok(Self { shared, threads })
     }
 
     /// Stops the process before its first instruction and lets a debugger steer it from there on.
@@ -145,15 +171,26 @@ impl Node {
 
     /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
-        let Self { shared, mut thread, mut state } = self;
+        let Self { shared, threads } = self;
         let _ = shared.finish.set(Box::new(finish));
         if let Some(simulated) = &shared.simulated
             && simulated.scheduler.start(&shared.process).is_err()
         {
             end(&shared, Ending::Signal(libc::SIGKILL));
         }
-        thread.begin(&mut state);
-        run_thread(&shared, thread, state);
+        let mut threads = threads.into_iter();
+        if let Some((mut thread, mut state)) = threads.next() {
+            thread.begin(&mut state);
+            for (other, state) in threads {
+                if engine::spawn(shared.clone(), other, state).is_err() {
+                    end(&shared, Ending::Signal(libc::SIGKILL));
+                }
+            }
+            if let Some(simulated) = &shared.simulated {
+                simulated.scheduler.begin();
+            }
+            run_thread(&shared, thread, state);
+        }
         // The main thread is over and others go on; the last of them ends the program.
         loop {
             std::thread::park();

@@ -78,7 +78,9 @@ impl Failure {
                 "give the directory that holds a LoongArch64 system's files: -L DIR if only the libraries come from there, --root DIR if it shall be the program's whole file system; or link the program statically",
                 NOT_FOUND,
             ),
-            NodeError::Load(LoadError::Map { .. }) | NodeError::Host(_) => (message, advice, OWN_FAILURE),
+            NodeError::Load(LoadError::Map { .. }) | NodeError::Host(_) | NodeError::Checkpoint(_) => {
+                (message, advice, OWN_FAILURE)
+            }
             NodeError::Load(_) => (message, advice, CANNOT_EXECUTE),
         };
         Self { message: message.into(), advice: advice.into(), status }

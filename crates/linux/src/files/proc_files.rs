@@ -95,7 +95,7 @@ impl ProcFile {
             Self::Environment => strings(process.config.environment.iter().map(|text| text.as_bytes())),
             Self::Statistics => statistics(process)?,
             Self::Status => status(process)?,
-            Self::Processors => processors().into_bytes(),
+            Self::Processors => processors(cores_of(process)).into_bytes(),
         };
         // Read-only for the guest: the writable descriptor is closed again.
         // SAFETY: the name is terminated; the descriptor is new and ours.
@@ -207,9 +207,16 @@ fn short_name(process: &Process) -> String {
     name.unwrap_or_default().chars().take(15).collect()
 }
 
-/// /proc/cpuinfo of a 3A5000 with as many cores as the host gives us.
-fn processors() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+/// As many cores as the model has, or the host gives us.
+fn cores_of(process: &Process) -> usize {
+    match process.simulation() {
+        Some(simulation) => simulation.scheduler.cores(),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// /proc/cpuinfo of a 3A5000 with so many cores.
+fn processors(cores: usize) -> String {
     let mut text = "system type\t\t: generic-loongson-machine\n\n".to_owned();
     for core in 0..cores {
         write!(

@@ -46,6 +46,8 @@ pub(crate) enum Placement {
 pub(crate) enum Backing {
     /// Fresh zeros.
     Anonymous(Arc<Origin>),
+    /// What a saved process had there: its contents are put in afterwards.
+    Saved { origin: Arc<Origin>, offset: u64 },
     /// A host file descriptor's file.
     File { descriptor: i32, offset: u64, size: u64, origin: Arc<Origin> },
 }
@@ -104,6 +106,22 @@ impl AddressSpace {
     pub(crate) fn set_heap_start(&mut self, address: u64) {
         let start = page_up(address).unwrap_or(address);
         *self.heap.get_mut().expect(POISON) = Heap { start, end: start };
+    }
+
+    /// The address below which mappings go that do not say where.
+    pub(crate) fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Where the heap begins and ends.
+    pub(crate) fn heap(&self) -> (u64, u64) {
+        let heap = self.heap.lock().expect(POISON);
+        (heap.start, heap.end)
+    }
+
+    /// Sets where the heap begins and ends; its memory is mapped by itself.
+    pub(crate) fn restore_heap(&mut self, (start, end): (u64, u64)) {
+        *self.heap.get_mut().expect(POISON) = Heap { start, end };
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Mappings> {
@@ -188,7 +206,7 @@ impl AddressSpace {
         let length = (range.end - range.start) as usize;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let (kind, descriptor, offset) = match &request.backing {
-            Backing::Anonymous(_) => (libc::MAP_ANONYMOUS, -1, 0),
+            Backing::Anonymous(_) | Backing::Saved { .. } => (libc::MAP_ANONYMOUS, -1, 0),
             Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
         };
         let held = self.hold_code();
@@ -211,6 +229,7 @@ impl AddressSpace {
         self.ask_for_huge_pages(&range, request);
         let (origin, offset) = match &request.backing {
             Backing::Anonymous(origin) => (origin.clone(), 0),
+            Backing::Saved { origin, offset } => (origin.clone(), *offset),
             Backing::File { offset, size, origin, .. } => {
                 if !request.shared {
                     self.map_file_tail(&range, *offset, *size, request.protection);

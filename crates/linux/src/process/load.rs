@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,13 +17,14 @@ use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::{Process, ProcessConfig};
 use crate::elf::{self, ElfError, Image, Source};
 use crate::files::Root;
+use crate::image;
 use crate::memory::{
     AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
 };
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::Simulation;
-use crate::stack::{self, ProgramFacts};
+use crate::stack::{self, ProgramFacts, StackContents};
 use crate::syscalls::Limits;
 use crate::{Errno, Thread};
 
@@ -121,6 +123,7 @@ impl Process {
     /// # Errors
     /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
+        let own_descriptors = image::own_descriptors();
         let root_path = config.root.clone();
         let root = Root::new(root_path.as_deref())
             .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
@@ -185,27 +188,71 @@ impl Process {
 
         let mut state = State { pc: start, ..State::default() };
         state.set_r(STACK_POINTER, contents.pointer);
-        let process = Arc::new(Self {
-            space,
+        let executable = root_absolute(&config, &found.path);
+        let process = Self::assemble(
+            config,
+            root,
+            simulation,
+            Parts {
+                space,
+                executable,
+                arguments: found.arguments,
+                stack: contents,
+                program_range: image.span().start.wrapping_add(program.bias)..program.end,
+                signal_return: vdso + elf::SIGNAL_RETURN_OFFSET,
+                threads: 1,
+                threads_made: 1,
+                own_descriptors,
+            },
+        );
+        let thread = Thread::first(process.clone());
+        Ok((process, thread, state))
+    }
+}
+
+/// What a process consists of besides its configuration.
+pub(crate) struct Parts {
+    pub space: AddressSpace,
+    pub executable: PathBuf,
+    pub arguments: Vec<Vec<u8>>,
+    pub stack: StackContents,
+    pub program_range: Range<u64>,
+    pub signal_return: u64,
+    pub threads: u32,
+    pub threads_made: u32,
+    /// Descriptors that are this program's own.
+    pub own_descriptors: Vec<i32>,
+}
+
+impl Process {
+    /// A process from its parts.
+    pub(crate) fn assemble(
+        config: ProcessConfig,
+        root: Root,
+        simulation: Option<Arc<Simulation>>,
+        parts: Parts,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            space: parts.space,
             root,
             engine: OnceLock::new(),
             dispositions: Dispositions::inherited(),
-            executable: root_absolute(&config, &found.path),
-            arguments: found.arguments,
-            stack: contents,
-            program_range: image.span().start.wrapping_add(program.bias)..program.end,
+            executable: parts.executable,
+            arguments: parts.arguments,
+            stack: parts.stack,
+            program_range: parts.program_range,
             config,
             told: Mutex::default(),
             limits: Limits::default(),
-            signal_return: AtomicU64::new(vdso + elf::SIGNAL_RETURN_OFFSET),
+            signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
-            threads: AtomicU32::new(1),
-            threads_made: AtomicU32::new(1),
+            threads: AtomicU32::new(parts.threads),
+            threads_made: AtomicU32::new(parts.threads_made),
+            own_descriptors: parts.own_descriptors,
+            standard_files: image::standard_files(),
             simulation,
             said: Mutex::default(),
-        });
-        let thread = Thread::first(process.clone());
-        Ok((process, thread, state))
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use load::LoadError;
+pub(crate) use load::Parts;
 
 use crate::Engine;
 use crate::files::Root;
@@ -86,6 +87,9 @@ pub struct Process {
     pub(crate) threads: AtomicU32,
     /// The guest threads there have been.
     pub(crate) threads_made: AtomicU32,
+    /// Descriptors that are this program's own, and what the standard ones were at the start.
+    pub(crate) own_descriptors: Vec<i32>,
+    pub(crate) standard_files: [Option<(u64, u64)>; 3],
     /// What it has besides in simulated time.
     pub(crate) simulation: Option<Arc<Simulation>>,
 }

@@ -8,6 +8,6 @@ mod deliver;
 mod frame;
 mod state;
 
-pub(crate) use actions::Dispositions;
+pub(crate) use actions::{Action, Dispositions};
 pub use deliver::die_by;
-pub(crate) use state::ThreadSignals;
+pub(crate) use state::{AlternateStack, ThreadSignals};

@@ -61,7 +61,10 @@ impl Clock {
 
     fn read_ns(self, simulation: &Simulation) -> u64 {
         match self {
-            Self::Wall(offset_s) => offset_s * NS_PER_SECOND + simulation.shown_time().ps() / PS_PER_NS,
+            Self::Wall(offset_s) => {
+                let offset_ns = offset_s.saturating_mul(NS_PER_SECOND);
+                offset_ns.saturating_add(simulation.shown_time().ps() / PS_PER_NS)
+            }
             Self::Processor(thread) => simulation.scheduler.run_time(thread).ps() / PS_PER_NS,
         }
     }
@@ -69,9 +72,9 @@ impl Clock {
     /// When this clock shows `ns`, in simulated time; the start if that is long past.
     pub(crate) fn at_ns(self, ns: u64) -> Option<Time> {
         match self {
-            Self::Wall(offset_s) => {
-                Some(Time::from_ps(ns.saturating_sub(offset_s * NS_PER_SECOND).saturating_mul(PS_PER_NS)))
-            }
+            Self::Wall(offset_s) => Some(Time::from_ps(
+                ns.saturating_sub(offset_s.saturating_mul(NS_PER_SECOND)).saturating_mul(PS_PER_NS),
+            )),
             Self::Processor(_) => None,
         }
     }
@@ -99,8 +102,11 @@ pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
     std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
 }
 
-/// `ns` from now; beyond the end of time it is never.
+/// `ns` from now; beyond the end of time it is never. A wait that goes on where a saved one was ends when that one would have.
 pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
+    if let Some(deadline) = simulation.take_resumed() {
+        return Some(deadline);
+    }
     simulation.scheduler.now().checked_add(Duration::from_ns(ns)?)
 }
 

@@ -317,7 +317,7 @@ mod tests {
         queues.join(0x100, waiter(1, 0b01, None));
         queues.join(0x100, waiter(2, 0b10, None));
         assert_eq!(numbers(&queues.take(0x100, 9, 0b10)), [2]);
-        assert_eq!(queues.awaited(ThreadNumber(1)), Some(0x100));
+        assert_eq!(numbers(&queues.take(0x100, 9, 0b01)), [1]);
     }
 
     #[test]

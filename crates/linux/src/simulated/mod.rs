@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longma_sim::{Duration, Time};
 
 use crate::GuestMemory;
+use crate::image::{ImageError, ProcessImage};
 use identity::Identities;
 use random::Random;
 use timers::Timers;
@@ -99,6 +100,8 @@ pub struct Sleep {
     pub files: Vec<AwaitedFile>,
     /// A signal was sent, whether or not it can be delivered here.
     pub any_signal: bool,
+    /// The call has had an effect already: it cannot be made again from its beginning.
+    pub begun: bool,
     /// What the thread waits for, in a person's words.
     pub reason: &'static str,
 }
@@ -182,6 +185,8 @@ pub struct Simulation {
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
     random: Mutex<Random>,
+    /// A thread that makes a saved wait again, and when that ends.
+    resumed: Mutex<Option<(ThreadNumber, Time)>>,
     /// The latest time a clock has shown, in picoseconds.
     shown: AtomicU64,
     /// Files that were open before the process began: (device, inode).
@@ -205,6 +210,7 @@ impl Simulation {
             timers: Mutex::default(),
             memory: memory.clone(),
             random: Mutex::new(Random::new(config.seed)),
+            resumed: Mutex::default(),
             shown: AtomicU64::new(0),
             inherited: waits::open_files(),
             has_forked: AtomicBool::new(false),
@@ -242,6 +248,39 @@ impl Simulation {
     /// What the stable counter shows, which counts picoseconds as CLOCK_MONOTONIC does.
     pub fn counter_ps(&self) -> u64 {
         self.shown_time().ps().saturating_add(clocks::UP_S * 1_000_000_000_000)
+    }
+
+    /// The next wait of `thread` for a length of time ends at `deadline`: it began before the process was saved.
+    pub(crate) fn resume_wait(&self, thread: ThreadNumber, deadline: Time) {
+        *lock(&self.resumed) = Some((thread, deadline));
+    }
+
+    /// The wait of `thread` that goes on where it was is over.
+    pub(crate) fn forget_resumed(&self, thread: ThreadNumber) {
+        lock(&self.resumed).take_if(|(of, _)| *of == thread);
+    }
+
+    /// When the wait ends that this host thread's guest thread makes again, if it does.
+    fn take_resumed(&self) -> Option<Time> {
+        let mut resumed = lock(&self.resumed);
+        let (thread, deadline) = (*resumed)?;
+        (current()?.thread == thread).then(|| {
+            *resumed = None;
+            deadline
+        })
+    }
+
+    /// What the next random bytes come from.
+    pub(crate) fn random_state(&self) -> u64 {
+        lock(&self.random).state()
+    }
+
+    /// Goes on where a saved process was.
+    pub(crate) fn resume(&self, image: &ProcessImage) -> Result<(), ImageError> {
+        *lock(&self.random) = Random::new(image.random);
+        self.shown.store(image.shown_ps, Ordering::Relaxed);
+        *lock(&self.timers) = Timers::of_image(&image.timers, image.timers_made)?;
+        Ok(())
     }
 
     /// When the next timer expires.

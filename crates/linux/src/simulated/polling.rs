@@ -79,16 +79,13 @@ unsafe fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
 impl Wait<'_> {
     fn run(&self) -> Returned {
         let sets = self.sets()?;
-        let mut first = true;
         loop {
-            if !first {
-                self.restore_sets(&sets)?;
-            }
-            first = false;
             let ready = self.look()?;
             if ready > 0 || self.at_once {
                 return Ok(ready);
             }
+            // The call has cleared them.
+            self.restore_sets(&sets)?;
             let sleep = Sleep {
                 deadline: self.deadline,
                 files: self.files(&sets)?,
@@ -103,10 +100,7 @@ impl Wait<'_> {
             };
             match awoken {
                 Awoken::Woken => {}
-                Awoken::Late => {
-                    self.restore_sets(&sets)?;
-                    return self.look();
-                }
+                Awoken::Late => return self.look(),
                 Awoken::Signalled => return Err(Errno(libc::EINTR)),
                 Awoken::NotBegun => return Err(Errno::RESTART),
             }
@@ -230,7 +224,7 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
             returned => return returned,
         }
         let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
-        let sleep = Sleep { deadline, files, any_signal: true, reason: "a signal" };
+        let sleep = Sleep { deadline, files, any_signal: true, begun: false, reason: "a signal" };
         match scheduler.sleep(context.thread, sleep) {
             Awoken::Woken => {}
             Awoken::Late => return Err(Errno(libc::EAGAIN)),

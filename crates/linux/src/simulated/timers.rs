@@ -10,6 +10,7 @@ use longma_sim::{Duration, Time};
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Simulation, ThreadNumber, lock};
+use crate::image::{ImageError, TimerImage};
 use crate::syscalls::host_call;
 use crate::{Errno, Thread};
 
@@ -26,6 +27,8 @@ const SIGEV_THREAD_ID: i32 = 4;
 const FIRST_TIMER: i32 = 1 << 20;
 /// More than any program has: a hostile one must not take the host's memory.
 const MOST_TIMERS: usize = 4096;
+/// So many are worth a look whether their files are still open.
+const CROWDED: usize = 64;
 /// Where guests do not look for descriptors.
 const PRIVATE_DESCRIPTOR: i32 = 900;
 
@@ -82,9 +85,65 @@ impl Timers {
         self.next = self.all.values().filter_map(|timer| timer.expires).min();
     }
 
-    /// True if a timer is set or could be asked for: what a checkpoint does not keep.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// How many timer_create has made.
+    pub(crate) fn made(&self) -> i32 {
+        self.next_id
+    }
+
+    /// The timers as plain data; `None` if one is a file.
+    pub(crate) fn image(&self) -> Option<Vec<TimerImage>> {
+        let image = |(name, timer): (&Name, &Timer)| {
+            let Clock::Wall(clock_s) = timer.clock else { return None };
+            Some(TimerImage {
+                id: match name {
+                    Name::Interval => None,
+                    Name::Posix(id) => Some(*id),
+                    Name::File(_) => return None,
+                },
+                clock_s,
+                expires_ps: timer.expires.map(Time::ps),
+                interval_ps: timer.interval.ps(),
+                signal: match &timer.notice {
+                    Notice::Nothing => None,
+                    Notice::Signal { signal, value, thread } => {
+                        Some((*signal, *value, thread.map(|thread| thread.0)))
+                    }
+                    Notice::Count(_) => return None,
+                },
+            })
+        };
+        self.all.iter().map(image).collect()
+    }
+
+    /// From plain data.
+    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Result<Self, ImageError> {
+        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+        let mut timers = Self { next_id: made, ..Self::default() };
+        for image in images {
+            let name = match image.id {
+                None => Name::Interval,
+                Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
+                Some(_) => return Err(wrong),
+            };
+            let notice = match image.signal {
+                None => Notice::Nothing,
+                Some((signal, ..)) if !(1..=64).contains(&signal) => return Err(wrong),
+                Some((signal, value, thread)) => {
+                    Notice::Signal { signal, value, thread: thread.map(ThreadNumber) }
+                }
+            };
+            let timer = Timer {
+                expires: image.expires_ps.map(Time::from_ps),
+                interval: Duration::from_ps(image.interval_ps),
+                ..Timer::new(Clock::Wall(image.clock_s), notice)
+            };
+            timers.all.insert(name, timer);
+        }
+        if timers.all.len() > MOST_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
+            return Err(wrong);
+        }
+        timers.refresh();
+        Ok(timers)
     }
 }
 
@@ -406,7 +465,9 @@ pub(super) fn timerfd_create(
         clock => clock,
     };
     let mut timers = lock(&simulation.timers);
-    timers.forget_closed();
+    if timers.all.len() >= CROWDED {
+        timers.forget_closed();
+    }
     if timers.all.len() >= MOST_TIMERS {
         return Err(Errno(libc::EMFILE));
     }
@@ -429,9 +490,8 @@ pub(super) fn timerfd_create(
 
 impl Timers {
     /// Drops timers whose guest's descriptors are all closed.
-    fn forget_closed(&mut self) {
-        let files = self.all.keys().filter(|name| matches!(name, Name::File(_))).count();
-        if files < 16 {
+    pub(crate) fn forget_closed(&mut self) {
+        if !self.all.keys().any(|name| matches!(name, Name::File(_))) {
             return;
         }
         let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };

@@ -285,7 +285,8 @@ unsafe fn transfer(
         let deadline = timeout_of(descriptor, limit)
             .and_then(|timeout| context.simulation.scheduler.now().checked_add(timeout));
         let files = vec![AwaitedFile { descriptor, events }];
-        let sleep = Sleep { deadline, files, reason: "a file", ..Sleep::default() };
+        let begun = output.done > 0;
+        let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Awoken::Woken => {}
             Awoken::Late => return output.or(AGAIN),
@@ -380,7 +381,7 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
         Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
         Err(Errno(libc::EINPROGRESS)) => {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
-            let sleep = Sleep { files, reason: "a connection", ..Sleep::default() };
+            let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
                 Awoken::Signalled | Awoken::NotBegun => Err(Errno(libc::EINTR)),
                 Awoken::Woken | Awoken::Late => match pending_error(descriptor) {

@@ -123,6 +123,10 @@ impl Thread {
         state: &mut State,
         arguments: &[u64; 6],
     ) -> Result<Completion, Errno> {
+        let resumes = self.resumes_until.take();
+        if let Some(deadline) = resumes {
+            simulation.resume_wait(self.number, deadline);
+        }
         let completion = match simulated::calls::answer(self, simulation, row.number, *arguments) {
             Some(returned) => returned.map(Completion::Value),
             None => {
@@ -130,6 +134,9 @@ impl Thread {
                 self.perform(row, state, &arguments)
             }
         };
+        if resumes.is_some() {
+            simulation.forget_resumed(self.number);
+        }
         if simulation.is_on() {
             simulated::calls::settle(simulation, self.number, row.number);
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use longma_loongarch::State;
+use longma_sim::Time;
 
 use crate::Process;
 use crate::host::{faults, masks};
@@ -48,6 +49,8 @@ pub struct Thread {
     pub(crate) interrupted: Option<Interrupted>,
     /// A call that a signal interrupts does not deliver it.
     pub(crate) leaves_signals: bool,
+    /// When the wait ends that the thread, brought back, makes again with its first call.
+    pub(crate) resumes_until: Option<Time>,
     birth: Option<Birth>,
     /// What a vforked process owes its parent.
     pub(crate) borrowed: Option<Borrowed>,
@@ -77,6 +80,11 @@ impl Thread {
         Self::new(process, ThreadNumber(0), masks::current())
     }
 
+    /// One that was saved.
+    pub(crate) fn restored(process: Arc<Process>, number: u32, mask: masks::SignalSet) -> Self {
+        Self::new(process, ThreadNumber(number), mask)
+    }
+
     fn new(process: Arc<Process>, number: ThreadNumber, mask: masks::SignalSet) -> Self {
         Self {
             tid: guest_id(&process, number),
@@ -87,6 +95,7 @@ impl Thread {
             robust_list: 0,
             interrupted: None,
             leaves_signals: false,
+            resumes_until: None,
             birth: None,
             borrowed: None,
         }

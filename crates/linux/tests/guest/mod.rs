@@ -83,7 +83,8 @@ impl Guest {
         })
     }
 
-    fn with(config: impl FnOnce(&Path) -> ProcessConfig) -> Self {
+    /// Loads the smallest program, as `config` says for the fixture's directory.
+    pub fn with(config: impl FnOnce(&Path) -> ProcessConfig) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("program"), smallest()).unwrap();
         let mut config = config(directory.path());

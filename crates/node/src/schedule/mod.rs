@@ -8,7 +8,8 @@ mod run;
 mod scheduler;
 
 pub use longma_linux::simulated::{CoreSet, SimulationConfig as SimulatedProcess, ThreadNumber};
-pub use roster::Turn;
+pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
 pub use run::{Clockwork, Place, Simulated};
+pub(crate) use scheduler::Standing;
 pub use scheduler::{Log, Scheduler, SchedulerConfig, ThreadStatus};

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use longma_linux::simulated::CoreSet;
 use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
 
 /// Linux's base slice, 0.70 ms times 1 + log2 of the cores, eight of which count at most (kernel/sched/fair.c,
 /// sysctl_sched_base_slice and get_update_sysctl_factor, Linux 6.12).
@@ -57,6 +58,39 @@ pub(crate) struct Roster {
     slice: Duration,
 }
 
+/// A roster as plain data. All times are picoseconds of simulated time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterImage {
+    /// The cores.
+    pub cores: Vec<CoreImage>,
+    /// Every thread there has been.
+    pub threads: Vec<PlacedImage>,
+}
+
+/// A core as plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreImage {
+    /// How far it has come.
+    pub time_ps: u64,
+    /// Its threads that can run, the one that does first.
+    pub queue: Vec<u32>,
+    /// How much of its slice that one has used.
+    pub used_ps: u64,
+}
+
+/// A thread's place as plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedImage {
+    /// The core it is on, or was on last.
+    pub core: usize,
+    /// The cores it may use.
+    pub allowed: Vec<usize>,
+    /// It cannot run before this.
+    pub ready_ps: u64,
+    /// How long it has run.
+    pub run_time_ps: u64,
+}
+
 fn since(later: Time, earlier: Time) -> Duration {
     later.checked_since(earlier).unwrap_or_default()
 }
@@ -65,6 +99,74 @@ impl Roster {
     /// Cores that have not run yet.
     pub fn new(cores: usize) -> Self {
         Self { cores: vec![ModelCore::default(); cores], threads: Vec::new(), slice: time_slice(cores) }
+    }
+
+    /// As plain data.
+    pub fn image(&self) -> RosterImage {
+        let placed = |placed: &Placed| PlacedImage {
+            core: placed.core,
+            allowed: (0..self.cores.len()).filter(|core| placed.allowed.contains(*core)).collect(),
+            ready_ps: placed.ready_at.ps(),
+            run_time_ps: placed.run_time.ps(),
+        };
+        let core = |core: &ModelCore| CoreImage {
+            time_ps: core.time.ps(),
+            queue: core.queue.iter().copied().collect(),
+            used_ps: core.used.ps(),
+        };
+        RosterImage {
+            cores: self.cores.iter().map(core).collect(),
+            threads: self.threads.iter().map(placed).collect(),
+        }
+    }
+
+    /// From plain data, on as many cores as there are now. Threads in `alive` can run; the others are over. Cores are as far as the
+    /// farthest one was if their number is another one, since nothing else can be said of them.
+    pub fn restored(cores: usize, image: &RosterImage, alive: &[u32]) -> Self {
+        let mut roster = Self::new(cores);
+        let farthest = image.cores.iter().map(|core| core.time_ps).max().unwrap_or(0);
+        let same = image.cores.len() == cores;
+        for (number, core) in roster.cores.iter_mut().enumerate() {
+            core.time = Time::from_ps(if same { image.cores[number].time_ps } else { farthest });
+        }
+        for placed in &image.threads {
+            let mut bytes = [0u8; CoreSet::CORES / 8];
+            for core in placed.allowed.iter().filter(|core| **core < CoreSet::CORES) {
+                bytes[core / 8] |= 1 << (core % 8);
+            }
+            let kept = CoreSet::from_bytes(&bytes).and(CoreSet::first(cores));
+            // Bound to all that there were, or to none that there are.
+            let free = kept.is_empty() || placed.allowed.len() == image.cores.len();
+            roster.threads.push(Placed {
+                core: placed.core % cores,
+                allowed: if free { CoreSet::first(cores) } else { kept },
+                ready_at: Time::from_ps(placed.ready_ps),
+                run_time: Duration::from_ps(placed.run_time_ps),
+                queued: false,
+            });
+        }
+        if same {
+            roster.requeue(image, alive);
+        }
+        // Those that waited make their calls again.
+        for thread in alive {
+            roster.enqueue(*thread, Time::ZERO);
+        }
+        roster
+    }
+
+    /// Puts those that could run where they were.
+    fn requeue(&mut self, image: &RosterImage, alive: &[u32]) {
+        for (number, core) in image.cores.iter().enumerate() {
+            for thread in core.queue.iter().filter(|thread| alive.contains(thread)) {
+                let placed = &mut self.threads[*thread as usize];
+                if !placed.queued && placed.allowed.contains(number) {
+                    (placed.queued, placed.core) = (true, number);
+                    self.cores[number].queue.push_back(*thread);
+                }
+            }
+            self.cores[number].used = Duration::from_ps(core.used_ps);
+        }
     }
 
     /// The number of cores.

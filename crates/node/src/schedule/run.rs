@@ -2,15 +2,18 @@
 //! Not the functional one, which is in `crate::run`.
 //! Source: our own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longma_core::{Core, SimulatedClock, Stop};
+use longma_linux::image::KernelState;
 use longma_linux::simulated::ThreadNumber;
 use longma_linux::{Outcome, Thread};
-use longma_loongarch::Trap;
+use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
 use super::scheduler::Scheduler;
+use crate::checkpoint::Saver;
 
 /// Where and when a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +33,63 @@ pub trait Clockwork: Send {
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time);
 }
 
+/// What a thread was when it last gave its turn away or made a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Deposit {
+    /// Its registers; at a call, those before it.
+    pub state: State,
+    /// What the kernel knows of it.
+    pub kernel: KernelState,
+}
+
 /// A process in simulated time.
 pub struct Simulated {
     /// Decides who runs; the same one is in the process's configuration.
     pub scheduler: Arc<Scheduler>,
     /// Says how long it takes.
-    pub clockwork: Mutex<Box<dyn Clockwork>>,
+    clockwork: Mutex<Box<dyn Clockwork>>,
     clock: SimulatedClock,
+    saver: Option<Arc<Saver>>,
+    deposits: Mutex<BTreeMap<ThreadNumber, Deposit>>,
 }
 
 impl Simulated {
-    /// Both together.
-    pub fn new(scheduler: Arc<Scheduler>, clockwork: Box<dyn Clockwork>) -> Self {
-        Self { scheduler, clockwork: Mutex::new(clockwork), clock: SimulatedClock::default() }
+    /// Both together. With a `saver`, the process can be saved.
+    pub fn new(scheduler: Arc<Scheduler>, clockwork: Box<dyn Clockwork>, saver: Option<Arc<Saver>>) -> Self {
+        Self {
+            scheduler,
+            clockwork: Mutex::new(clockwork),
+            clock: SimulatedClock::default(),
+            saver,
+            deposits: Mutex::default(),
+        }
+    }
+
+    /// What threads that do not run were when they last did, if the process can be saved.
+    pub(crate) fn deposits(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, Deposit>> {
+        self.deposits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deposit(&self, core: &mut Core, thread: &Thread) {
+        if self.saver.is_some() {
+            let deposit = Deposit { state: core.cpu().state.clone(), kernel: thread.kernel_state() };
+            self.deposits().insert(thread.number(), deposit);
+        }
+    }
+
+    /// Lets the thread go on until it stops.
+    fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
+        let turn = self.scheduler.turn(thread.number());
+        let place = Place { core: turn.core, thread: thread.number(), start: turn.at };
+        if let Some(simulation) = thread.process().simulation() {
+            self.clock.set_ps(simulation.counter_ps());
+        }
+        let (stop, time) = {
+            let mut clockwork = self.clockwork.lock().unwrap_or_else(PoisonError::into_inner);
+            clockwork.run(place, core)
+        };
+        self.scheduler.advance(thread.number(), time);
+        stop
     }
 }
 
@@ -51,21 +98,15 @@ pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Th
     let number = thread.number();
     let scheduler = &simulated.scheduler;
     core.set_clock(simulated.clock.clone());
+    simulated.deposit(core, thread);
     scheduler.take_seat(number);
     loop {
-        let turn = scheduler.turn(number);
-        let place = Place { core: turn.core, thread: number, start: turn.at };
-        if let Some(simulation) = thread.process().simulation() {
-            simulated.clock.set_ps(simulation.counter_ps());
-        }
-        let (stop, time) = {
-            let mut clockwork = simulated.clockwork.lock().unwrap_or_else(PoisonError::into_inner);
-            clockwork.run(place, core)
-        };
-        scheduler.advance(number, time);
-        let outcome = match stop {
+        let outcome = match simulated.run(core, thread) {
             Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
-            Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
+            Stop::Trap(Trap::Syscall(_)) => {
+                simulated.deposit(core, thread);
+                thread.syscall(&mut core.cpu().state)
+            }
             Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
             Stop::Attention => {
                 core.cpu().attention.clear();
@@ -76,8 +117,18 @@ pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Th
             return outcome;
         }
         match outcome {
-            Outcome::Continue => scheduler.pass(number),
+            Outcome::Continue => {
+                simulated.deposit(core, thread);
+                if let Some(request) = simulated.saver.as_ref().and_then(|saver| saver.take()) {
+                    scheduler.drain(number);
+                    if let Some(ending) = request.serve(simulated, thread.process()) {
+                        return ending;
+                    }
+                }
+                scheduler.pass(number);
+            }
             Outcome::ExitThread(_) => {
+                simulated.deposits().remove(&number);
                 scheduler.leave(number);
                 return outcome;
             }

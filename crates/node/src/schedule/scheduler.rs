@@ -14,7 +14,7 @@ use longma_linux::{Process, Sink};
 use longma_sim::{Duration, Time};
 
 use super::idle;
-use super::roster::{Roster, Turn};
+use super::roster::{Roster, RosterImage, Turn};
 
 /// A message to a waiting thread: it runs.
 const GO: u32 = 1;
@@ -35,6 +35,15 @@ pub struct SchedulerConfig {
     pub log: Option<Log>,
     /// Told when every thread waits for another one and nothing can change that.
     pub diagnostics: Option<Sink>,
+}
+
+impl SchedulerConfig {
+    fn complete(&mut self) {
+        if self.nodes.is_empty() {
+            self.nodes.push(0);
+        }
+        self.nodes.truncate(CoreSet::CORES);
+    }
 }
 
 /// What a thread is doing.
@@ -62,6 +71,36 @@ struct Member {
     reaches_outside: Option<bool>,
     /// How many times signals had been sent when it last looked.
     seen_signals: u64,
+    /// It is in a call that gave its core away.
+    in_call: bool,
+}
+
+impl Member {
+    fn new(phase: Phase, seen_signals: u64) -> Self {
+        Self {
+            seat: Arc::default(),
+            phase,
+            sleep: Sleep::default(),
+            awoken: Awoken::Woken,
+            arrived_before: 0,
+            reaches_outside: None,
+            seen_signals,
+            in_call: false,
+        }
+    }
+}
+
+/// Where a thread stands while none runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Between two instructions.
+    Between,
+    /// In a call that it can make again, which waits until then.
+    Waits(Option<Time>),
+    /// In a call that has had an effect.
+    Begun(&'static str),
+    /// In a call of the host's.
+    Outside,
 }
 
 /// Whose turn it is.
@@ -70,6 +109,8 @@ pub(super) enum Holder {
     Thread(u32),
     /// Nobody can run before something happens outside.
     Idler,
+    /// The first turn has not begun.
+    Nobody,
 }
 
 pub(super) struct State {
@@ -84,6 +125,8 @@ pub(super) struct State {
     looks_due: usize,
     /// The deadlock has been told.
     told: bool,
+    /// This thread waits until all others that can run are between two instructions.
+    draining: Option<u32>,
 }
 
 /// What a thread is doing, for people.
@@ -112,26 +155,30 @@ pub struct Scheduler {
 type Guard<'a> = MutexGuard<'a, State>;
 
 impl Scheduler {
-    /// A scheduler with the process's first thread, at time 0.
+    /// A scheduler with the process's first thread, at time 0. Whoever runs the process begins the first turn.
     ///
     /// # Errors
     /// The host has no descriptor to give.
     pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
-        if config.nodes.is_empty() {
-            config.nodes.push(0);
-        }
-        config.nodes.truncate(CoreSet::CORES);
+        config.complete();
         let state = State {
             roster: Roster::new(config.nodes.len()),
             members: Vec::new(),
             deadlines: BTreeSet::new(),
-            holder: Holder::Thread(0),
+            holder: Holder::Nobody,
             outside: 0,
             signals: 0,
             looks_due: 0,
             told: false,
+            draining: None,
         };
-        let made = Self {
+        let made = Self::with(config, state)?;
+        linux::Scheduler::add(&made, ThreadNumber(0));
+        Ok(Arc::new(made))
+    }
+
+    fn with(config: SchedulerConfig, state: State) -> io::Result<Self> {
+        Ok(Self {
             state: Mutex::new(state),
             looked: Condvar::new(),
             now_ps: AtomicU64::new(0),
@@ -139,10 +186,64 @@ impl Scheduler {
             process: OnceLock::new(),
             bell: idle::bell()?,
             config,
+        })
+    }
+
+    /// A scheduler that goes on where a saved one was; `alive` are its threads.
+    pub(crate) fn restored(
+        mut config: SchedulerConfig,
+        roster: &RosterImage,
+        alive: &[u32],
+        now: Time,
+    ) -> io::Result<Arc<Self>> {
+        config.complete();
+        let phase = |thread: u32| if alive.contains(&thread) { Phase::Ready } else { Phase::Gone };
+        let state = State {
+            roster: Roster::restored(config.nodes.len(), roster, alive),
+            members: (0..roster.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect(),
+            deadlines: BTreeSet::new(),
+            holder: Holder::Nobody,
+            outside: 0,
+            signals: 0,
+            looks_due: 0,
+            told: false,
+            draining: None,
         };
-        linux::Scheduler::add(&made, ThreadNumber(0));
-        made.lock().members[0].seat.post(GO);
+        let made = Self::with(config, state)?;
+        made.set_now(now);
         Ok(Arc::new(made))
+    }
+
+    /// The first turn begins: every thread is there.
+    pub(crate) fn begin(&self) {
+        drop(self.hand_over(self.lock(), None));
+    }
+
+    /// As plain data, and what time it is.
+    pub(crate) fn image(&self) -> (RosterImage, Time) {
+        (self.lock().roster.image(), linux::Scheduler::now(self))
+    }
+
+    /// Comes back when every other thread that can run is between two instructions, however long that takes.
+    pub(crate) fn drain(&self, thread: ThreadNumber) {
+        self.lock().draining = Some(thread.0);
+        self.pass(thread);
+        self.lock().draining = None;
+    }
+
+    /// Where the threads that are alive stand.
+    pub(crate) fn standing(&self) -> Vec<(ThreadNumber, Standing)> {
+        let state = self.lock();
+        let standing = |member: &Member| match member.phase {
+            Phase::Ready if member.in_call => Some(Standing::Begun("a call that is about to end")),
+            Phase::Ready => Some(Standing::Between),
+            Phase::Asleep if member.sleep.begun => Some(Standing::Begun(member.sleep.reason)),
+            Phase::Asleep => Some(Standing::Waits(member.sleep.deadline)),
+            Phase::Outside => Some(Standing::Outside),
+            Phase::Gone => None,
+        };
+        let members = (0u32..).zip(&state.members);
+        members.filter_map(|(number, member)| Some((ThreadNumber(number), standing(member)?))).collect()
     }
 
     /// Says whose threads these are, and gets ready to wait for the outside world.
@@ -257,6 +358,11 @@ impl Scheduler {
         me: Option<u32>,
         mut waited: bool,
     ) -> (Guard<'a>, Option<u32>) {
+        if let Some(requester) = state.draining {
+            let busy = |member: &Member| member.phase == Phase::Ready && member.in_call;
+            let next = state.members.iter().position(busy).map_or(requester, |number| number as u32);
+            return (state, Some(next));
+        }
         loop {
             if state.roster.next().is_none() {
                 let now = linux::Scheduler::now(self);
@@ -503,15 +609,7 @@ impl linux::Scheduler for Scheduler {
         let mut state = self.lock();
         debug_assert_eq!(thread.0 as usize, state.members.len(), "numbers are dense");
         let seen_signals = state.signals;
-        state.members.push(Member {
-            seat: Arc::default(),
-            phase: Phase::Ready,
-            sleep: Sleep::default(),
-            awoken: Awoken::Woken,
-            arrived_before: 0,
-            reaches_outside: None,
-            seen_signals,
-        });
+        state.members.push(Member::new(Phase::Ready, seen_signals));
         let allowed = match state.holder {
             // As after clone(2), the new thread may go where the one that made it may.
             Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
@@ -542,6 +640,7 @@ impl linux::Scheduler for Scheduler {
         let seat = member.seat.clone();
         (member.phase, member.sleep) = (Phase::Asleep, sleep);
         (member.arrived_before, member.reaches_outside) = (arrived_before, None);
+        member.in_call = true;
         let (state, mine) = self.hand_over(state, Some(me));
         drop(state);
         if !mine {
@@ -549,8 +648,9 @@ impl linux::Scheduler for Scheduler {
             self.see_signals(me);
         }
         let mut state = self.lock();
-        state.members[me as usize].sleep = Sleep::default();
-        state.members[me as usize].awoken
+        let member = &mut state.members[me as usize];
+        (member.sleep, member.in_call) = (Sleep::default(), false);
+        member.awoken
     }
 
     fn wake(&self, thread: ThreadNumber) {
@@ -566,7 +666,7 @@ impl linux::Scheduler for Scheduler {
         let me = thread.0;
         let mut state = self.lock();
         state.roster.dequeue(me);
-        state.members[me as usize].phase = Phase::Outside;
+        (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
         state.outside += 1;
         let seat = state.members[me as usize].seat.clone();
         drop(self.hand_over(state, None));
@@ -579,6 +679,7 @@ impl linux::Scheduler for Scheduler {
         if !mine {
             self.wait_ready(&seat);
         }
+        self.lock().members[me as usize].in_call = false;
         self.see_signals(me);
     }
 

@@ -1,0 +1,382 @@
+//! Open files as plain data: regular files, folders, plain devices, pipes among the process's own threads, eventfd, epoll.
+//! Not sockets, terminals other than the standard ones, timerfd, signalfd, inotify.
+//! Source: proc_pid_fd(5), proc_pid_fdinfo(5), kcmp(2), tee(2), pipe(7).
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+
+use serde::{Deserialize, Serialize};
+
+use super::ImageError;
+use crate::Errno;
+
+/// Descriptors from here on are this program's own.
+const PRIVATE_DESCRIPTOR: RawFd = 900;
+const KCMP_FILE: u64 = 0;
+/// Devices that are the same everywhere.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// What an open file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// A standard descriptor that came from outside: whoever restores gives another. Which of 0, 1, 2.
+    Standard(i32),
+    /// A file or folder, by its path on the host, and the offset in it.
+    Path(Vec<u8>, u64),
+    /// An end of a pipe: the pipe's number, whether it is the end that is written to.
+    Pipe(u64, bool),
+    /// The same open file as this lower descriptor's.
+    Duplicate(i32),
+    /// An eventfd: its count, whether it is a semaphore.
+    Event(u64, bool),
+    /// An epoll set: descriptors, their events and data.
+    Epoll(Vec<(i32, u32, u64)>),
+}
+
+/// An open file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileImage {
+    /// Its descriptor.
+    pub descriptor: i32,
+    /// What it is.
+    pub kind: FileKind,
+    /// How it was opened, and its mode since (O_APPEND, O_NONBLOCK).
+    pub flags: i32,
+    /// FD_CLOEXEC.
+    pub close_on_exec: bool,
+    /// What is in the pipe, once a pipe.
+    pub contents: Vec<u8>,
+}
+
+fn status_of(descriptor: RawFd) -> Option<libc::stat> {
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
+}
+
+fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
+    // SAFETY: commands without pointers.
+    let returned = unsafe { libc::fcntl(descriptor, command, value) };
+    if returned < 0 { Err(last("look at an open file")) } else { Ok(returned) }
+}
+
+fn last(action: &str) -> ImageError {
+    ImageError::host(action, std::io::Error::last_os_error())
+}
+
+/// The descriptors that are open.
+fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
+    let entries =
+        std::fs::read_dir("/proc/self/fd").map_err(|error| ImageError::host("list open files", error))?;
+    let mut found: Vec<RawFd> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    found.sort_unstable();
+    // The listing's own descriptor is closed by now.
+    found.retain(|descriptor| status_of(*descriptor).is_some());
+    Ok(found)
+}
+
+/// The descriptors that this program has open for itself, before the guest has opened any.
+pub(crate) fn own_descriptors() -> Vec<RawFd> {
+    let open = open_descriptors().unwrap_or_default();
+    let is_own = |descriptor: &RawFd| {
+        (3..PRIVATE_DESCRIPTOR).contains(descriptor)
+            && control(*descriptor, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
+    };
+    open.into_iter().filter(is_own).collect()
+}
+
+/// (device, inode) of the standard descriptors as the process found them.
+pub(crate) fn standard_files() -> [Option<(u64, u64)>; 3] {
+    std::array::from_fn(|descriptor| {
+        status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))
+    })
+}
+
+fn is_same_file(one: RawFd, other: RawFd) -> bool {
+    // SAFETY: no pointers; it compares two descriptors of this process.
+    unsafe {
+        let own = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
+    }
+}
+
+/// Every open file of the guest; `own` are the descriptors that are this program's, `standard` the standard ones at the start.
+pub(super) fn capture(
+    own: &[RawFd],
+    standard: &[Option<(u64, u64)>; 3],
+) -> Result<Vec<FileImage>, ImageError> {
+    let mut images: Vec<FileImage> = Vec::new();
+    let of_guest = |descriptor: &RawFd| *descriptor < PRIVATE_DESCRIPTOR && !own.contains(descriptor);
+    for descriptor in open_descriptors()?.into_iter().filter(of_guest) {
+        let flags = control(descriptor, libc::F_GETFL, 0)?;
+        let close_on_exec = control(descriptor, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
+        let twin = images.iter().find(|image| {
+            !matches!(image.kind, FileKind::Duplicate(_)) && is_same_file(image.descriptor, descriptor)
+        });
+        let kind = match twin {
+            Some(twin) => FileKind::Duplicate(twin.descriptor),
+            None => kind_of(descriptor, standard)?,
+        };
+        let mut image = FileImage { descriptor, kind, flags, close_on_exec, contents: Vec::new() };
+        if let FileKind::Pipe(_, false) = image.kind {
+            image.contents = pipe_contents(descriptor)?;
+        }
+        images.push(image);
+    }
+    Ok(images)
+}
+
+fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<FileKind, ImageError> {
+    let status = status_of(descriptor).ok_or_else(|| last("look at an open file"))?;
+    let identity = Some((status.st_dev, status.st_ino));
+    if let Some(number) = standard.iter().position(|found| *found == identity) {
+        let number = if (0..3).contains(&descriptor) && standard[descriptor as usize] == identity {
+            descriptor
+        } else {
+            number as i32
+        };
+        return Ok(FileKind::Standard(number));
+    }
+    let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}"))
+        .map_err(|error| ImageError::host("look at an open file", error))?;
+    let shown = path.to_string_lossy().into_owned();
+    let refused = |what: String| ImageError::File { descriptor, what };
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR => {
+            if status.st_nlink == 0 || shown.starts_with("/memfd:") {
+                return Err(refused(format!("a file without a name ({shown})")));
+            }
+            // SAFETY: no pointers.
+            let offset = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
+            Ok(FileKind::Path(path.into_os_string().into_vec(), offset.max(0) as u64))
+        }
+        libc::S_IFCHR if DEVICES.contains(&shown.as_str()) => {
+            Ok(FileKind::Path(path.into_os_string().into_vec(), 0))
+        }
+        libc::S_IFIFO if shown.starts_with("pipe:") => {
+            let mode = control(descriptor, libc::F_GETFL, 0)? & libc::O_ACCMODE;
+            Ok(FileKind::Pipe(status.st_ino, mode == libc::O_WRONLY))
+        }
+        libc::S_IFIFO => Err(refused(format!("a named pipe ({shown})"))),
+        libc::S_IFSOCK => Err(refused("a socket".into())),
+        libc::S_IFCHR => Err(refused(format!("a device ({shown})"))),
+        _ => anonymous(descriptor, &shown).ok_or_else(|| refused(shown)),
+    }
+}
+
+/// What the kernel tells of a file that is in no file system.
+fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match shown {
+        "anon_inode:[eventfd]" => {
+            let count = u64::from_str_radix(field("eventfd-count:")?, 16).ok()?;
+            Some(FileKind::Event(count, field("eventfd-semaphore:").is_some_and(|text| text != "0")))
+        }
+        "anon_inode:[eventpoll]" => {
+            let lines = text.lines().filter(|line| line.starts_with("tfd:"));
+            lines.map(epoll_entry).collect::<Option<_>>().map(FileKind::Epoll)
+        }
+        _ => None,
+    }
+}
+
+/// `tfd: 5 events: 19 data: 5 ...`, the last two hexadecimal.
+fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| (words.next()? == name).then(|| words.next()).flatten();
+    let descriptor = after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+    Some((descriptor, events, u64::from_str_radix(after("data:")?, 16).ok()?))
+}
+
+/// What is in a pipe, which keeps it.
+fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
+    let mut waiting = 0i32;
+    // SAFETY: FIONREAD writes one number.
+    if unsafe { libc::ioctl(descriptor, libc::FIONREAD, &raw mut waiting) } != 0 {
+        return Err(last("look into a pipe"));
+    }
+    let mut contents = vec![0; waiting.max(0) as usize];
+    if contents.is_empty() {
+        return Ok(contents);
+    }
+    let (copy, into) = new_pipe()?;
+    let room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
+    control(into.as_raw_fd(), libc::F_SETPIPE_SZ, room)?;
+    // SAFETY: no pointers; tee takes nothing out.
+    let copied = unsafe { libc::tee(descriptor, into.as_raw_fd(), contents.len(), libc::SPLICE_F_NONBLOCK) };
+    if copied != contents.len() as isize {
+        return Err(last("look into a pipe"));
+    }
+    // SAFETY: the buffer has that many bytes, and so many are there.
+    let got = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
+    if got == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
+}
+
+fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
+    let mut ends = [0; 2];
+    // SAFETY: the array takes both descriptors, which are then ours.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(last("make a pipe"));
+        }
+        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// Puts `file` at `descriptor`.
+fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
+    let flags = if image.close_on_exec { libc::O_CLOEXEC } else { 0 };
+    let done = if file == image.descriptor {
+        control(file, libc::F_SETFD, if image.close_on_exec { libc::FD_CLOEXEC } else { 0 })?
+    } else {
+        // SAFETY: no pointers; the descriptor is the guest's to have.
+        unsafe { libc::dup3(file, image.descriptor, flags) }
+    };
+    if done < 0 { Err(last("open a file again")) } else { Ok(()) }
+}
+
+/// Opens the files again. Descriptors in `own` are this program's: a guest's file that had such a number is refused.
+pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageError> {
+    let descriptors = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
+    let in_range = images.iter().all(|image| (0..PRIVATE_DESCRIPTOR).contains(&image.descriptor));
+    if !descriptors || !in_range {
+        return Err(ImageError::Inconsistent("its open files are not in order"));
+    }
+    if let Some(taken) = images.iter().find(|image| own.contains(&image.descriptor)) {
+        let what = "a number that the emulator has in use here".into();
+        return Err(ImageError::File { descriptor: taken.descriptor, what });
+    }
+    // The standard files first: what is opened again below may take their numbers.
+    let mut kept = BTreeMap::new();
+    for number in 0..3 {
+        if status_of(number).is_some() {
+            let copy = control(number, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
+            // SAFETY: it is new and nobody else's.
+            kept.insert(number, unsafe { OwnedFd::from_raw_fd(copy) });
+        }
+    }
+    for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
+        // SAFETY: the guest had closed it.
+        unsafe { libc::close(number) };
+    }
+    let mut pipes: BTreeMap<u64, (OwnedFd, OwnedFd)> = BTreeMap::new();
+    for image in images {
+        match &image.kind {
+            FileKind::Standard(number) => {
+                let file = kept.get(number).ok_or(ImageError::File {
+                    descriptor: image.descriptor,
+                    what: format!("standard descriptor {number}, which is closed here"),
+                })?;
+                place(file.as_raw_fd(), image)?;
+            }
+            FileKind::Duplicate(of) => {
+                if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
+                    return Err(ImageError::Inconsistent("a descriptor is a copy of one that is not open"));
+                }
+                place(*of, image)?;
+            }
+            FileKind::Path(path, offset) => open_again(image, path, *offset)?,
+            FileKind::Event(count, semaphore) => {
+                let semaphore = if *semaphore { libc::EFD_SEMAPHORE } else { 0 };
+                let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
+                // SAFETY: no pointers; a new descriptor disturbs nobody.
+                let made = unsafe { libc::eventfd(0, flags) };
+                let event = put(made, image, "make an eventfd")?;
+                if *count > 0 {
+                    // SAFETY: eight live bytes; the first ones never wait.
+                    unsafe { libc::write(event, std::ptr::from_ref(count).cast(), 8) };
+                }
+            }
+            FileKind::Epoll(_) => {
+                // SAFETY: no pointers; a new descriptor disturbs nobody.
+                let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+                put(made, image, "make an epoll set")?;
+            }
+            FileKind::Pipe(number, is_write) => {
+                if !pipes.contains_key(number) {
+                    let (read, write) = new_pipe()?;
+                    let out_of_the_way = |end: OwnedFd| -> Result<OwnedFd, ImageError> {
+                        let moved = control(end.as_raw_fd(), libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
+                        // SAFETY: it is new and nobody else's.
+                        Ok(unsafe { OwnedFd::from_raw_fd(moved) })
+                    };
+                    pipes.insert(*number, (out_of_the_way(read)?, out_of_the_way(write)?));
+                }
+                let (read, write) = &pipes[number];
+                fill(write, &image.contents)?;
+                let end = if *is_write { write } else { read };
+                control(end.as_raw_fd(), libc::F_SETFL, image.flags)?;
+                place(end.as_raw_fd(), image)?;
+            }
+        }
+    }
+    // Once what they watch is there.
+    for image in images {
+        if let FileKind::Epoll(entries) = &image.kind {
+            for (descriptor, events, data) in entries {
+                let mut event = libc::epoll_event { events: *events, u64: *data };
+                let set = image.descriptor;
+                // SAFETY: the event is live.
+                if unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) } != 0 {
+                    return Err(last("fill an epoll set again"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts a new file, -1 if there is none, at the image's descriptor, which it gives.
+fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError> {
+    if made < 0 {
+        return Err(last(action));
+    }
+    place(made, image)?;
+    if made != image.descriptor {
+        // SAFETY: it was made for this, and has been copied.
+        unsafe { libc::close(made) };
+    }
+    Ok(image.descriptor)
+}
+
+fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
+    let name = || String::from_utf8_lossy(path).into_owned();
+    let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path has a zero in it"))?;
+    let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
+    // SAFETY: the path is terminated; a new descriptor disturbs nobody.
+    let opened = unsafe { libc::open(text.as_ptr(), image.flags & !once | libc::O_CLOEXEC) };
+    if opened < 0 {
+        return Err(last(&format!("open {} again", name())));
+    }
+    // SAFETY: no pointers. A device has no place in it.
+    unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
+    put(opened, image, "open a file again").map(drop)
+}
+
+fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
+    const MOST: usize = 1 << 30;
+    if contents.is_empty() {
+        return Ok(());
+    }
+    if contents.len() > MOST {
+        return Err(ImageError::Inconsistent("a pipe holds more than any pipe can"));
+    }
+    // SAFETY: no pointers. A smaller pipe is no error if it holds the contents.
+    unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, contents.len().max(1 << 16) as i32) };
+    let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
+    control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
+    // SAFETY: the buffer has that many bytes.
+    let done = unsafe { libc::write(write.as_raw_fd(), contents.as_ptr().cast(), contents.len()) };
+    control(write.as_raw_fd(), libc::F_SETFL, mode)?;
+    if done == contents.len() as isize {
+        Ok(())
+    } else {
+        Err(ImageError::host("fill a pipe again", Errno(libc::EAGAIN)))
+    }
+}

@@ -1,0 +1,119 @@
+//! The contents of a process's memory: read sparsely, written back.
+//! Not a format.
+//! Source: proc_pid_mem(5), proc_pid_pagemap(5).
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::ImageError;
+use crate::memory::{GuestMemory, HOST_PAGE_BYTES};
+use crate::{AddressSpace, Errno, Mapping};
+
+/// The most bytes that are handed over at once.
+pub const PAGE_RUN_BYTES: usize = 1 << 20;
+
+/// Bit 63: in memory; bit 62: swapped out.
+const POPULATED: u64 = 3 << 62;
+
+/// Receives a run of contents: its guest address and its bytes.
+type Receive<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
+
+impl AddressSpace {
+    /// Gives every stretch of memory that is not zero, in order of addresses. Nobody may change the memory meanwhile.
+    ///
+    /// # Errors
+    /// The memory cannot be read, or `receive` fails.
+    pub fn contents(&self, receive: &mut Receive<'_>) -> Result<(), ImageError> {
+        let failed = |error: io::Error| ImageError::host("read the guest's memory", error);
+        let memory = File::open("/proc/self/mem").map_err(failed)?;
+        let map = File::open("/proc/self/pagemap").map_err(failed)?;
+        let mut buffer = vec![0; PAGE_RUN_BYTES];
+        for (range, mapping) in self.mappings() {
+            for chunk in chunks(range) {
+                read_chunk(self.memory(), &memory, &map, &mapping, chunk, &mut buffer, receive)
+                    .map_err(|error| ImageError::host("save the guest's memory", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a run of contents back, whatever the memory's protection.
+    ///
+    /// # Errors
+    /// It is not mapped.
+    pub(super) fn put_contents(&self, memory: &File, address: u64, bytes: &[u8]) -> Result<(), ImageError> {
+        let end = address.checked_add(bytes.len() as u64);
+        let inside = end.is_some_and(|end| end <= self.memory().limit());
+        if !inside || !self.is_mapped(address, bytes.len() as u64) {
+            return Err(ImageError::Inconsistent("it has contents where nothing is mapped"));
+        }
+        let place = self.memory().base() as u64 + address;
+        memory.write_all_at(bytes, place).map_err(|error| ImageError::host("write the guest's memory", error))
+    }
+}
+
+fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let step = PAGE_RUN_BYTES as u64;
+    let end = range.end;
+    range.step_by(PAGE_RUN_BYTES).map(move |start| start..(start + step).min(end))
+}
+
+/// Reads one chunk and gives the stretches of it that are not zero.
+fn read_chunk(
+    guest: &GuestMemory,
+    memory: &File,
+    map: &File,
+    mapping: &Mapping,
+    chunk: Range<u64>,
+    buffer: &mut [u8],
+    receive: &mut Receive<'_>,
+) -> io::Result<()> {
+    let pages = ((chunk.end - chunk.start) / HOST_PAGE_BYTES) as usize;
+    let host = guest.base() as u64 + chunk.start;
+    let populated = if mapping.origin.is_file {
+        // What nobody has looked at yet is in the file.
+        vec![true; pages]
+    } else {
+        let mut entries = vec![0; 8 * pages];
+        map.read_exact_at(&mut entries, host / HOST_PAGE_BYTES * 8)?;
+        let entry = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+        entries.chunks_exact(8).map(|bytes| entry(bytes) & POPULATED != 0).collect()
+    };
+    let mut run: Option<usize> = None;
+    for page in 0..=pages {
+        let at = page * HOST_PAGE_BYTES as usize;
+        let filled = page < pages && populated[page] && {
+            let bytes = &mut buffer[at..at + HOST_PAGE_BYTES as usize];
+            // A page beyond the end of its file has no contents.
+            memory.read_exact_at(bytes, host + at as u64).is_ok() && bytes.iter().any(|byte| *byte != 0)
+        };
+        match (filled, run) {
+            (true, None) => run = Some(at),
+            (false, Some(start)) => {
+                receive(chunk.start + start as u64, &buffer[start..at])?;
+                run = None;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl AddressSpace {
+    fn is_mapped(&self, start: u64, length: u64) -> bool {
+        let page = crate::PAGE_BYTES;
+        let from = start / page * page;
+        let Some(end) = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)) else {
+            return false;
+        };
+        matches!(self.host_range(from, end - from), Ok(_))
+    }
+}
+
+impl From<Errno> for io::Error {
+    fn from(error: Errno) -> Self {
+        Self::from_raw_os_error(error.0)
+    }
+}

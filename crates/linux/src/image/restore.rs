@@ -1,0 +1,196 @@
+//! A process brought back.
+//! Not its scheduler, and not the host threads it runs on.
+//! Source: our own.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longma_loongarch::State;
+use longma_sim::Time;
+
+use super::capture::hash_of;
+use super::{ImageError, MappingImage, ProcessImage, files};
+use crate::files::Root;
+use crate::memory::{AddressSpace, Backing, GuestMemory, MapRequest, Origin, Placement};
+use crate::process::{Parts, ProcessConfig};
+use crate::signals::Action;
+use crate::simulated::Simulation;
+use crate::stack::StackContents;
+use crate::{PAGE_BYTES, Process, Protection, Thread};
+
+/// One stretch of memory's contents: its guest address and its bytes.
+type Contents<'a> = dyn FnMut() -> Result<Option<(u64, Vec<u8>)>, ImageError> + 'a;
+
+impl ProcessImage {
+    /// Checks what must hold whatever the host is.
+    fn check(&self) -> Result<(), ImageError> {
+        let wrong = |what| Err(ImageError::Inconsistent(what));
+        if self.actions.len() != 64 {
+            return wrong("it has another number of signals");
+        }
+        if self.threads.is_empty() || self.threads.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+            return wrong("its threads are not in order");
+        }
+        if self.threads.iter().any(|thread| thread.number >= self.threads_made) {
+            return wrong("it has more threads than it has made");
+        }
+        let page = |address: u64| address.is_multiple_of(PAGE_BYTES);
+        let mut at = PAGE_BYTES;
+        for mapping in &self.mappings {
+            if !page(mapping.start)
+                || !page(mapping.end)
+                || mapping.start < at
+                || mapping.end <= mapping.start
+            {
+                return wrong("its mappings are not in order");
+            }
+            at = mapping.end;
+        }
+        let (start, end) = self.heap;
+        if at > self.limit || !page(self.top) || self.top > self.limit || end < start || end > self.top {
+            return wrong("its mappings reach beyond its memory");
+        }
+        if self.threads_made > 1 << 20 {
+            return wrong("it has made more threads than there can be");
+        }
+        Ok(())
+    }
+}
+
+impl MappingImage {
+    fn request(&self) -> MapRequest {
+        let (name, device, inode, is_file) = self.origin.clone();
+        MapRequest {
+            placement: Placement::Fixed(self.start),
+            length: self.end - self.start,
+            protection: Protection {
+                read: self.protection & 1 != 0,
+                write: self.protection & 2 != 0,
+                execute: self.protection & 4 != 0,
+            },
+            shared: self.shared,
+            backing: Backing::Saved {
+                origin: Arc::new(Origin { name, device, inode, is_file }),
+                offset: self.offset,
+            },
+            flags: libc::MAP_NORESERVE,
+        }
+    }
+}
+
+impl Process {
+    /// Brings a process back: `config` says who schedules it, where it traces to and what its root is; program, arguments and
+    /// environment are the image's. Gives its threads, in order. `contents` is called until it gives `None`.
+    ///
+    /// # Errors
+    /// The image is not consistent, the program's file is another one, or the host refuses something.
+    pub fn restore(
+        mut config: ProcessConfig,
+        image: &ProcessImage,
+        contents: &mut Contents<'_>,
+    ) -> Result<(Arc<Self>, Vec<(Thread, State)>), ImageError> {
+        image.check()?;
+        if config.simulation.is_none() {
+            return Err(ImageError::NotSimulated);
+        }
+        let os = std::ffi::OsString::from_vec;
+        config.program = PathBuf::from(os(image.executable.clone()));
+        config.arguments = image.arguments.iter().cloned().map(os).collect();
+        config.environment = image.environment.iter().cloned().map(os).collect();
+        let own = files::own_descriptors();
+        let memory = GuestMemory::reserve().map_err(|error| ImageError::host("reserve memory", error))?;
+        if memory.limit() < image.limit {
+            return Err(ImageError::host(
+                "reserve as much memory as the process had",
+                crate::Errno(libc::ENOMEM),
+            ));
+        }
+        let space = space(memory, image, contents)?;
+        let root =
+            Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
+        let simulation = config.simulation.as_ref().map(|given| Simulation::new(given, space.memory()));
+        let executable = config.program.clone();
+        let process = Self::assemble(
+            config,
+            root,
+            simulation.map(Arc::new),
+            Parts {
+                space,
+                executable,
+                arguments: image.arguments.clone(),
+                stack: StackContents {
+                    pointer: image.stack.0,
+                    arguments: image.stack.1,
+                    environment: image.stack.2,
+                    auxiliary: image.stack.3.clone(),
+                },
+                program_range: image.program_range.0..image.program_range.1,
+                signal_return: image.signal_return,
+                threads: image.threads.len() as u32,
+                threads_made: image.threads_made,
+                own_descriptors: own.clone(),
+            },
+        );
+        check_program(&process, image)?;
+        let simulation = process.simulation().ok_or(ImageError::NotSimulated)?;
+        simulation.resume(image)?;
+        for (signal, [handler, flags, mask]) in (1..).zip(image.actions.iter().copied()) {
+            let action = Action { handler, flags, mask };
+            if process.dispositions.get(signal) != action {
+                process.dispositions.set(signal, action);
+            }
+        }
+        let directory = PathBuf::from(std::ffi::OsString::from_vec(image.working_directory.clone()));
+        std::env::set_current_dir(&directory).map_err(|error| {
+            ImageError::host(format!("go to the working directory {}", directory.display()), error)
+        })?;
+        // SAFETY: no pointers.
+        unsafe { libc::umask(image.umask) };
+        files::restore(&image.files, &own)?;
+        let mut threads = Vec::new();
+        for saved in &image.threads {
+            let mut thread = Thread::restored(process.clone(), saved.number, saved.kernel.mask);
+            thread.set_kernel_state(&saved.kernel);
+            thread.resumes_until = saved.deadline_ps.map(Time::from_ps);
+            threads.push((thread, saved.state()?));
+        }
+        Ok((process, threads))
+    }
+}
+
+fn check_program(process: &Process, image: &ProcessImage) -> Result<(), ImageError> {
+    let path = process.executable.clone();
+    let opened = process.root.open_to_read(&path).and_then(hash_of);
+    let found = opened.map_err(|error| ImageError::host(format!("read {}", path.display()), error))?;
+    if found == image.program_hash {
+        Ok(())
+    } else {
+        Err(ImageError::OtherProgram { path: path.display().to_string() })
+    }
+}
+
+/// The address space with its contents.
+fn space(
+    memory: GuestMemory,
+    image: &ProcessImage,
+    contents: &mut Contents<'_>,
+) -> Result<AddressSpace, ImageError> {
+    let mut space = AddressSpace::new(memory);
+    space.set_top(image.top);
+    space.restore_heap(image.heap);
+    for mapping in &image.mappings {
+        space
+            .map(&mapping.request())
+            .map_err(|error| ImageError::host(format!("map memory at {:#x}", mapping.start), error))?;
+    }
+    let file = File::options()
+        .write(true)
+        .open("/proc/self/mem")
+        .map_err(|error| ImageError::host("open the memory of this process", error))?;
+    while let Some((address, bytes)) = contents()? {
+        space.put_contents(&file, address, &bytes)?;
+    }
+    Ok(space)
+}

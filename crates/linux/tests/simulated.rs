@@ -1,0 +1,245 @@
+//! System calls in simulated time, by a guest whose only thread makes them one by one.
+
+mod guest;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use guest::{Guest, error};
+use longma_linux::ProcessConfig;
+use longma_linux::simulated::{Awoken, CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber};
+use longma_sim::{Duration, Time};
+
+const CLOCK_REALTIME: u64 = 0;
+const CLOCK_MONOTONIC: u64 = 1;
+const CLOCK_THREAD: u64 = 3;
+const MS: u64 = 1_000_000;
+
+/// One thread on one core of two: whoever sleeps wakes at its deadline, or at once.
+#[derive(Default)]
+struct Alone {
+    now_ps: AtomicU64,
+    process: std::sync::OnceLock<std::sync::Weak<longma_linux::Process>>,
+}
+
+impl Alone {
+    fn advance_ns(&self, ns: u64) {
+        self.now_ps.fetch_add(ns * 1000, Ordering::Relaxed);
+    }
+
+    fn expire(&self) {
+        let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
+        process.simulation().unwrap().expire_timers(self.now());
+    }
+}
+
+impl Scheduler for Alone {
+    fn now(&self) -> Time {
+        Time::from_ps(self.now_ps.load(Ordering::Relaxed))
+    }
+    fn run_time(&self, _: Option<ThreadNumber>) -> Duration {
+        Duration::from_ps(5_000_000)
+    }
+    fn add(&self, _: ThreadNumber) {}
+    fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Awoken {
+        let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
+        let timer = process.simulation().unwrap().next_timer();
+        let next = [sleep.deadline, timer].into_iter().flatten().min();
+        let next = next.expect("the only thread sleeps for ever");
+        self.now_ps.fetch_max(next.ps(), Ordering::Relaxed);
+        if timer == Some(next) {
+            self.expire();
+        }
+        if sleep.deadline == Some(next) { Awoken::Late } else { Awoken::Woken }
+    }
+    fn wake(&self, _: ThreadNumber) {}
+    fn yield_now(&self, _: ThreadNumber) {}
+    fn outside(&self, _: ThreadNumber, call: &mut dyn FnMut()) {
+        call();
+    }
+    fn signals_sent(&self, _: ThreadNumber) {}
+    fn files_changed(&self) {}
+    fn cores(&self) -> usize {
+        2
+    }
+    fn place(&self, _: ThreadNumber) -> (usize, usize) {
+        (1, 0)
+    }
+    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet> {
+        (thread.0 == 0).then(|| CoreSet::first(2))
+    }
+    fn allow(&self, thread: ThreadNumber, _: CoreSet) -> bool {
+        thread.0 == 0
+    }
+}
+
+fn simulated(seed: u64) -> (Guest, Arc<Alone>) {
+    let scheduler = Arc::new(Alone::default());
+    let given = scheduler.clone();
+    let guest = Guest::with(|directory| ProcessConfig {
+        program: directory.join("program"),
+        simulation: Some(SimulationConfig { scheduler: given, seed }),
+        ..ProcessConfig::default()
+    });
+    scheduler.process.set(Arc::downgrade(&guest.process)).unwrap();
+    (guest, scheduler)
+}
+
+/// Begins the fixture's thread on this host thread: from here on its calls are in simulated time.
+fn begun(seed: u64) -> (Guest, Arc<Alone>) {
+    let (mut guest, scheduler) = simulated(seed);
+    guest.thread.begin(&mut longma_loongarch::State::default());
+    (guest, scheduler)
+}
+
+fn word(guest: &Guest, address: u64) -> u64 {
+    u64::from_le_bytes(guest.bytes(address, 8).try_into().unwrap())
+}
+
+fn clock_ns(guest: &mut Guest, clock: u64) -> u64 {
+    let result = guest.put(&[0; 16]);
+    assert_eq!(guest.call(113, &[clock, result]), 0);
+    word(guest, result) * 1_000_000_000 + word(guest, result + 8)
+}
+
+fn timespec(guest: &mut Guest, ns: u64) -> u64 {
+    let bytes = [(ns / 1_000_000_000).to_le_bytes(), (ns % 1_000_000_000).to_le_bytes()].concat();
+    guest.put(&bytes)
+}
+
+#[test]
+fn clocks_show_simulated_time_from_a_fixed_date_on() {
+    let (mut guest, scheduler) = begun(1);
+    let before = (clock_ns(&mut guest, CLOCK_REALTIME), clock_ns(&mut guest, CLOCK_MONOTONIC));
+    assert_eq!(before.0 / 1_000_000_000, longma_linux::simulated::clocks::EPOCH_S);
+    scheduler.advance_ns(1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_REALTIME) - before.0, 1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
+    assert_eq!(clock_ns(&mut guest, CLOCK_THREAD), 5000);
+    // A core that is a little behind does not make the clock go back.
+    scheduler.now_ps.store(0, Ordering::Relaxed);
+    assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
+}
+
+#[test]
+fn sleeping_moves_simulated_time_and_not_the_hosts() {
+    let (mut guest, scheduler) = begun(1);
+    let host = std::time::Instant::now();
+    let hour = timespec(&mut guest, 3600 * 1000 * MS);
+    assert_eq!(guest.call(101, &[hour, 0]), 0);
+    assert_eq!(scheduler.now().ps() / 1000, 3600 * 1000 * MS);
+    assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 0, hour, 0]), 0);
+    assert!(host.elapsed() < std::time::Duration::from_secs(60));
+    // A time that is past is no sleep.
+    let now = scheduler.now();
+    assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 1, hour, 0]), 0);
+    assert_eq!(scheduler.now(), now);
+    let bad = guest.put(&[0xff; 16]);
+    assert_eq!(guest.call(101, &[bad, 0]), error(libc::EINVAL));
+}
+
+#[test]
+fn a_futex_that_nobody_wakes_ends_at_its_time_limit() {
+    let (mut guest, scheduler) = begun(1);
+    let futex = guest.put(&7u32.to_le_bytes());
+    let limit = timespec(&mut guest, 10 * MS);
+    let other = 8;
+    assert_eq!(guest.call(98, &[futex, 128, other, limit]), error(libc::EAGAIN));
+    assert_eq!(guest.call(98, &[futex, 128, 7, limit]), error(libc::ETIMEDOUT));
+    assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
+    assert_eq!(guest.call(98, &[futex + 1, 128, 7, limit]), error(libc::EINVAL));
+    assert_eq!(guest.call(98, &[futex, 129, 1]), 0);
+    // Absolute, and past.
+    assert_eq!(guest.call(98, &[futex, 128 | 9, 7, limit, 0, u64::MAX]), error(libc::ETIMEDOUT));
+    assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
+}
+
+#[test]
+fn a_wake_operation_changes_the_second_futex() {
+    let (mut guest, _) = begun(1);
+    let (first, second) = (guest.put(&[0; 4]), guest.put(&5u32.to_le_bytes()));
+    // Add 3; wake there if it was above 4.
+    let operation = 1u64 << 28 | 4 << 24 | 3 << 12 | 4;
+    assert_eq!(guest.call(98, &[first, 128 | 5, 1, 1, second, operation]), 0);
+    assert_eq!(guest.bytes(second, 4), 8u32.to_le_bytes());
+}
+
+#[test]
+fn waiting_for_files_ends_at_its_time_limit_or_when_a_timer_makes_one_ready() {
+    let (mut guest, scheduler) = begun(1);
+    let timer = guest.call(85, &[CLOCK_MONOTONIC, 0]);
+    assert!(timer >= 0);
+    let entry = [&(timer as i32).to_le_bytes()[..], &1u16.to_le_bytes(), &[0, 0]].concat();
+    let files = guest.put(&entry);
+    let limit = timespec(&mut guest, 20 * MS);
+    assert_eq!(guest.call(73, &[files, 1, limit, 0, 8]), 0);
+    assert_eq!(scheduler.now().ps(), 20 * MS * 1000);
+    assert_eq!((word(&guest, limit), word(&guest, limit + 8)), (0, 0), "nothing is left of the limit");
+    // Every 5 ms, the first time in 7.
+    let words = [0, 5 * MS, 0, 7 * MS].map(u64::to_le_bytes).concat();
+    let setting = guest.put(&words);
+    assert_eq!(guest.call(86, &[timer as u64, 0, setting, 0]), 0);
+    let limit = timespec(&mut guest, 100 * MS);
+    assert_eq!(guest.call(73, &[files, 1, limit, 0, 8]), 1);
+    assert_eq!(scheduler.now().ps(), 27 * MS * 1000);
+    scheduler.advance_ns(11 * MS);
+    scheduler.expire();
+    let count = guest.put(&[0; 8]);
+    assert_eq!(guest.call(63, &[timer as u64, count, 8]), 8);
+    assert_eq!(word(&guest, count), 3);
+    let left = guest.put(&[0; 32]);
+    assert_eq!(guest.call(87, &[timer as u64, left]), 0);
+    assert_eq!((word(&guest, left + 8), word(&guest, left + 24)), (5 * MS, 4 * MS));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_random_bytes() {
+    let draw = |seed| {
+        let (mut guest, _) = begun(seed);
+        let bytes = guest.put(&[0; 40]);
+        assert_eq!(guest.call(278, &[bytes, 33, 0]), 33);
+        // AT_RANDOM's are on the stack.
+        let auxiliary = guest.process.auxiliary_vector().to_vec();
+        let words: Vec<u64> =
+            auxiliary.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let random = words.chunks_exact(2).find(|pair| pair[0] == libc::AT_RANDOM).unwrap()[1];
+        (guest.bytes(bytes, 40), guest.bytes(random, 16))
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+    assert_eq!(draw(3).0[33..], [0; 7], "no more than was asked for");
+}
+
+#[test]
+fn ids_are_the_same_on_every_run_and_lead_to_this_process() {
+    let (mut guest, _) = begun(1);
+    let id = i64::from(longma_linux::simulated::identity::FIRST_ID);
+    assert_eq!([guest.call(172, &[]), guest.call(178, &[]), guest.call(173, &[])], [id, id, 1]);
+    // Signal 0 only asks whether there is such a process or thread.
+    assert_eq!(guest.call(129, &[id as u64, 0]), 0);
+    assert_eq!(guest.call(131, &[id as u64, id as u64, 0]), 0);
+    assert_eq!(guest.call(131, &[id as u64, id as u64 + 1, 0]), error(libc::ESRCH));
+}
+
+#[test]
+fn cores_are_the_models() {
+    let (mut guest, _) = begun(1);
+    let set = guest.put(&[0; 128]);
+    assert_eq!(guest.call(123, &[0, 128, set]), 8);
+    assert_eq!(word(&guest, set), 0b11);
+    let core = guest.put(&[0; 8]);
+    assert_eq!(guest.call(168, &[core, core + 4, 0]), 0);
+    assert_eq!(word(&guest, core), 1);
+    let none = guest.put(&[0b100, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(guest.call(122, &[0, 8, none]), error(libc::EINVAL));
+    assert_eq!(guest.call(122, &[99, 8, set]), error(libc::ESRCH));
+}
+
+#[test]
+fn a_functional_process_keeps_the_hosts_clock() {
+    let mut guest = Guest::new();
+    let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let shown = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
+    assert!(shown.abs_diff(host) < 5);
+    assert_eq!(guest.call(172, &[]), i64::from(std::process::id() as i32));
+}

@@ -1,0 +1,288 @@
+//! The format of checkpoint files.
+//! Not what they say.
+//! Source: our own. Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the description as JSON; then
+//! one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32) and that many bytes, the last one with
+//! the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
+
+use std::io::{self, Read, Write};
+
+use longma_linux::image::PAGE_RUN_BYTES;
+use sha2::{Digest, Sha256};
+
+use super::Contents;
+
+const MAGIC: [u8; 8] = *b"LONGMACP";
+/// Readers know this version only: a format that changes gets the next number.
+const VERSION: u32 = 1;
+/// The address of the run that ends them.
+const END: u64 = u64::MAX;
+const DIGEST_BYTES: usize = 32;
+/// More than any process's description; a damaged length must not take the host's memory.
+const MOST_DESCRIPTION_BYTES: u32 = 256 << 20;
+/// Fast, and most of what guests have in memory is easy.
+const LEVEL: i32 = 3;
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// It does not begin as one.
+    #[error("this is no checkpoint")]
+    Other,
+    /// Of another version.
+    #[error(
+        "this is a checkpoint of version {0}, and this program reads version {VERSION} only; save it again"
+    )]
+    Version(u32),
+    /// It ends too early, or what is read is not what was written.
+    #[error("the checkpoint is damaged: {0}; save it again")]
+    Damaged(&'static str),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+}
+
+use FormatError::Damaged;
+
+/// Counts what goes through into a hash.
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Writes a checkpoint.
+pub(super) struct Writer<W: Write> {
+    frame: zstd::Encoder<'static, Hashing<W>>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins with the description.
+    pub fn new(inner: W, contents: &Contents) -> io::Result<Self> {
+        let mut out = Hashing { inner, hash: Sha256::new() };
+        let description = serde_json::to_vec(contents)?;
+        let length = u32::try_from(description.len()).ok().filter(|length| *length <= MOST_DESCRIPTION_BYTES);
+        let length =
+            length.ok_or_else(|| io::Error::other("the process has too many mappings and threads"))?;
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        out.write_all(&length.to_le_bytes())?;
+        out.write_all(&description)?;
+        Ok(Self { frame: zstd::Encoder::new(out, LEVEL)? })
+    }
+
+    /// Adds a run of memory, of at most [`PAGE_RUN_BYTES`].
+    pub fn run(&mut self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.frame.write_all(&address.to_le_bytes())?;
+        self.frame.write_all(&(bytes.len() as u32).to_le_bytes())?;
+        self.frame.write_all(bytes)
+    }
+
+    /// Ends the file.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.run(END, &[])?;
+        let mut out = self.frame.finish()?;
+        let digest = out.hash.finalize();
+        out.inner.write_all(&digest)?;
+        Ok(out.inner)
+    }
+}
+
+/// Checks that a file is whole.
+pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
+    let mut hash = Sha256::new();
+    let mut held = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        held.extend_from_slice(&buffer[..read]);
+        // The last bytes are the digest, once it is known that they are the last.
+        let sure = held.len().saturating_sub(DIGEST_BYTES);
+        hash.update(&held[..sure]);
+        held.drain(..sure);
+    }
+    if held.len() < DIGEST_BYTES {
+        return Err(if held.starts_with(&MAGIC) { Damaged("it ends too early") } else { FormatError::Other });
+    }
+    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("its checksum is wrong")) }
+}
+
+/// Reads a checkpoint.
+pub(super) struct Reader<R: Read> {
+    pub contents: Contents,
+    frame: zstd::Decoder<'static, io::BufReader<R>>,
+    ended: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the description.
+    pub fn new(mut inner: R) -> Result<Self, FormatError> {
+        let mut magic = [0; 8];
+        read(&mut inner, &mut magic).map_err(|_| FormatError::Other)?;
+        if magic != MAGIC {
+            return Err(FormatError::Other);
+        }
+        let version = number(&mut inner)?;
+        if version != VERSION {
+            return Err(FormatError::Version(version));
+        }
+        let length = number(&mut inner)?;
+        if length > MOST_DESCRIPTION_BYTES {
+            return Err(Damaged("its description is too long"));
+        }
+        let mut description = Vec::new();
+        (&mut inner).take(length.into()).read_to_end(&mut description)?;
+        if description.len() != length as usize {
+            return Err(Damaged("it ends too early"));
+        }
+        let contents =
+            serde_json::from_slice(&description).map_err(|_| Damaged("its description makes no sense"))?;
+        Ok(Self { contents, frame: zstd::Decoder::new(inner)?, ended: false })
+    }
+
+    /// The next run of memory: its address and its bytes.
+    pub fn run(&mut self) -> Result<Option<(u64, Vec<u8>)>, FormatError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut address = [0; 8];
+        read(&mut self.frame, &mut address)?;
+        let address = u64::from_le_bytes(address);
+        let length = number(&mut self.frame)? as usize;
+        if address == END {
+            self.ended = true;
+            return if length == 0 { Ok(None) } else { Err(Damaged("its memory ends with something else")) };
+        }
+        if length == 0 || length > PAGE_RUN_BYTES {
+            return Err(Damaged("a run of memory has a length that none has"));
+        }
+        let mut bytes = vec![0; length];
+        read(&mut self.frame, &mut bytes)?;
+        Ok(Some((address, bytes)))
+    }
+}
+
+fn read(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), FormatError> {
+    from.read_exact(bytes).map_err(|_| Damaged("its memory cannot be read"))
+}
+
+fn number(from: &mut impl Read) -> Result<u32, FormatError> {
+    let mut bytes = [0; 4];
+    read(from, &mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_linux::image::ProcessImage;
+    use proptest::prelude::*;
+
+    use crate::schedule::RosterImage;
+
+    fn contents() -> Contents {
+        let process = ProcessImage {
+            executable: b"/bin/program".to_vec(),
+            program_hash: "00".into(),
+            arguments: vec![b"program".to_vec()],
+            environment: Vec::new(),
+            working_directory: b"/".to_vec(),
+            umask: 0o22,
+            limit: 1 << 46,
+            top: 1 << 45,
+            heap: (0, 0),
+            stack: (0, (0, 0), (0, 0), Vec::new()),
+            program_range: (0, 0),
+            signal_return: 0,
+            mappings: Vec::new(),
+            actions: Vec::new(),
+            files: Vec::new(),
+            threads: Vec::new(),
+            threads_made: 0,
+            random: u64::MAX,
+            shown_ps: 7,
+            timers: Vec::new(),
+            timers_made: 0,
+        };
+        Contents { process, roster: RosterImage { cores: Vec::new(), threads: Vec::new() }, now_ps: 8 }
+    }
+
+    fn written(runs: &[(u64, Vec<u8>)]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), &contents()).unwrap();
+        runs.iter().for_each(|(address, bytes)| writer.run(*address, bytes).unwrap());
+        writer.finish().unwrap()
+    }
+
+    /// Everything a file says, as whoever brings a process back reads it.
+    fn read_all(mut bytes: &[u8]) -> Result<(Contents, Vec<(u64, Vec<u8>)>), FormatError> {
+        check(&mut &*bytes)?;
+        let mut reader = Reader::new(&mut bytes)?;
+        let mut runs = Vec::new();
+        while let Some(run) = reader.run()? {
+            runs.push(run);
+        }
+        Ok((reader.contents, runs))
+    }
+
+    #[test]
+    fn a_later_version_is_told_apart_from_damage() {
+        let mut file = written(&[]);
+        file[8] = 2;
+        let end = file.len() - DIGEST_BYTES;
+        let digest = Sha256::digest(&file[..end]);
+        file[end..].copy_from_slice(&digest);
+        assert!(matches!(read_all(&file), Err(FormatError::Version(2))));
+    }
+
+    #[test]
+    fn something_else_is_no_checkpoint() {
+        assert!(matches!(read_all(b""), Err(FormatError::Other)));
+        assert!(matches!(read_all(b"#!/bin/sh"), Err(FormatError::Other)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
+            let (read, found) = read_all(&written(&runs)).unwrap();
+            prop_assert_eq!(read, contents());
+            prop_assert_eq!(found, runs);
+        }
+
+        #[test]
+        fn a_file_that_is_cut_or_changed_is_refused(cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let file = written(&[(0x4000, vec![7; 10_000])]);
+            prop_assert!(read_all(&file[..cut.index(file.len())]).is_err());
+            let mut changed = file.clone();
+            changed[at.index(file.len())] ^= 1 << bit;
+            prop_assert!(read_all(&changed).is_err());
+        }
+
+        /// Damage that the checksum does not see, because somebody has made it anew.
+        #[test]
+        fn no_contents_make_the_reader_panic(at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+            let mut file = written(&[(0x4000, vec![7; 10_000])]);
+            let end = file.len() - DIGEST_BYTES;
+            let at = at.index(end);
+            let count = bytes.len().min(end - at);
+            file[at..at + count].copy_from_slice(&bytes[..count]);
+            let digest = Sha256::digest(&file[..end]);
+            file[end..].copy_from_slice(&digest);
+            let _ = read_all(&file);
+        }
+    }
+}
