@@ -95,6 +95,10 @@ impl Calendar {
             let bucket = self.bucket_at(number);
             if bucket.used < width {
                 offset = offset.max(bucket.end);
+                if left <= width - offset {
+                    let end = bucket.append(offset, left, width);
+                    return (number << self.shift) + u64::from(end);
+                }
             }
         }
         loop {
@@ -202,6 +206,16 @@ impl Bucket {
         self.end = self.end.max(at);
         self.fill(width);
         (taken, at)
+    }
+
+    /// Takes `work`, which fits, from `offset` on, behind all that is there; where it ends.
+    #[inline]
+    fn append(&mut self, offset: u32, work: u32, width: u32) -> u32 {
+        self.begin = if self.used == 0 { offset } else { self.begin };
+        self.used += work;
+        self.end = offset + work;
+        self.fill(width);
+        offset + work
     }
 
     /// Takes from the gaps between `begin` and `end`, which are taken to lie evenly: the work runs at the rate that is left.

@@ -23,6 +23,7 @@ impl LockWindow {
 #[derive(Clone, Debug)]
 pub(crate) struct LineLock {
     windows: Vec<Option<LockWindow>>,
+    open: usize,
     /// Ways of a set that stay unlocked.
     min_unlocked_ways: u32,
 }
@@ -31,7 +32,7 @@ impl LineLock {
     /// `windows` windows, all closed.
     pub fn new(windows: u32, min_unlocked_ways: u32) -> Self {
         // A set whose every line is locked could not take a line any more.
-        Self { windows: vec![None; windows as usize], min_unlocked_ways: min_unlocked_ways.max(1) }
+        Self { windows: vec![None; windows as usize], open: 0, min_unlocked_ways: min_unlocked_ways.max(1) }
     }
 
     /// How many windows there are.
@@ -42,6 +43,13 @@ impl LineLock {
     /// Opens or closes a window, which must exist.
     pub fn set(&mut self, window: usize, to: Option<LockWindow>) {
         self.windows[window] = to;
+        self.open = self.windows.iter().flatten().count();
+    }
+
+    /// True if any window is open; if none is, no line is locked.
+    #[inline]
+    pub fn in_use(&self) -> bool {
+        self.open > 0
     }
 
     /// True if any open window contains `address`.

@@ -25,7 +25,7 @@ pub(crate) use replacement::Policy;
 pub(crate) use tags::{Evicted, Flags, MAX_WAYS, Slot, Tags};
 
 /// The number of a physical line: its address by the length of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Line(pub u64);
 
 impl Line {

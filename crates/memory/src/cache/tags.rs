@@ -86,6 +86,22 @@ const LINE_SHIFT: u32 = 20;
 const SHARER_SHIFT: u32 = 8;
 const SHARER_MASK: u64 = ((1 << NARROW) - 1) << SHARER_SHIFT;
 
+/// Length of a line of the host that this is compiled for, as far as it is worth knowing.
+const HOST_LINE_BYTES: usize = 64;
+
+/// Asks the host to bring what `place` refers to nearer; changes nothing else.
+#[inline]
+fn prefetch<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch only needs an address, and cannot fault on any; this one is a reference's. SSE is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 /// More ways than a set may have: masks of ways are one word.
 pub(crate) const MAX_WAYS: u64 = 64;
 
@@ -143,6 +159,15 @@ impl Tags {
     /// Slots of the cache.
     pub fn len(&self) -> usize {
         self.words.len()
+    }
+
+    /// Tells the host that the set of `line` will be read soon: a large cache's tags are rarely in its own nearest cache.
+    #[inline]
+    pub fn expect(&self, line: Line) {
+        let set = self.index.set(line);
+        let words = &self.words[set * self.ways..(set + 1) * self.ways];
+        words.iter().step_by(HOST_LINE_BYTES / size_of::<u64>()).for_each(prefetch);
+        prefetch(&self.ages[set * self.stride]);
     }
 
     /// Where `line` is, if it is here.
@@ -224,7 +249,8 @@ impl Tags {
             return None;
         }
         let empty = words.iter().enumerate().position(|(way, word)| *word == 0 && allowed >> way & 1 == 1);
-        let way = empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random));
+        let way =
+            empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random));
         self.policy.filled(ages, way);
         let word = std::mem::replace(&mut words[way], (line.0 + 1) << LINE_SHIFT | u64::from(flags.0));
         let slot = Slot { set: set as u32, way: way as u32 };

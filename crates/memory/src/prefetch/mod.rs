@@ -44,12 +44,6 @@ pub(crate) struct Wanted {
     count: usize,
 }
 
-impl Default for Line {
-    fn default() -> Self {
-        Self(0)
-    }
-}
-
 impl Wanted {
     /// The lines.
     pub fn lines(&self) -> &[Line] {

@@ -136,6 +136,10 @@ impl MemorySystem {
 
     fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
         let Access { line, kind, .. } = access;
+        let private = &self.cores[core];
+        // Both sets are read in a moment; the host fetches them side by side while the first level is dealt with.
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
+        private.second.iter().for_each(|l2| l2.tags.expect(line));
         let l1 = self.cores[core].level1(unit);
         l1.counters.miss(kind);
         let start = if self.path.timing { l1.registers.start(at) } else { at };

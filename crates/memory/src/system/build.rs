@@ -263,12 +263,15 @@ impl<'a> Plan<'a> {
 
     /// Groups cores by their shared cache; those without one by chip.
     fn domains(&self, stacks: &[Stack]) -> Result<Vec<Domain>, BuildError> {
-        let mut groups: Vec<((Option<usize>, usize), Vec<usize>)> = Vec::new();
+        let key = |core: usize| match stacks[core].shared {
+            Some(shared) => (Some(shared), 0),
+            None => (None, self.host.cores[core].chip),
+        };
+        let mut groups: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
         for (core, stack) in stacks.iter().enumerate() {
-            let key = (stack.shared, if stack.shared.is_some() { 0 } else { self.host.cores[core].chip });
-            match groups.iter_mut().find(|group| group.0 == key) {
-                Some(group) => group.1.push(core),
-                None => groups.push((key, vec![core])),
+            match groups.iter_mut().find(|(_, cores)| key(cores[0]) == key(core)) {
+                Some((_, cores)) => cores.push(core),
+                None => groups.push((stack.shared, vec![core])),
             }
         }
         let too_many = groups.iter().map(|g| g.1.len()).chain([groups.len()]).find(|n| *n > MAX_HOLDERS);
@@ -279,7 +282,7 @@ impl<'a> Plan<'a> {
             );
             return Err(impossible(what, "at most 63 of either are modelled"));
         }
-        groups.into_iter().map(|((shared, _), cores)| self.domain(shared, cores)).collect()
+        groups.into_iter().map(|(shared, cores)| self.domain(shared, cores)).collect()
     }
 
     fn domain(&self, shared: Option<usize>, cores: Vec<usize>) -> Result<Domain, BuildError> {

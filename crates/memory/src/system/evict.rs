@@ -66,7 +66,7 @@ impl MemorySystem {
                 let held = self.cores[core].has(line);
                 let remaining = if held { holders } else { holders.without(bit) };
                 table.set(line, remaining);
-                self.into_shared(core, line, flags, remaining.mask() == 0, at);
+                self.give_to_shared(core, line, flags, remaining.mask() == 0, at);
             }
         }
     }
@@ -88,7 +88,7 @@ impl MemorySystem {
 
     /// A line that left a core goes into a shared cache that does not hold everything, to memory, or nowhere. `last` if no other
     /// core of the domain has it.
-    fn into_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
+    fn give_to_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
         let domain = self.cores[core].domain;
         let dirty = flags.has(Flags::DIRTY);
         let Some(shared) = &mut self.domains[domain].shared else {
@@ -173,7 +173,8 @@ impl Shared {
     /// The ways that `requester` may fill in the set of `line`: its partition without the locked ways; if that leaves none, all
     /// that are not locked.
     pub(super) fn allowed_ways(&self, requester: Requester, line: Line) -> u64 {
-        let unlocked = if self.lock.is_some() { !self.tags.locked_ways(line) } else { u64::MAX };
+        let locks = self.lock.as_ref().is_some_and(|lock| lock.in_use());
+        let unlocked = if locks { !self.tags.locked_ways(line) } else { u64::MAX };
         let ways = self.partition.ways(requester) & unlocked;
         if ways & self.tags.all_ways() == 0 { unlocked } else { ways }
     }

@@ -12,9 +12,9 @@ use crate::port::Source;
 
 impl MemorySystem {
     /// Gets a line that the domain of the request does not have. The domain may write it if it got it alone.
-    pub(super) fn from_home(&mut self, request: Request, at: u64) -> Standing {
+    pub(super) fn ask_for_line(&mut self, request: Request, at: u64) -> Standing {
         let Request { domain, line, kind, .. } = request;
-        let Some(home) = &self.home else { return self.from_memory(request, at, Flags::WRITABLE) };
+        let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };
         self.messages.home_lookups += 1;
         let holders = home.get(line);
         let others = holders.mask() & !(1 << domain);
@@ -48,7 +48,7 @@ impl MemorySystem {
                 Standing { at: acknowledged, source, flags: rights }
             }
             _ => {
-                let standing = self.from_memory(request, at, rights);
+                let standing = self.read_line(request, at, rights);
                 Standing { at: standing.at.max(acknowledged), ..standing }
             }
         }
@@ -80,7 +80,7 @@ impl MemorySystem {
         self.path.probe_remote(from, to, request.core, request.line, data, at)
     }
 
-    fn from_memory(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
+    fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
         let Request { core, domain, line, .. } = request;
         self.messages.memory_reads += 1;
         let node = self.cores[core].node;

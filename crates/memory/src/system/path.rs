@@ -89,7 +89,7 @@ impl Path {
 
     /// A request of `core` reaches its shared level: when its bank has looked the line up.
     #[inline]
-    pub fn to_shared(&mut self, domain: &mut Domain, core: usize, line: Line, at: u64) -> u64 {
+    pub fn reach_shared(&mut self, domain: &mut Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
@@ -102,7 +102,7 @@ impl Path {
 
     /// A line at the shared level of `core` returns to it.
     #[inline]
-    pub fn from_shared(&mut self, domain: &Domain, core: usize, at: u64) -> u64 {
+    pub fn return_line(&mut self, domain: &Domain, core: usize, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }

@@ -95,6 +95,7 @@ impl MemorySystem {
         self.messages.report(statistics)?;
         self.path.spaces.report(statistics, "placement")?;
         if self.path.timing {
+            self.path.interconnect.report(statistics, "interconnect", elapsed)?;
             self.path.controllers.report(statistics, "memory", elapsed)?;
         }
         Ok(())
@@ -113,6 +114,7 @@ impl MemorySystem {
             shared.banks.iter_mut().for_each(|bank| bank.port.clear_statistics());
         }
         self.messages = Messages::default();
+        self.path.interconnect.clear_statistics();
         self.path.controllers.clear_statistics();
     }
 }

@@ -42,14 +42,15 @@ impl MemorySystem {
         let request = Request { core, domain, line, kind };
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
-        let arrived = self.path.to_shared(&mut self.domains[domain], core, line, start);
+        let teaches = self.teaches_prefetcher(request);
+        let arrived = self.path.reach_shared(&mut self.domains[domain], core, line, start);
         let standing = match self.domains[domain].directory {
             Directory::InTags => self.request_inclusive(request, arrived),
             Directory::Beside(_) => self.request_beside(request, arrived),
         };
-        let end = self.path.from_shared(&self.domains[domain], core, standing.at);
-        if kind != Kind::Prefetch && standing.source != Source::Peer {
-            self.prefetch_shared(request, standing, arrived);
+        let end = self.path.return_line(&self.domains[domain], core, standing.at);
+        if teaches {
+            self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
         Got { ready, source: standing.source, flags: standing.flags }
@@ -59,7 +60,7 @@ impl MemorySystem {
         let Request { core, domain, line, kind } = request;
         let line_bits = self.line_bits;
         // Only domains with an inclusive shared cache have their directory in its tags.
-        let Some(shared) = &mut self.domains[domain].shared else { return self.from_home(request, at) };
+        let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = shared.tags.find(line) {
             let at = shared.used(slot, line, kind, at, line_bits);
@@ -67,7 +68,7 @@ impl MemorySystem {
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
-        let standing = self.from_home(request, start);
+        let standing = self.ask_for_line(request, start);
         let owned = Flags::OWNED.when(standing.flags.has(Flags::WRITABLE) && request.may_own());
         let fill_flags = standing.flags.state().with(owned);
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
@@ -87,7 +88,7 @@ impl MemorySystem {
 
     fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
         let Request { core, domain, line, kind } = request;
-        let Some(shared) = &self.domains[domain].shared else { return self.from_home(request, at) };
+        let Some(shared) = &self.domains[domain].shared else { return self.ask_for_line(request, at) };
         let own = 1u64 << self.cores[core].bit;
         let mut source = level_source(shared);
         let (mut sharers, owner) = shared.holders(slot);
@@ -140,7 +141,7 @@ impl MemorySystem {
         let Request { core, domain, line, kind } = request;
         let own = 1u64 << self.cores[core].bit;
         let Directory::Beside(table) = &self.domains[domain].directory else {
-            return self.from_home(request, at);
+            return self.ask_for_line(request, at);
         };
         let holders = table.get(line);
         let mut at = at;
@@ -226,7 +227,7 @@ impl MemorySystem {
     /// Only the shared cache has the line, or it and the requester.
     fn hit_beside(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
         let Request { domain, kind, .. } = request;
-        let Some(shared) = &mut self.domains[domain].shared else { return self.from_home(request, at) };
+        let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         let source = level_source(shared);
         let mut flags = shared.tags.flags(slot).state();
         let moves = shared.takes_victims() && kind != Kind::Fetch;
@@ -248,7 +249,7 @@ impl MemorySystem {
             Some(shared) => shared.wait_for_register(line, at, timing),
             None => at,
         };
-        let mut standing = self.from_home(request, start);
+        let mut standing = self.ask_for_line(request, start);
         if !request.may_own() {
             standing.flags = Flags::NONE;
         }
@@ -271,15 +272,21 @@ impl MemorySystem {
         Standing { at, flags: standing.flags.with(Flags::WRITABLE), ..standing }
     }
 
-    fn prefetch_shared(&mut self, request: Request, standing: Standing, at: u64) {
+    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought.
+    fn teaches_prefetcher(&self, request: Request) -> bool {
+        match &self.domains[request.domain].shared {
+            Some(shared) if shared.prefetcher.is_some() && request.kind != Kind::Prefetch => {
+                let slot = shared.tags.find(request.line);
+                slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
+            }
+            _ => false,
+        }
+    }
+
+    fn prefetch_shared(&mut self, request: Request, at: u64) {
         let Request { core, domain, line, .. } = request;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        let local = standing.source == level_source(shared);
         let Some(prefetcher) = &mut shared.prefetcher else { return };
-        // A hit says nothing new, unless it is the first use of a prefetched line: that is rare enough to be treated alike.
-        if local {
-            return;
-        }
         let wanted = prefetcher.observe(line, 0);
         for line in wanted.lines() {
             let part = &self.domains[domain];
@@ -290,7 +297,7 @@ impl MemorySystem {
                 continue;
             }
             let wanted = Request { line: *line, kind: Kind::Prefetch, ..request };
-            let got = self.from_home(wanted, at);
+            let got = self.ask_for_line(wanted, at);
             let Some(shared) = &mut self.domains[domain].shared else { return };
             shared.hold_register(*line, at, got.at, self.path.timing);
             shared.counters.prefetched += 1;
@@ -341,7 +348,7 @@ impl Shared {
     /// Locks the line in `slot` if it is inside an open lock window and its set has room.
     pub(super) fn lock_if_inside(&mut self, slot: Slot, line: Line, line_bits: u32) {
         let Some(lock) = &self.lock else { return };
-        if !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
+        if !lock.in_use() || !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
             return;
         }
         if lock.room(self.tags.all_ways(), self.tags.locked_ways(line)) {

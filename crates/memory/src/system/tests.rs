@@ -98,7 +98,8 @@ impl Flat {
     }
 
     fn where_is(&self, line: Line) -> Newest {
-        let dirty = |tags: &crate::cache::Tags| tags.find(line).is_some_and(|s| tags.flags(s).has(Flags::DIRTY));
+        let dirty =
+            |tags: &crate::cache::Tags| tags.find(line).is_some_and(|s| tags.flags(s).has(Flags::DIRTY));
         for (core, private) in self.system.cores.iter().enumerate() {
             if dirty(&private.data.tags) || private.second.as_ref().is_some_and(|l2| dirty(&l2.tags)) {
                 return Newest::Core(core);
@@ -158,7 +159,9 @@ impl Flat {
         let own = self.system.cores[core].domain;
         let moved = self.system.messages.transfers > transfers;
         let good = match newest {
-            Newest::Core(holder) if holder == core => matches!(source, Source::Level1 | Source::Level2) || !moved,
+            Newest::Core(holder) if holder == core => {
+                matches!(source, Source::Level1 | Source::Level2) || !moved
+            }
             Newest::Core(_) => moved && matches!(source, Source::Peer | Source::Remote),
             Newest::Shared(domain) if domain == own => {
                 !matches!(source, Source::LocalMemory | Source::Remote)

@@ -205,7 +205,8 @@ impl Listed {
     }
 
     fn insert(&mut self, group: u64) -> (u32, u64) {
-        let set = (group % self.oldest.len() as u64) as usize;
+        let sets = self.oldest.len();
+        let set = if sets == 1 { 0 } else { (group % sets as u64) as usize };
         let slot = self.oldest[set];
         let evicted = self.entries[slot as usize].group;
         if evicted != EMPTY {

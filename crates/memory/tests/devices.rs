@@ -1,0 +1,224 @@
+//! Devices, line lock, way partition and prefetchers, as programs and drivers see them.
+//! Not coherence under random programs: that is tested inside the crate.
+//! Source: the behaviour each part's module cites.
+
+use longma_memory::placement::SpaceId;
+use longma_memory::{Allocate, Detail, LockWindow, MemoryPort, MemorySystem, Requester, Source};
+use longma_sim::{Cycle, Duration, Statistics, Time, Value};
+use longma_topology::Machine;
+
+fn system(name: &str, detail: Detail) -> MemorySystem {
+    MemorySystem::new(&Machine::open(name).unwrap(), 0, detail, 1).unwrap()
+}
+
+/// The physical address behind a virtual one.
+fn physical(system: &mut MemorySystem, address: u64) -> u64 {
+    let page = system.spaces().page_bytes();
+    system.spaces().translate(SpaceId(0), address / page, 0).0 * page + address % page
+}
+
+fn count(system: &MemorySystem, name: &str) -> u64 {
+    let mut statistics = Statistics::default();
+    system.report(&mut statistics, Duration::from_ps(1_000_000)).unwrap();
+    match statistics.get(name).map(|s| &s.value) {
+        Some(Value::Counter(counter)) => counter.value(),
+        _ => 0,
+    }
+}
+
+fn load(system: &mut MemorySystem, core: usize, address: u64) -> Source {
+    system.port(core).load(address, 8, 0x100, Cycle(0)).source
+}
+
+#[test]
+fn a_device_write_to_memory_takes_the_line_from_every_core() {
+    let mut system = system("godson3", Detail::Counts);
+    let at = physical(&mut system, 0x4000);
+    let mac = system.interconnect().port("chip0.mac0").unwrap();
+    for core in 0..4 {
+        load(&mut system, core, 0x4000);
+    }
+    system.device_write(mac, at, 32, Allocate::No, Time::ZERO);
+    assert_eq!(load(&mut system, 2, 0x4000), Source::LocalMemory);
+    assert_eq!(system.check(), Ok(()));
+}
+
+#[test]
+fn a_device_write_into_the_shared_cache_is_found_there() {
+    let mut system = system("godson3", Detail::Timing);
+    let at = physical(&mut system, 0x4000);
+    let mac = system.interconnect().port("chip0.mac0").unwrap();
+    let end = system.device_write(mac, at, 1500, Allocate::Shared { ways: 2 }, Time::ZERO);
+    assert!(end > Time::ZERO && end < Time::from_ps(2_000_000), "1500 bytes took {end}");
+    assert_eq!(load(&mut system, 1, 0x4000), Source::Level2);
+    assert_eq!(load(&mut system, 1, 0x4000 + 1490), Source::Level2);
+    assert_eq!(count(&system, "l2.dca_fills"), 47);
+    assert_eq!(system.check(), Ok(()));
+}
+
+#[test]
+fn device_writes_leave_the_ways_beyond_their_limit_alone() {
+    let mut system = system("godson3", Detail::Counts);
+    let mac = system.interconnect().port("chip0.mac0").unwrap();
+    // The program's data fills half of each set of the 4 MiB, 4-way cache; packets pour over all of it.
+    let bytes = 2 << 20;
+    for address in (0..bytes).step_by(32) {
+        load(&mut system, 0, address);
+    }
+    let fill = |system: &mut MemorySystem, ways| {
+        for packet in 0..(16u64 << 20) / 32 {
+            system.device_write(mac, (1 << 30) + packet * 32, 32, Allocate::Shared { ways }, Time::ZERO);
+        }
+    };
+    let survivors = |system: &mut MemorySystem| {
+        let lines = (0..bytes).step_by(32 * 97);
+        let all = lines.clone().count();
+        let kept = lines.filter(|a| load(system, 0, *a) != Source::LocalMemory).count();
+        kept as f64 / all as f64
+    };
+    fill(&mut system, 1);
+    let limited = survivors(&mut system);
+    for address in (0..bytes).step_by(32) {
+        load(&mut system, 0, address);
+    }
+    fill(&mut system, 4);
+    let unlimited = survivors(&mut system);
+    // The one way that devices may fill held half of the data, as data fills the first ways first.
+    assert!(limited > 0.45 && unlimited < 0.1, "{limited} of the lines survived one way, {unlimited} four");
+    assert!(count(&system, "l2.dca_leaks") > 100_000);
+}
+
+#[test]
+fn locked_lines_survive_any_flood_and_devices_write_straight_into_them() {
+    let mut system = system("loongson-3a5000", Detail::Counts);
+    let at = physical(&mut system, 0);
+    system.set_lock_window(0, 0, Some(LockWindow { base: at, mask: !0x3fff })).unwrap();
+    let io = system.interconnect().port("chip0.io").unwrap();
+    let window = || (0..0x4000u64).step_by(64);
+    for address in window() {
+        load(&mut system, 0, address);
+    }
+    for line in 0..(64u64 << 20) / 64 {
+        load(&mut system, 1, (1 << 26) + line * 64);
+    }
+    assert!(window().all(|a| load(&mut system, 2, a) == Source::Level3), "a locked line was evicted");
+    let writes = count(&system, "memory.line_writes");
+    system.device_write(io, at, 0x4000, Allocate::LockedOnly, Time::ZERO);
+    assert_eq!(count(&system, "memory.line_writes"), writes, "a write to a locked line went to memory");
+    assert!(window().all(|a| load(&mut system, 3, a) == Source::Level3));
+    // Beside the window, the same kind of write goes to memory.
+    system.device_write(io, at + 0x10_0000, 64, Allocate::LockedOnly, Time::ZERO);
+    assert_eq!(count(&system, "memory.line_writes"), writes + 1);
+    assert_eq!(system.check(), Ok(()));
+    system.set_lock_window(0, 0, None).unwrap();
+    for line in 0..(64u64 << 20) / 64 {
+        load(&mut system, 1, (1 << 26) + line * 64);
+    }
+    assert_eq!(load(&mut system, 2, 0), Source::LocalMemory);
+}
+
+#[test]
+fn one_way_of_each_set_stays_unlocked() {
+    let mut system = system("loongson-3a5000", Detail::Counts);
+    // Everything is inside the window: 16 ways would be locked if all could be.
+    system.set_lock_window(0, 1, Some(LockWindow { base: 0, mask: 0 })).unwrap();
+    for line in 0..(32u64 << 20) / 64 {
+        load(&mut system, 0, line * 64);
+    }
+    assert_eq!(system.check(), Ok(()));
+    assert_eq!(count(&system, "l3.locked"), 15 * (16 << 20) / 64 / 16);
+    assert!(count(&system, "l3.lock_refusals") > 0);
+    assert!(system.set_lock_window(0, 4, None).unwrap_err().to_string().contains("no lock window 4"));
+}
+
+#[test]
+fn a_core_confined_to_one_way_does_not_disturb_its_neighbour() {
+    let survivors = |confined: bool| {
+        let mut system = system("loongson-3a4000", Detail::Counts);
+        if confined {
+            system.set_ways(Requester::Core(1), 1);
+        }
+        let mine = || (0..4u64 << 20).step_by(64);
+        for address in mine() {
+            load(&mut system, 0, address);
+        }
+        for line in 0..(32u64 << 20) / 64 {
+            load(&mut system, 1, (1 << 26) + line * 64);
+        }
+        // Far apart, so that no prefetcher brings them back.
+        let asked = || mine().step_by(67);
+        asked().filter(|a| load(&mut system, 0, *a) != Source::LocalMemory).count() as f64
+            / asked().count() as f64
+    };
+    let (confined, free) = (survivors(true), survivors(false));
+    assert!(confined > 0.85 && free < 0.2, "{confined} survived a confined neighbour, {free} a free one");
+}
+
+#[test]
+fn a_stream_prefetcher_hides_memory_from_a_sequential_reader() {
+    let text = Machine::text("zns-host").unwrap().1;
+    let prefetcher = "[caches.l2.prefetcher]\nkind = \"stream\"\ndegree = 4\ndistance = 16\nsource = \"zen3\"\n\n[caches.l3]\n";
+    let with = text.replace("[caches.l3]\n", prefetcher);
+    let run = |text: &str| {
+        let mut system =
+            MemorySystem::new(&Machine::parse("m", text).unwrap(), 0, Detail::Timing, 1).unwrap();
+        let (mut now, mut port) = (0, system.port(0));
+        for line in 0..20_000u64 {
+            now = port.load(line * 64, 8, 0x100, Cycle(now)).ready.0;
+        }
+        assert_eq!(system.check(), Ok(()));
+        (now, count(&system, "core0.l2.useful_prefetches"), count(&system, "core0.l2.prefetched"))
+    };
+    let (slow, none, _) = run(&text);
+    let (fast, useful, prefetched) = run(&with);
+    assert_eq!(none, 0);
+    assert!(useful * 10 > prefetched * 9 && useful > 14_000, "{useful} of {prefetched} were of use");
+    assert!(fast * 3 < slow, "{fast} cycles with it, {slow} without");
+}
+
+#[test]
+fn a_line_another_core_wrote_comes_from_that_core() {
+    let mut system = system("loongson-3a5000", Detail::Timing);
+    let write = system.port(0).store(0x4000, 8, 0, Cycle(0));
+    let start = write.ready.0;
+    let read = system.port(1).load(0x4000, 8, 0, Cycle(start));
+    assert_eq!(read.source, Source::Peer);
+    let taken = read.ready.0 - start - u64::from(read.translation_cycles);
+    assert!((41..300).contains(&taken), "a hand-over took {taken} cycles");
+    assert_eq!(system.port(2).load(0x4000, 8, 0, Cycle(read.ready.0)).source, Source::Level3);
+}
+
+#[test]
+fn misses_beyond_the_registers_wait() {
+    let mut system = system("sandybridge-2x6", Detail::Timing);
+    system.port(0).load(0, 8, 0, Cycle(0));
+    let mut port = system.port(0);
+    let at = 100_000;
+    let ready: Vec<u64> = (1..=20).map(|n| port.load(n * 64, 8, 0, Cycle(at)).ready.0 - at).collect();
+    // Ten line fill buffers: the eleventh miss waits for the first to return.
+    assert!(ready[..10].iter().all(|r| *r < 400), "{ready:?}");
+    assert!(ready[10] > ready[0] + 100, "{ready:?}");
+    assert!(count(&system, "core0.l1d.mshr_waits") >= 10);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits() {
+    let run = || {
+        let mut system = system("godson3", Detail::Timing);
+        let mut state = 1u64;
+        for n in 0..30_000u64 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let address = (state >> 33) % (8 << 20);
+            let mut port = system.port((state >> 60) as usize % 4);
+            if n % 3 == 0 {
+                port.store(address & !7, 8, 0, Cycle(n * 10));
+            } else {
+                port.load(address & !7, 8, 0, Cycle(n * 10));
+            }
+        }
+        let mut statistics = Statistics::default();
+        system.report(&mut statistics, Duration::from_ps(1_000_000)).unwrap();
+        statistics.to_text()
+    };
+    assert_eq!(run(), run());
+}
