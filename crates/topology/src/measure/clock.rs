@@ -3,11 +3,11 @@
 //! Source: integer add and exclusive-or take one cycle on every core in use (Agner Fog, Instruction tables; uops.info).
 
 use super::Effort;
-use super::pin::processor_time;
 use std::hint::black_box;
+use std::time::Instant;
 
-/// Dependent operations between two looks at the clock: about 0.1 ms.
-const BATCH: u64 = 1 << 18;
+/// Dependent operations between two looks at the time: some 10 us, so that some batch is undisturbed however busy the host is.
+const BATCH: u64 = 1 << 15;
 
 /// Cycles a second, from the fastest of many short runs on this thread's processor.
 pub(super) fn hz(effort: &Effort) -> u64 {
@@ -15,7 +15,7 @@ pub(super) fn hz(effort: &Effort) -> u64 {
     let (add, flip) = (black_box(0x9e37_79b9u64), black_box(0x7f4a_7c15u64));
     let mut value = black_box(1u64);
     let mut least = u64::MAX;
-    let began = processor_time();
+    let began = Instant::now();
     let mut before = began;
     while before - began < effort.run {
         for _ in 0..BATCH / 64 {
@@ -24,7 +24,7 @@ pub(super) fn hz(effort: &Effort) -> u64 {
             }
         }
         value = black_box(value);
-        let now = processor_time();
+        let now = Instant::now();
         least = least.min((now - before).as_nanos() as u64);
         before = now;
     }

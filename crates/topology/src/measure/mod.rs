@@ -175,7 +175,8 @@ pub fn measure(
         done += 1.0;
     };
     step("clock");
-    let clock_hz = pin::on(first, || clock::hz(&effort));
+    // Again at each step: another hardware thread of the core, or a neighbour's heat, slows it for a while.
+    let mut clock_hz = pin::on(first, || clock::hz(&effort));
     let mut area = memory::Area::new(chase_bytes)?;
     let mut inner = 0;
     let mut measured_caches = Vec::new();
@@ -183,6 +184,7 @@ pub fn measure(
         step(&format!("latency of {name}"));
         let bytes = chased_bytes(inner, *size).min(chase_bytes as u64);
         let latency_ps = pin::on(first, || chase::latency_ps(area.words(bytes as usize), &effort));
+        clock_hz = clock_hz.max(pin::on(first, || clock::hz(&effort)));
         measured_caches.push(CacheLatency { cache: name.clone(), bytes, latency_ps });
         inner = *size;
     }
