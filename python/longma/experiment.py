@@ -197,7 +197,7 @@ def _toml(content: Mapping[str, Any]) -> str:
 
 
 def _key(name: str) -> str:
-    return json.dumps(name)
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _inline(value: Any) -> str:
@@ -206,7 +206,7 @@ def _inline(value: Any) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, str):
-        return json.dumps(value).replace("\x7f", "\\u007f")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(name)} = {_inline(inner)}" for name, inner in value.items()) + " }"
     return "[" + ", ".join(map(_inline, value)) + "]"

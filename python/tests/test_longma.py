@@ -39,7 +39,7 @@ class Machines(unittest.TestCase):
     def test_a_change_that_makes_no_machine_is_refused_and_leaves_it_as_it_was(self):
         machine = longma.Machine("loongson-3a5000")
         with self.assertRaisesRegex(ValueError, "write \"8 MiB\""):
-            machine.caches.l3.size = "8MB"
+            machine.caches.l3.size = "8MiB"
         self.assertEqual(machine, longma.Machine("loongson-3a5000"))
         with self.assertRaisesRegex(AttributeError, "it has .*size"):
             machine.caches.l3.sise
