@@ -110,23 +110,22 @@ class Experiments(unittest.TestCase):
         killed = []
 
         def kill(cluster):
-            while len(list((self.folder / "spread/segments").glob("*"))) == 0 and not killed:
-                time.sleep(0.02)
-                done = sum(len(info["metrics"]) > 0 for info in cluster.scheduler_info["workers"].values())
-                if done and started.is_set():
-                    time.sleep(0.6)
-                    worker = next(iter(cluster.workers.values()))
-                    os.kill(worker.pid, signal.SIGKILL)
-                    killed.append(worker.pid)
+            """Kills a worker when three points are done."""
+            for _ in range(3000):
+                done = sum(task.state == "memory" for task in list(cluster.scheduler.tasks.values()))
+                if done >= 3:
+                    os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+                    killed.append(done)
+                    return
+                time.sleep(0.01)
 
-        started = threading.Event()
         with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
             killer = threading.Thread(target=kill, args=(cluster,))
             killer.start()
-            started.set()
             spread = longma.sweep(experiment, client, store=self.folder / "spread")
             killer.join()
         self.assertEqual(len(killed), 1)
+        self.assertLess(killed[0], 24)
         alone = experiment.run(store=self.folder / "alone")
         self.assertEqual(len(spread), 24)
         self.assertEqual(spread, alone)
