@@ -84,6 +84,127 @@ class Benchmark(WithStandIns):
         self.assertRegex(made.stderr, r"^bench/emulation: .* is missing: cargo build .*\n$")
 
 
+STATISTICS = {
+    "statistics": {
+        "run": {"instructions": {"value": 4000000}, "cycles": {"value": 2000000}},
+        "core0": {"instructions": {"value": 4000000}, "cpi": {"base": {"value": 0.3}, "memory": {"value": 0.2}}},
+    }
+}
+HOST = """format = 1
+[cores.core]
+clock = "2 GHz"
+"""
+
+
+class OnModels(WithStandIns):
+    """The benchmarks of the models, with a stand-in that writes the same statistics whatever it runs."""
+
+    def longma(self, script):
+        """A stand-in for longma: `tell` says what longma would say of a run; `"$@"` is the guest and its arguments."""
+        path = self.folder / "longma"
+        take = 'while [ $# -gt 0 ]; do case $1 in --stats) shift;; --quiet) shift;; --stats-out) out=$2; shift 2;; --*) [ "$1" = -- ] && break; shift 2;; run) shift;; *) break;; esac; done'
+        statistics = json.dumps(STATISTICS)
+        count = "tell() { if [ $out ]; then echo \"$statistics\" > $out; else echo '{\"instructions\":4000000}' >&2; fi; }"
+        path.write_text(f"#!/bin/sh\n{take}\nstatistics='{statistics}'\n{count}\n{script}\n")
+        path.chmod(0o755)
+        return ["--longma", str(path)]
+
+    def bench(self, name, script, *more):
+        return self.run_it([ROOT / "bench" / name, "--small", "--timeout", "20", *self.longma(script), *more])
+
+
+class Simulation(OnModels):
+    OPTIONS = ["--runs", "1", "--only", "queens", "--levels", "functional,out-of-order", "--json"]
+
+    def test_speed_is_instructions_by_the_processors_time(self):
+        made = self.bench("simulation", 'tell', *self.OPTIONS)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        result = json.loads(made.stdout)
+        figures = result["speed"]["queens"]["out-of-order"]
+        self.assertEqual((figures["instructions"], figures["cycles"]), (4000000, 2000000))
+        busy = figures["busy_s"][0]
+        self.assertTrue(busy == 0 or abs(figures["mips"] - 4 / busy) < 0.1 * figures["mips"])
+        self.assertIn("functional", result["memory"])
+
+    def test_a_level_that_fails_is_named_and_fails(self):
+        made = self.bench("simulation", "echo there is no such level >&2; exit 2", *self.OPTIONS)
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("queens functional", made.stderr)
+        self.assertIn("exit 2", made.stdout)
+
+    def test_a_model_that_hangs_is_killed(self):
+        made = self.bench("simulation", "sleep 60", *self.OPTIONS, "--timeout", "1", "--no-memory", "--no-start")
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("over 1 s", made.stdout)
+
+    def test_a_model_without_statistics_is_no_success(self):
+        made = self.bench("simulation", "exit 0", *self.OPTIONS, "--no-memory", "--no-start")
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("no statistics", made.stdout)
+
+    def test_a_missed_promise_fails_only_when_asked(self):
+        slow = 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; tell'
+        more = [*self.OPTIONS, "--no-memory", "--no-start"]
+        self.assertEqual(self.bench("simulation", slow, *more).returncode, 0)
+        made = self.bench("simulation", slow, *more, "--check")
+        self.assertEqual(made.returncode, 1, made.stdout)
+
+
+class Validation(OnModels):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "host.toml").write_text(HOST)
+        self.options = ["--machine", str(self.folder / "host.toml"), "--runs", "1", "--only", "queens", "--format", "json"]
+
+    def test_the_error_is_of_cycles_against_user_time_on_the_measured_clock(self):
+        made = self.bench("validation", 'tell; exec qemu-loongarch64 "$1" "$3" "$4"', *self.options)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        result = json.loads(made.stdout)
+        row = result["programs"][0]
+        self.assertEqual(result["host"]["clock_hz"], 2e9)
+        self.assertAlmostEqual(row["model"]["stack"]["base"], 1200000)
+        if not result["host"]["counters"]:
+            self.assertAlmostEqual(row["native"]["cycles"], row["native"]["user_s"][0] * 2e9, delta=2e5)
+
+    def test_a_model_that_computes_something_else_is_not_compared(self):
+        made = self.bench("validation", 'tell; echo wrong', *self.options)
+        self.assertEqual(made.returncode, 1)
+        self.assertIn("other output", made.stderr)
+
+
+class Microchecks(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(ROOT / "bench"))
+        self.addCleanup(sys.path.remove, str(ROOT / "bench"))
+        self.script = load(ROOT / "bench" / "microchecks")
+
+    def check(self, expected, measured, must_fit=True):
+        return self.script.Check("x", "m", "ns", expected, measured, must_fit)
+
+    def test_five_percent_is_the_limit_both_ways(self):
+        verdicts = [self.check(100.0, measured).met() for measured in (95.0, 105.0, 94.9, 105.1, None)]
+        self.assertEqual(verdicts, [True, True, False, False, False])
+
+    def test_a_prediction_is_neither_met_nor_missed(self):
+        self.assertIsNone(self.check(None, 100.0, must_fit=False).met())
+
+    def test_the_chase_fits_its_level_and_not_the_one_before(self):
+        for inner, size in ((0, 64 << 10), (64 << 10, 256 << 10), (256 << 10, 16 << 20)):
+            self.assertLessEqual(self.script.chased_bytes(inner, size), size // 2)
+            self.assertGreaterEqual(self.script.chased_bytes(inner, size), 2 * inner)
+        self.assertEqual(self.script.chased_bytes(16 << 20, 0), 48 << 20)
+
+    def test_cycles_of_a_machine_file_are_cycles_of_its_core(self):
+        self.assertEqual(self.script.latency_ns("40 cycles", 2.5e9), 16)
+        self.assertEqual(self.script.latency_ns("140 ns", 2.5e9), 140)
+
+    def test_levels_are_those_a_core_reaches_through_its_data_caches(self):
+        cache = lambda level, kind, size, latency, then: {"level": level, "kind": kind, "size": size, "latency": latency, "next": then}
+        caches = {"i": cache(1, "instruction", "8 KiB", "1 cycles", "u"), "d": cache(1, "data", "8 KiB", "2 cycles", "u"), "u": cache(2, "unified", "1 MiB", "9 ns", "memory")}
+        parts = {"cores": {"c": {"clock": "1 GHz", "caches": ["i", "d"]}}, "caches": caches, "memories": {"m": {"latency": "80 ns"}}}
+        self.assertEqual(self.script.levels(parts), [("d", 8192, 2.0), ("u", 1 << 20, 9.0), ("memory", 0, 80.0)])
+
+
 class GuestRunner(WithStandIns):
     def test_a_wrong_line_is_named(self):
         made = self.run_it(GUESTS, *self.stand_in("echo hello, word"), "--only", "hello")

@@ -320,6 +320,8 @@ fn measured_table(measured: &Measured) -> String {
     let ns = |ps: u64| format!("{:.2} ns", ps as f64 / 1000.0);
     let gb = |bytes: u64| format!("{:.2} GB/s", bytes as f64 / 1e9);
     let mut rows = vec![["WHAT", "MEASURED", "HOW"].map(String::from).to_vec()];
+    let ghz = measured.clock_hz as f64 / 1e9;
+    rows.push(["clock".into(), format!("{ghz:.3} GHz"), "dependent one-cycle operations".into()].to_vec());
     for cache in &measured.caches {
         rows.push(vec![
             format!("{} latency", cache.cache),
@@ -341,6 +343,15 @@ fn measured_table(measured: &Measured) -> String {
                 format!("chase through {} MiB, {pages}", measured.memory_bytes >> 20),
             ]);
         }
+    }
+    if let Some(walk) = &measured.walk {
+        let how = format!(
+            "chase through {} MiB: {} on small pages, {} on huge ones",
+            walk.bytes >> 20,
+            ns(walk.small_ps),
+            ns(walk.huge_ps)
+        );
+        rows.push(vec!["page walk".into(), ns(walk.walk_ps), how]);
     }
     for b in &measured.bandwidths {
         let threads = if b.threads == 1 { "1 thread".to_string() } else { format!("{} threads", b.threads) };

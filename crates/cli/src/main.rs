@@ -2,6 +2,7 @@
 //! Not a model: everything it says comes from the crates below.
 //! Source: none.
 
+mod compare;
 mod experiment;
 mod machine;
 mod run;
@@ -23,6 +24,8 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Machines: what they are made of.
     Machine(machine::Args),
+    /// Compare the results of two simulated runs.
+    Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
     Experiment(experiment::Args),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(arguments) => return run::run(*arguments),
         Command::Machine(args) => machine::run(args),
+        Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => experiment::run(args),
     };
     outcome.unwrap_or_else(|error| {

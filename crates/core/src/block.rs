@@ -4,8 +4,10 @@
 
 use longma_loongarch::{Class, Environment, Extension, Fault, Instruction, Op, decode};
 
+use crate::magic::Magic;
+
 /// The longest block. Longer straight code continues in the next one.
-const MAX_INSTRUCTIONS: usize = 64;
+pub(crate) const MAX_INSTRUCTIONS: usize = 64;
 
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,26 @@ pub(crate) enum End {
     Invalid,
 }
 
+/// Instructions that end blocks only when somebody is interested in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interest {
+    /// In magic instructions.
+    pub magic: bool,
+    /// In those that read the clock, so that simulated time can catch up first.
+    pub clock: bool,
+}
+
+impl Interest {
+    fn ends_at(self, instruction: &Instruction) -> bool {
+        self.magic && Magic::is(instruction) || self.clock && reads_clock(instruction.op)
+    }
+}
+
+/// True if an instruction reads the stable counter.
+pub(crate) fn reads_clock(op: Op) -> bool {
+    matches!(op, Op::RdtimelW | Op::RdtimehW | Op::RdtimeD)
+}
+
 /// A run of instructions with one entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -62,7 +84,12 @@ impl Block {
     ///
     /// # Errors
     /// The first instruction cannot be fetched.
-    pub fn decode<E: Environment>(start: u64, guest: &E, watch: impl Fn(u64)) -> Result<Self, Fault> {
+    pub fn decode<E: Environment>(
+        start: u64,
+        guest: &E,
+        interest: Interest,
+        watch: impl Fn(u64),
+    ) -> Result<Self, Fault> {
         const HOST_PAGE_BYTES: u64 = 4096;
         let mut instructions = Vec::new();
         let mut pc = start;
@@ -83,6 +110,9 @@ impl Block {
                 break end;
             }
             pc += 4;
+            if interest.ends_at(&instruction) {
+                break End::Leave { next: pc };
+            }
             if instructions.len() == MAX_INSTRUCTIONS {
                 break End::Next(pc);
             }

@@ -3,30 +3,27 @@
 //! Source: our own.
 
 use std::{
+    cell::Cell,
     io,
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use longma_linux::GuestMemory;
-use longma_loongarch::{Environment, Fault, State, Trap, decode, semantics};
-use rustc_hash::FxHashMap;
+use longma_loongarch::{Environment, Fault, Instruction, State, Trap, decode, semantics};
 
 use crate::{
-    block::{Block, End},
-    changes::{Change, Changes},
-    counting::{Counters, Counting, Executed},
+    block::{Block, reads_clock},
+    counting::Counters,
     cpu::{Cpu, ExitReason},
-    guest::{ConfigurationWords, Guest},
-    jit::{Translator, recovery::Registration, region::Profile},
+    guest::{ConfigurationWords, Guest, SimulatedClock},
+    jit::{Translator, recovery::Registration},
+    magic::Magic,
+    profile::{BlockProfile, HOT, ProfiledBlock},
+    recorder::Recorder,
     return_stack::ReturnStack,
+    shared_code::SharedCode,
+    trace::{BlockNumber, Trace, TracedBlock},
 };
-
-/// A block is translated when it has run this often: below, interpreting costs less than translating.
-const HOT: u32 = 30;
 
 /// Why [`Core::run`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,143 +32,45 @@ pub enum Stop {
     Trap(Trap),
     /// The attention flag was raised.
     Attention,
+    /// The trace has reached the quantum's length, or the next instruction reads the clock and the trace is not empty: take note of
+    /// the trace and clear it ([`Core::clear_trace`]), then go on.
+    Quantum,
+    /// A magic instruction was executed; the program counter is behind it.
+    Magic(Magic),
 }
 
-/// What cores of one process count together.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Blocks decoded for interpretation.
-    pub blocks: AtomicU64,
-    /// Regions translated.
-    pub regions: AtomicU64,
-}
-
-/// How a process is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Execution {
-    /// Hot code is translated; otherwise everything is interpreted.
-    pub translate: bool,
-    /// Every run of a block is counted, see [`SharedCode::executed`].
-    pub counting: bool,
-}
-
-impl Default for Execution {
-    fn default() -> Self {
-        Self { translate: true, counting: false }
+impl From<Trap> for Stop {
+    fn from(trap: Trap) -> Self {
+        Self::Trap(trap)
     }
 }
 
-/// The translated code of a process and its counters; cores of the process share it.
-#[derive(Clone)]
-pub struct SharedCode {
-    translator: Option<Arc<Translator>>,
-    counting: Option<Arc<Counting>>,
-    counts: Arc<Counts>,
-    changes: Arc<Changes>,
-    watch: Arc<dyn Watch>,
-}
-
-/// Notices writes to code.
-pub trait Watch: Send + Sync {
-    /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
-    /// [`SharedCode::invalidate`] be called.
-    fn watch(&self, address: u64);
-}
-
-impl SharedCode {
-    /// Nothing translated yet. Where the host lacks what translated code needs (AVX2, FMA, BMI2), everything is interpreted.
-    ///
-    /// # Errors
-    /// The host gives no executable memory.
-    pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
-        let counting = execution.counting.then(Arc::<Counting>::default);
-        let based = !memory.base().is_null();
-        let translator = if execution.translate && host_is_able() {
-            Some(Arc::new(Translator::new(based, counting.clone())?))
-        } else {
-            None
-        };
-        Ok(Self { translator, counting, counts: Arc::default(), changes: Arc::default(), watch })
-    }
-
-    /// True if hot code is translated.
-    pub fn translates(&self) -> bool {
-        self.translator.is_some()
-    }
-
-    /// Every block that ran, if blocks are counted.
-    pub fn executed(&self) -> Vec<Executed> {
-        self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
-    }
-
-    /// The number of blocks that were translated, those of regions that have been forgotten since included.
-    pub fn translated_blocks(&self) -> u64 {
-        self.translator.as_ref().map_or(0, |translator| translator.translated_blocks())
-    }
-
-    /// What was counted so far.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
-    /// leave the old code.
-    pub fn invalidate(&self, range: &Range<u64>) {
-        let gone = self.translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
-        self.changes.add(Change { range: range.clone(), gone });
-    }
-
-    /// Holds every lock until dropped: for a fork.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        self.translator.as_ref().map(|t| t.quiesce())
-    }
-}
-
-fn host_is_able() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
-        && std::arch::is_x86_feature_detected!("fma")
-        && std::arch::is_x86_feature_detected!("bmi1")
-        && std::arch::is_x86_feature_detected!("bmi2")
-        && std::arch::is_x86_feature_detected!("lzcnt")
-        && std::arch::is_x86_feature_detected!("sse4.2")
-        && std::arch::is_x86_feature_detected!("pclmulqdq")
+/// True if the instruction after which a core stopped counts as executed.
+pub(crate) fn is_executed(done: &Result<(), Stop>) -> bool {
+    !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
 }
 
 /// One guest thread's core.
 pub struct Core {
     // Dropped in this order: the registration points at the rest.
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
     code: SharedCode,
+    /// The translator whose code this core runs, and its generation.
+    translator: Option<(Arc<Translator>, u64)>,
     profile: BlockProfile,
     counters: Option<Arc<Counters>>,
+    recorder: Option<Recorder>,
+    /// Where translated code wants GS to begin; 0 if it does not use GS.
+    segment_base: u64,
     /// How many changes of code this core has taken note of.
     seen_changes: u64,
 }
 
-/// Blocks that ran, and how often.
-#[derive(Default)]
-struct BlockProfile {
-    blocks: FxHashMap<u64, ProfiledBlock>,
-}
-
-struct ProfiledBlock {
-    block: Block,
-    semantics: Vec<semantics::Semantics<Guest>>,
-    runs: u32,
-    /// The block's counter, if blocks are counted.
-    counter: Option<u32>,
-}
-
-impl Profile for BlockProfile {
-    fn block(&self, pc: u64) -> Option<(&Block, u32)> {
-        self.blocks.get(&pc).map(|found| (&found.block, found.runs))
-    }
-}
-
 impl Core {
-    /// A core that starts with `state`. Use it only on the host thread that made it.
+    /// A core that starts with `state`. It may run on any host thread that `longma_linux::host::faults` has prepared, and a host
+    /// thread may run several cores in turn.
     ///
     /// # Errors
     /// The host has no memory to give.
@@ -182,24 +81,24 @@ impl Core {
         code: SharedCode,
     ) -> io::Result<Self> {
         let return_stack = ReturnStack::allocate()?;
+        let segment_base = memory.base() as u64;
         let mut cpu = Cpu::new(state, Guest::new(memory, words));
         let counters = code.counting.as_ref().map(|c| c.add_thread()).transpose()?;
         cpu.counters = counters.as_ref().map_or(0, |c| c.address());
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
-        let registration = code.translator.clone().map(|translator| {
-            set_segment_base(cpu.guest.memory());
-            // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it.
-            unsafe { Registration::new(&raw mut *cpu, translator, return_stack.guard()) }
-        });
+        let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
         Ok(Self {
-            _registration: registration,
+            registration: None,
             cpu,
             return_stack,
             seen_changes: code.changes.count(),
             code,
+            translator: None,
             profile: BlockProfile::default(),
             counters,
+            recorder,
+            segment_base,
         })
     }
 
@@ -208,30 +107,92 @@ impl Core {
         &mut self.cpu
     }
 
+    /// What the core did since its trace was last cleared; empty if blocks are not traced.
+    pub fn trace(&self) -> &Trace {
+        static NOTHING: Trace = Trace::new();
+        self.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
+    }
+
+    /// The block of a number in this core's trace; it never changes.
+    ///
+    /// # Panics
+    /// With a number that is in no such trace.
+    pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
+        self.code.traced_block(number)
+    }
+
+    /// Forgets the trace.
+    pub fn clear_trace(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.clear(&mut self.cpu);
+        }
+    }
+
+    /// Makes the core stop ([`Stop::Quantum`]) at the first block that begins when the trace has `words` words or more: one a block
+    /// that ran and one a memory access, some 0.4 to 0.7 an instruction. Words are counted and not instructions because the place of
+    /// the next record is at hand anyway. At least 1 and at most 65536; at first 4096. Means nothing if blocks are not traced.
+    pub fn set_quantum(&mut self, words: usize) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.set_quantum(&mut self.cpu, words);
+        }
+    }
+
+    /// Lets `rdtime` read simulated time instead of the host's. A traced core that comes to such an instruction with a trace that is
+    /// not empty stops first ([`Stop::Quantum`]), so that the clock can be set to where the trace has led.
+    pub fn set_clock(&mut self, clock: SimulatedClock) {
+        self.cpu.guest.set_clock(clock);
+    }
+
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
+        set_segment_base(self.segment_base);
+        if let Some(registration) = &self.registration {
+            registration.activate();
+        }
+        let stop = self.run_to_stop();
+        Registration::deactivate();
+        self.refresh_trace();
+        stop
+    }
+
+    fn run_to_stop(&mut self) -> Stop {
         loop {
-            if self.cpu.attention.is_requested() {
-                self.refresh();
-                return Stop::Attention;
+            if let Some(stop) = self.stop_between_blocks() {
+                return stop;
             }
-            let reason = match self.host_code() {
+            self.follow_translator();
+            let done = match self.host_code() {
                 Some(host) => self.run_translated(host),
                 None => self.interpret_block(),
             };
-            if let Err(trap) = reason {
-                return Stop::Trap(trap);
+            if let Err(stop) = done {
+                return stop;
             }
         }
     }
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Option<Stop> {
+        if let Some(stop) = self.stop_between_blocks() {
+            return Some(stop);
+        }
+        let done = if self.recorder.is_some() { self.record_one() } else { self.interpret_one() };
+        self.refresh_trace();
+        done.err()
+    }
+
+    fn stop_between_blocks(&mut self) -> Option<Stop> {
         if self.cpu.attention.is_requested() {
             self.refresh();
             return Some(Stop::Attention);
         }
-        self.interpret_one().err().map(Stop::Trap)
+        (self.recorder.is_some() && Recorder::is_full(&self.cpu)).then_some(Stop::Quantum)
+    }
+
+    fn refresh_trace(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.refresh(&self.cpu);
+        }
     }
 
     /// Drops host addresses and decoded blocks of code that has changed.
@@ -255,8 +216,27 @@ impl Core {
         }
     }
 
+    /// Goes over to the newest translator of the process.
+    fn follow_translator(&mut self) {
+        let Some(translators) = &self.code.translators else { return };
+        if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
+            return;
+        }
+        let (newest, generation) = translators.newest();
+        self.cpu.forget_returns();
+        self.cpu.forget_jumps();
+        self.profile.cool();
+        // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it; the new one is active before the old one
+        // is dropped.
+        let registration =
+            unsafe { Registration::new(&raw mut *self.cpu, newest.clone(), self.return_stack.guard()) };
+        registration.activate();
+        self.registration = Some(registration);
+        self.translator = Some((newest, generation));
+    }
+
     fn host_code(&mut self) -> Option<u64> {
-        let translator = self.code.translator.as_ref()?;
+        let (translator, _) = self.translator.as_ref()?;
         if self.cpu.must_interpret() {
             return None;
         }
@@ -279,27 +259,36 @@ impl Core {
         Some(host)
     }
 
-    fn run_translated(&mut self, host: u64) -> Result<(), Trap> {
-        let translator = self.code.translator.as_ref().expect("host code has a translator");
+    fn run_translated(&mut self, host: u64) -> Result<(), Stop> {
+        let (translator, _) = self.translator.as_ref().expect("host code has a translator");
         self.cpu.load_rounding();
         let reason = translator.run(&mut self.cpu, host);
         self.cpu.collect_exceptions();
-        match reason {
-            ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => Ok(()),
-            ExitReason::Interpret => self.interpret_one(),
-            ExitReason::Syscall => Err(Trap::Syscall(0)),
-            ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it")),
-        }
+        let done = match reason {
+            ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
+            ExitReason::Interpret if self.recorder.is_some() => return self.record_inside_block(),
+            ExitReason::Interpret => return self.interpret_one(),
+            ExitReason::Syscall => Err(Trap::Syscall(0).into()),
+            ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it").into()),
+        };
+        self.complete_open_record(is_executed(&done));
+        done
     }
 
-    fn interpret_one(&mut self) -> Result<(), Trap> {
-        let word = self.cpu.guest.fetch(self.cpu.state.pc)?;
+    fn interpret_one(&mut self) -> Result<(), Stop> {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        let cpu = &mut *self.cpu;
-        semantics::execute(&mut cpu.state, &instruction, &cpu.guest)
+        self.execute(&instruction)
     }
 
-    fn interpret_block(&mut self) -> Result<(), Trap> {
+    fn execute(&mut self, instruction: &Instruction) -> Result<(), Stop> {
+        let cpu = &mut *self.cpu;
+        semantics::execute(&mut cpu.state, instruction, &cpu.guest)?;
+        let magic = if self.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
+        magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
+    }
+
+    fn interpret_block(&mut self) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
         let hot = match self.profile.blocks.get_mut(&pc) {
             Some(found) => {
@@ -307,7 +296,7 @@ impl Core {
                 found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
             }
             None => {
-                self.decode_block(pc)?;
+                self.decode_block(pc).map_err(Trap::from)?;
                 false
             }
         };
@@ -318,45 +307,104 @@ impl Core {
         if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
             counters.count(counter);
         }
-        let cpu = &mut *self.cpu;
-        let instructions = &found.block.instructions;
-        for (index, (instruction, semantics)) in instructions.iter().zip(&found.semantics).enumerate() {
-            cpu.state.pc = found.block.pc(index);
-            semantics(&mut cpu.state, instruction, &cpu.guest)?;
+        match &mut self.recorder {
+            Some(recorder) => found.record(&mut self.cpu, recorder),
+            None => found.interpret(&mut self.cpu),
         }
-        if !instructions.last().is_some_and(|last| last.op.is_control_flow()) {
-            cpu.state.pc = found.block.pc(instructions.len());
-        }
-        if found.block.end == End::Invalid {
-            return Err(Trap::IllegalInstruction);
-        }
-        Ok(())
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
-        let block = Block::decode(pc, &self.cpu.guest, |page| self.code.watch.watch(page))?;
+        let interest = self.code.interest;
+        let block = Block::decode(pc, &self.cpu.guest, interest, |page| self.code.watch.watch(page))?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
-        self.profile.blocks.insert(pc, ProfiledBlock { block, semantics, runs: 1, counter });
+        let number = self.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
+        let last = block.instructions.last();
+        let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
+        let is_magic = interest.magic && last.is_some_and(Magic::is);
+        let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
+        self.profile.blocks.insert(pc, found);
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// True if the code at `pc` can now be run translated.
     fn translate(&mut self, pc: u64) -> bool {
-        let Some(translator) = &self.code.translator else { return false };
+        let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
+            return false;
+        };
+        if translator.is_full() {
+            // The run loop goes over to the empty one, where the block is soon hot again.
+            all.replace(translator);
+            return false;
+        }
         let done = translator.translate(pc, &self.profile).is_some();
         self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
         done
     }
 }
 
+impl Core {
+    /// Executes the instruction at the program counter, at which translated code left a block in its middle, and completes the
+    /// block's record with it.
+    fn record_inside_block(&mut self) -> Result<(), Stop> {
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let (number, block) = recorder.open_block(&self.cpu);
+        let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
+        let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
+        if reads_clock(instruction.op) && (index > 0 || !recorder.is_empty(&self.cpu)) {
+            recorder.complete(&mut self.cpu, number, before);
+            return Err(Stop::Quantum);
+        }
+        recorder.note_address(&self.cpu, &instruction, before);
+        let done = self.execute(&instruction);
+        self.complete_open_record_of(number, &block, index + usize::from(is_executed(&done)));
+        done
+    }
+
+    /// Completes the record of the block that translated code left at the program counter.
+    fn complete_open_record(&mut self, is_executed: bool) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let (number, block) = recorder.open_block(&self.cpu);
+        let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
+        self.complete_open_record_of(number, &block, index + usize::from(is_executed));
+    }
+
+    fn complete_open_record_of(&mut self, number: BlockNumber, block: &TracedBlock, executed: usize) {
+        let recorder = self.recorder.as_mut().expect("there is a record");
+        recorder.complete(&mut self.cpu, number, &block.instructions[..executed]);
+    }
+
+    /// As `interpret_one`, and leaves a record of a block of one instruction.
+    fn record_one(&mut self) -> Result<(), Stop> {
+        let pc = self.cpu.state.pc;
+        let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
+        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
+            return Err(Stop::Quantum);
+        }
+        let number = recorder.number(pc, &[instruction]);
+        recorder.note_address(&self.cpu, &instruction, &[]);
+        let done = self.execute(&instruction);
+        let recorder = self.recorder.as_mut().expect("the caller looked");
+        recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
+        done
+    }
+}
+
+thread_local! {
+    /// Where this host thread's GS segment begins.
+    static SEGMENT_BASE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Lets translated code reach guest memory through GS, which nothing else in the process uses.
-fn set_segment_base(memory: &GuestMemory) {
-    if memory.base().is_null() {
+fn set_segment_base(base: u64) {
+    if base == 0 || SEGMENT_BASE.get() == base {
         return;
     }
     const ARCH_SET_GS: i32 = 0x1001;
     // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, memory.base()) };
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
+    SEGMENT_BASE.set(base);
 }

@@ -32,7 +32,7 @@ pub(crate) enum ExitReason {
     Unlinked = 0,
     /// An indirect jump or return whose target was not at hand.
     Indirect = 1,
-    /// The attention flag was seen.
+    /// The attention flag was seen, or a quantum's end.
     Attention = 2,
     /// The instruction at the program counter is the interpreter's.
     Interpret = 3,
@@ -72,6 +72,10 @@ pub struct Cpu {
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
+    /// The host address where the next record of the trace begins, if blocks are traced.
+    pub(crate) trace_next: u64,
+    /// A block that would begin its record here or behind does not run: the quantum is over.
+    pub(crate) trace_limit: u64,
     /// What an instruction that translated code hands to the interpreter said.
     pub(crate) trap: Option<Trap>,
     /// What instructions see besides registers.
@@ -119,6 +123,8 @@ impl Cpu {
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: [JumpCacheEntry { guest: NO_TARGET, host: 0 }; JUMP_CACHE_ENTRIES],
             counters: 0,
+            trace_next: 0,
+            trace_limit: 0,
             trap: None,
             guest,
         });

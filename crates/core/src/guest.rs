@@ -2,7 +2,13 @@
 //! Not the memory itself.
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.10 (RDTIME, CPUCFG).
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use longma_linux::GuestMemory;
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
@@ -29,18 +35,47 @@ impl Default for ConfigurationWords {
     }
 }
 
+/// Simulated time as `rdtime` reads it: whoever simulates sets it, any number of cores read it.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedClock(Arc<AtomicU64>);
+
+impl SimulatedClock {
+    /// Makes it `ps` picoseconds after the start of the simulation.
+    pub fn set_ps(&self, ps: u64) {
+        self.0.store(ps, Ordering::Relaxed);
+    }
+
+    /// The time that was set last, in picoseconds.
+    pub fn ps(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the stable counter comes from.
+#[derive(Clone)]
+enum Clock {
+    /// The host's time since the core was made.
+    Host(Instant),
+    Simulated(SimulatedClock),
+}
+
 /// What the instructions of one process see besides registers.
 #[derive(Clone)]
 pub struct Guest {
     memory: GuestMemory,
     words: Arc<ConfigurationWords>,
-    started: Instant,
+    clock: Clock,
 }
 
 impl Guest {
     /// A process's surroundings.
     pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
-        Self { memory, words: Arc::new(words), started: Instant::now() }
+        Self { memory, words: Arc::new(words), clock: Clock::Host(Instant::now()) }
+    }
+
+    /// Lets the stable counter show simulated time instead of the host's.
+    pub(crate) fn set_clock(&mut self, clock: SimulatedClock) {
+        self.clock = Clock::Simulated(clock);
     }
 
     /// The process's memory.
@@ -67,7 +102,10 @@ impl Environment for Guest {
     }
 
     fn stable_counter(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64 / (1_000_000_000 / STABLE_COUNTER_HZ)
+        match &self.clock {
+            Clock::Host(started) => started.elapsed().as_nanos() as u64 / (1_000_000_000 / STABLE_COUNTER_HZ),
+            Clock::Simulated(clock) => clock.ps() / (1_000_000_000_000 / STABLE_COUNTER_HZ),
+        }
     }
 
     fn cpucfg(&self, index: u32) -> u32 {

@@ -9,13 +9,21 @@ mod counting;
 mod cpu;
 mod guest;
 mod jit;
+mod magic;
+mod profile;
+mod recorder;
 mod return_stack;
+mod shared_code;
+pub mod timing;
 mod trace;
+mod traced_blocks;
 
 pub use crate::{
-    core::{Core, Counts, Execution, SharedCode, Stop, Watch},
+    core::{Core, Stop},
     counting::Executed,
     cpu::Cpu,
-    guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ},
+    guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
+    magic::Magic,
+    shared_code::{Counts, Execution, SharedCode, Watch},
     trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

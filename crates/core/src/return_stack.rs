@@ -13,6 +13,9 @@ pub(crate) struct ReturnStack {
     start: *mut u8,
 }
 
+// SAFETY: the memory is this value's own; only the core that owns it works on it.
+unsafe impl Send for ReturnStack {}
+
 impl ReturnStack {
     /// # Errors
     /// The host has no memory to give.

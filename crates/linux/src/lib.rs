@@ -12,6 +12,7 @@ mod memory;
 mod network;
 mod process;
 mod signals;
+pub mod simulated;
 mod stack;
 mod syscalls;
 mod threads;

@@ -20,6 +20,8 @@ pub(crate) struct ProgramFacts {
     pub entry: u64,
     pub vdso: u64,
     pub capabilities: u64,
+    /// AT_RANDOM's.
+    pub random: [u8; 16],
 }
 
 /// What is on the stack, and where.
@@ -69,7 +71,7 @@ pub(crate) fn build(
     let arguments = strings(arguments)?;
     let arguments_start = arguments.first().copied().unwrap_or(environment_start);
     let platform = push(b"loongarch", true)?;
-    let random = push(&random_bytes(), false)?;
+    let random = push(&program.random, false)?;
 
     // SAFETY: these calls have no arguments and cannot fail.
     let ids = unsafe { [libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()] }.map(u64::from);
@@ -118,7 +120,8 @@ pub(crate) fn build(
     })
 }
 
-fn random_bytes() -> [u8; 16] {
+/// Random bytes from the host.
+pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
     // SAFETY: the buffer has 16 bytes. Should the host have no randomness, zeros only weaken the guest's stack protector.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };

@@ -6,10 +6,12 @@ mod engine;
 mod gdb;
 pub mod profile;
 mod run;
+pub mod schedule;
+pub mod simulation;
 pub mod symbols;
 
 pub use gdb::Debugger;
-pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};
+pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode, timing};
 pub use longma_linux::elf::ElfError;
 pub use longma_linux::{LoadError, ProcessConfig, Sink};
 pub use run::{Ending, Node, NodeConfig, NodeError, Report};

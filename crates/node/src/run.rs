@@ -17,6 +17,7 @@ use longma_loongarch::{State, Trap};
 use crate::{
     engine::{CodePages, Cores, NodeEngine},
     gdb::{self, Debugger, Follower, Session},
+    schedule::{self, Simulated},
     symbols::Symbols,
 };
 
@@ -28,6 +29,8 @@ pub struct NodeConfig {
     pub words: ConfigurationWords,
     /// How it is executed.
     pub execution: Execution,
+    /// Who runs it in simulated time, if it does; the scheduler is that of the process's configuration.
+    pub simulated: Option<Simulated>,
 }
 
 /// A process that cannot be set up.
@@ -58,6 +61,7 @@ pub(crate) struct Shared {
     pub code: SharedCode,
     pub cores: Cores,
     words: ConfigurationWords,
+    simulated: Option<Simulated>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
@@ -114,6 +118,7 @@ impl Node {
             code,
             cores: Cores::default(),
             words: config.words,
+            simulated: config.simulated,
             finish: OnceLock::new(),
             session: OnceLock::new(),
         });
@@ -124,8 +129,14 @@ impl Node {
     /// Stops the process before its first instruction and lets a debugger steer it from there on.
     ///
     /// # Errors
-    /// The host lacks descriptors or threads.
+    /// The host lacks descriptors or threads, or the process is in simulated time, which would not stand still while a debugger
+    /// looks.
     pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
+        if self.shared.simulated.is_some() {
+            return Err(io::Error::other(
+                "a debugger cannot steer a process in simulated time; run it at level functional",
+            ));
+        }
         let session = gdb::session()?;
         // There is one debugger: a second session would find the process's threads taken.
         let session = self.shared.session.get_or_init(|| session).clone();
@@ -136,6 +147,11 @@ impl Node {
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
         let Self { shared, mut thread, mut state } = self;
         let _ = shared.finish.set(Box::new(finish));
+        if let Some(simulated) = &shared.simulated
+            && simulated.scheduler.start(&shared.process).is_err()
+        {
+            end(&shared, Ending::Signal(libc::SIGKILL));
+        }
         thread.begin(&mut state);
         run_thread(&shared, thread, state);
         // The main thread is over and others go on; the last of them ends the program.
@@ -158,14 +174,19 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
         register_attention(flag);
         shared.cores.list(flag)
     };
+    let mut simulated = shared.simulated.as_ref().filter(|_| shared.process.simulation().is_some());
     let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
     if follower.is_some() {
         thread.leave_signals_pending();
     }
     loop {
-        let outcome = match &mut follower {
-            None => run_to_stop(&mut core, &mut thread),
-            Some(follower) => run_under_debugger(&mut core, &mut thread, follower),
+        let outcome = match (&mut follower, simulated) {
+            // After a fork the child goes on without simulated time.
+            (None, Some(_)) => simulated
+                .take()
+                .map_or(Outcome::Continue, |s| schedule::run_thread(s, &mut core, &mut thread)),
+            (None, None) => run_to_stop(&mut core, &mut thread),
+            (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
         };
         match outcome {
             Outcome::Continue => {}
@@ -189,6 +210,10 @@ fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
             core.cpu().attention.clear();
             thread.deliver_pending(&mut core.cpu().state)
         }
+        Stop::Quantum | Stop::Magic(_) => {
+            core.clear_trace();
+            Outcome::Continue
+        }
     }
 }
 
@@ -198,6 +223,10 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
         Stop::Attention => {
             core.cpu().attention.clear();
             follower.deliver(thread, &mut core.cpu().state)
+        }
+        Stop::Quantum | Stop::Magic(_) => {
+            core.clear_trace();
+            Outcome::Continue
         }
     }
 }

@@ -1,9 +1,19 @@
-//! Simulated time and statistics.
-//! Not an event queue yet: only the clock and the counters that the functional level needs.
+//! Simulated time, what happens in it, who waits for whom, and what came of it: statistics, traces, manifests.
+//! Not a model of anything: models are built from these parts.
 //! Source: none; picoseconds as in most architecture simulators, so that clocks of many GHz divide without drift.
 
+mod calendar;
+mod event_queue;
+mod manifest;
+mod resource;
 mod statistics;
 mod time;
+mod trace_events;
 
+pub use calendar::{Calendar, Served};
+pub use event_queue::{EventId, EventQueue};
+pub use manifest::{Manifest, ManifestMachine, ManifestProgram, Region};
+pub use resource::Resource;
 pub use statistics::{Counter, Histogram, Statistic, Statistics, StatisticsError, Value};
 pub use time::{Clock, ClockError, Cycle, Duration, Time};
+pub use trace_events::{TraceEvents, Track};

@@ -20,6 +20,6 @@ pub use discover::{DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
 pub use machine::{Checked, Machine, MachineFile, OpenError, check};
-pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, measure};
+pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, Walk, measure};
 pub use problem::{Level, Located, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

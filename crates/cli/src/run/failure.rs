@@ -2,7 +2,7 @@
 //! Not the program's own failures: those are its exit status or its signal.
 //! Source: our own; POSIX shell exit statuses 126 and 127, timeout(1) for 125.
 
-use std::{fmt, io};
+use std::{fmt, io, path::Path};
 
 use longma_node::{ElfError, LoadError, NodeError};
 
@@ -45,6 +45,12 @@ impl Failure {
     /// The host refused something.
     pub fn host(action: &str, error: &io::Error) -> Self {
         Self::own(&format!("cannot {action}: {error}"), "")
+    }
+
+    /// The program's file could not be read; `confined` if it has a root of its own.
+    pub fn not_readable(path: &Path, error: &io::Error, confined: bool) -> Self {
+        let (advice, status) = of_host(error.kind(), confined);
+        Self { message: format!("cannot open {}: {error}", path.display()), advice: advice.into(), status }
     }
 
     /// The program could not be loaded; `confined` if it has a root of its own.

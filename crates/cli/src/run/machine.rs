@@ -3,7 +3,7 @@
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.10.5 (CPUCFG); Linux arch/loongarch hwcap.h.
 
 use longma_node::ConfigurationWords;
-use longma_topology::parts::Isa;
+use longma_topology::{Machine, parts::Isa};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::failure::Failure;
@@ -13,6 +13,9 @@ const EXTENSIONS: [(&str, u32, u64); 3] =
     [("lsx", 1 << 6, 1 << 4), ("lasx", 1 << 7, 1 << 5), ("lbt", 0b111 << 18, 0b111 << 10)];
 /// CPUCFG, LAM, UAL, FPU, CRC32: what every LoongArch64 core of a machine file has.
 const BASE_CAPABILITIES: u64 = 0b100_1111;
+
+/// The base and every extension.
+const ALL_CAPABILITIES: u64 = BASE_CAPABILITIES | 1 << 4 | 1 << 5 | 0b111 << 10;
 
 /// What a program sees of its machine.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,22 +28,42 @@ pub struct Seen {
     pub cores: usize,
 }
 
-/// Opens a machine by name or file, and takes its first host.
-pub fn open(name: &str) -> Result<Seen, Failure> {
-    let machine =
-        longma_topology::Machine::open(name).map_err(|error| Failure::own(&error.to_string(), ""))?;
+/// The machine of simulated runs that name none.
+pub const DEFAULT: &str = "loongson-3a5000";
+
+/// Reads a machine by name or file.
+///
+/// # Errors
+/// There is none, or its file has errors.
+pub fn read(name: &str) -> Result<Machine, Failure> {
+    Machine::open(name).map_err(|error| Failure::own(&error.to_string(), ""))
+}
+
+/// What a program sees of the machine's first host. A simulated run takes cores of any instruction set: what is modelled is their
+/// timing, as if they executed LoongArch.
+///
+/// # Errors
+/// Its cores are of another instruction set, and the run is not simulated.
+pub fn seen_of(machine: &Machine, simulates: bool) -> Result<Seen, Failure> {
     let cores = machine.layout().hosts.first().map_or(&[][..], |host| &host.cores);
     let of = cores.first().and_then(|core| machine.cores.get(&core.core));
-    let Some(core) = of.filter(|core| core.isa == Isa::LoongArch64) else {
-        let isa = of.map_or("no", |core| core.isa.word());
-        return Err(Failure::own(
-            &format!(
-                "the machine {name} has {isa} cores, and programs for LoongArch64 need LoongArch64 cores"
-            ),
-            "give a machine with LoongArch64 cores, as `--machine loongson-3a5000`",
-        ));
-    };
-    Ok(seen(&core.extensions, cores.len()))
+    match of {
+        Some(core) if core.isa == Isa::LoongArch64 => Ok(seen(&core.extensions, cores.len())),
+        Some(_) if simulates => Ok(Seen {
+            words: ConfigurationWords::default(),
+            capabilities: ALL_CAPABILITIES,
+            cores: cores.len(),
+        }),
+        _ => {
+            let (name, isa) = (&machine.name, of.map_or("no", |core| core.isa.word()));
+            Err(Failure::own(
+                &format!(
+                    "the machine {name} has {isa} cores, and programs for LoongArch64 need LoongArch64 cores"
+                ),
+                "give a machine with LoongArch64 cores, as `--machine loongson-3a5000`; or time the program on these cores with --level timing",
+            ))
+        }
+    }
 }
 
 fn seen(extensions: &[String], cores: usize) -> Seen {
@@ -87,8 +110,14 @@ mod tests {
 
     #[test]
     fn a_machine_of_another_architecture_is_refused() {
-        let failure = open("sandybridge-2x6").unwrap_err();
+        let other = read("sandybridge-2x6").unwrap();
+        let failure = seen_of(&other, false).unwrap_err();
         assert!(failure.to_string().contains("x86-64"), "{failure}");
-        assert_eq!(open("loongson-3a5000").unwrap().cores, 4);
+        assert_eq!(seen_of(&read("loongson-3a5000").unwrap(), false).unwrap().cores, 4);
+    }
+
+    #[test]
+    fn a_simulated_run_takes_the_timing_of_any_architecture() {
+        assert_eq!(seen_of(&read("sandybridge-2x6").unwrap(), true).unwrap().cores, 12);
     }
 }

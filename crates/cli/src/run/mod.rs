@@ -5,8 +5,11 @@
 mod descriptors;
 mod failure;
 mod machine;
+mod placement;
 mod report;
 mod restart;
+mod simulated;
+mod summary;
 
 use std::{
     ffi::OsString,
@@ -27,7 +30,7 @@ pub use failure::OWN_FAILURE;
 /// Arguments of `longma run`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print what the run cost, on standard error: instructions, translated code, time.
+    /// Print what the run cost the host, on standard error: instructions, translated code, time. For level `functional`.
     #[arg(long)]
     stats: bool,
 
@@ -63,6 +66,38 @@ pub struct Arguments {
     /// How much is modelled.
     #[arg(long, value_enum, default_value_t)]
     level: Level,
+
+    /// How cores are timed; without it, as the machine file says. For level `timing`.
+    #[arg(long, value_enum)]
+    core: Option<simulated::CoreModel>,
+
+    /// Count only the program's region of interest, which it marks with guests/include/longma.h.
+    #[arg(long)]
+    roi: bool,
+
+    /// Write all that was counted to a file, as JSON, and the machine with every default beside it.
+    #[arg(long, value_name = "FILE")]
+    stats_out: Option<PathBuf>,
+
+    /// Write a trace for Perfetto (ui.perfetto.dev): threads on cores, marks, IPC, bandwidth.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Do not print the summary of a simulated run.
+    #[arg(long)]
+    quiet: bool,
+
+    /// Where pages go: first-touch, bind:NODES, interleave:NODES or preferred:NODE.
+    #[arg(long, value_name = "POLICY", default_value = "first-touch")]
+    numa: String,
+
+    /// The cores that the program may use, as 0,2-3.
+    #[arg(long, value_name = "CORES")]
+    cpu: Option<String>,
+
+    /// The seed of all that is random in a simulated run.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
 
     /// The directory that the program sees as `/`.
     #[arg(long, value_name = "DIR")]
@@ -122,9 +157,9 @@ enum Level {
     /// What the program computes; no time.
     #[default]
     Functional,
-    /// Caches counted (not there yet).
+    /// Caches, TLBs and coherence counted; an instruction takes a cycle.
     Cache,
-    /// Cycles (not there yet).
+    /// Cycles.
     Timing,
 }
 
@@ -154,12 +189,6 @@ pub fn run(arguments: Arguments) -> ExitCode {
 enum Never {}
 
 fn start(arguments: Arguments) -> Result<Never, Failure> {
-    if arguments.level != Level::Functional {
-        return Err(Failure::own(
-            "this level is not there yet: programs run at level `functional` only",
-            "leave --level out, or give --level functional",
-        ));
-    }
     let (given, is_option) = program_arguments(&arguments);
     if is_option {
         return Err(Failure::own(
@@ -167,40 +196,80 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
             "`longma run --help` lists the options; put -- before a program whose name begins with a hyphen",
         ));
     }
-    let machine = arguments.machine.as_deref().map(machine::open).transpose()?;
+    let simulates = arguments.level != Level::Functional;
+    if !simulates {
+        refuse_simulation_options(&arguments)?;
+    }
+    let name = arguments.machine.as_deref().or(simulates.then_some(machine::DEFAULT));
+    let modelled = name.map(machine::read).transpose()?;
+    let machine = modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates)).transpose()?;
     let started = Instant::now();
     let messages = descriptors::messages()?;
     let say: Sink = {
         let messages = messages.clone();
         Arc::new(move |line| messages.line(line))
     };
-    let process = ProcessConfig {
+    let mut process = ProcessConfig {
         program: arguments.program[0].clone().into(),
         arguments: given,
         environment: environment(&arguments)?,
         root: arguments.root.clone(),
         library_root: restart::directory(arguments.library_root.as_deref(), "--library-root")?,
         tracer: tracer(&arguments, &say)?,
-        diagnostics: Some(say),
+        diagnostics: Some(say.clone()),
         capabilities: machine.as_ref().map(|machine| machine.capabilities),
         reexec: restart::command(&arguments)?,
         ..ProcessConfig::default()
     };
     let reports = report::Reports::wanted(&arguments, process.program.clone(), started);
-    let execution = Execution { translate: !arguments.interpret, counting: reports.any() };
+    let execution = Execution {
+        translate: !arguments.interpret,
+        counting: reports.any(),
+        tracing: simulates,
+        magic: simulates,
+    };
+    let (simulated, outcome) = match modelled.filter(|_| simulates) {
+        Some(modelled) => {
+            let (simulated, outcome) = simulated::prepare(&arguments, modelled, &mut process, &say)?;
+            (Some(simulated), Some(outcome))
+        }
+        None => (None, None),
+    };
     let debugger = arguments.gdb.map(|port| listen(port, &messages)).transpose()?;
-    if let Some(machine) = &machine {
+    if let Some(machine) = machine.as_ref().filter(|_| !simulates) {
         machine.restrict_cores();
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
-    let config = NodeConfig { process, words, execution };
+    let config = NodeConfig { process, words, execution, simulated };
     let confined = arguments.root.is_some();
     let mut node = Node::load(config).map_err(|error| Failure::of_loading(error, confined))?;
     if let Some(debugger) = debugger {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
-    node.run(move |ending, report| reports.print(ending, report, &messages))
+    node.run(move |ending, report| match &outcome {
+        Some(outcome) => outcome.finish(ending, report, &messages),
+        None => reports.print(ending, report, &messages),
+    })
+}
+
+/// Options of simulated runs mean nothing at level `functional`; an option that does nothing would mislead.
+fn refuse_simulation_options(arguments: &Arguments) -> Result<(), Failure> {
+    let refused = [
+        ("--core", arguments.core.is_some()),
+        ("--roi", arguments.roi),
+        ("--stats-out", arguments.stats_out.is_some()),
+        ("--trace", arguments.trace.is_some()),
+        ("--cpu", arguments.cpu.is_some()),
+        ("--numa", arguments.numa != "first-touch"),
+    ];
+    match refused.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::own(
+            &format!("{option} is for simulated runs"),
+            "add --level cache or --level timing",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The program's own name and what follows, and whether the name was meant as an option.

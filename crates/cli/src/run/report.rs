@@ -204,7 +204,7 @@ fn profile_table(functions: &[FunctionShare], total: u64) -> String {
 }
 
 /// The number with a space between groups of three digits.
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let (head, rest) = digits.split_at(first);

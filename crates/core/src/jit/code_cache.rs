@@ -8,12 +8,13 @@ use std::{
     sync::atomic::{AtomicI32, Ordering},
 };
 
-/// The size of the cache; every relative jump reaches every byte of it.
-const CACHE_BYTES: usize = 256 << 20;
+/// The size of a cache unless somebody wants another; every relative jump reaches every byte of it.
+pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
 /// Host memory that is writable and executable. Private, so that a fork's child has its own.
 pub(crate) struct CodeCache {
     start: NonNull<u8>,
+    bytes: usize,
     used: usize,
 }
 
@@ -21,13 +22,13 @@ pub(crate) struct CodeCache {
 unsafe impl Send for CodeCache {}
 
 impl CodeCache {
-    /// Reserves the address space; the host backs it with memory as it is used.
-    pub fn reserve() -> io::Result<Self> {
+    /// Reserves `bytes` of address space; the host backs it with memory as it is used.
+    pub fn reserve(bytes: usize) -> io::Result<Self> {
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                CACHE_BYTES,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -37,13 +38,13 @@ impl CodeCache {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap gives no null page"), used: 0 })
+        Ok(Self { start: NonNull::new(start.cast()).expect("mmap gives no null page"), bytes, used: 0 })
     }
 
     /// The host addresses of the whole cache.
     pub fn range(&self) -> std::ops::Range<u64> {
         let start = self.start.as_ptr() as u64;
-        start..start + CACHE_BYTES as u64
+        start..start + self.bytes as u64
     }
 
     /// Where the next code will stand.
@@ -53,7 +54,7 @@ impl CodeCache {
 
     /// The bytes left.
     pub fn room(&self) -> usize {
-        CACHE_BYTES - self.used
+        self.bytes - self.used
     }
 
     /// Appends code, which was assembled for [`CodeCache::next_address`], and gives its address.
@@ -79,6 +80,6 @@ impl CodeCache {
 impl Drop for CodeCache {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and whoever drops it no longer runs its code.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), CACHE_BYTES) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod recovery;
 pub(crate) mod region;
 mod registers;
 mod side_entry;
+mod succession;
 mod trampolines;
 
 use std::{
@@ -32,13 +33,30 @@ use self::{
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
+pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    traced_blocks::TracedBlocks,
 };
 
-/// Room that the largest region may need; with less, the cache is emptied.
-const REGION_ROOM_BYTES: usize = 4 << 20;
+/// Room that the largest region may need; a cache with less is full.
+pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
+
+/// What the translators of a process have in common.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    /// Guest address 0 is not host address 0.
+    pub based: bool,
+    /// The size of a code cache.
+    pub cache_bytes: usize,
+    /// Blocks are counted.
+    pub counting: Option<Arc<Counting>>,
+    /// Blocks are traced.
+    pub tracing: Option<Arc<TracedBlocks>>,
+    /// Blocks in all regions ever translated.
+    pub translated_blocks: Arc<AtomicU64>,
+}
 
 /// What the fault handler needs to know of a region.
 pub(crate) struct Placed {
@@ -59,10 +77,7 @@ pub(crate) struct Translator {
     placed: RwLock<Vec<Placed>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
-    based: bool,
-    counting: Option<Arc<Counting>>,
-    /// Blocks in all regions ever translated.
-    translated_blocks: AtomicU64,
+    origin: Origin,
 }
 
 /// What translation changes, under one lock.
@@ -96,12 +111,12 @@ struct Retained {
 }
 
 impl Translator {
-    /// A translator with nothing translated. `based` says that guest address 0 is not host address 0.
+    /// A translator with nothing translated.
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(based: bool, counting: Option<Arc<Counting>>) -> io::Result<Self> {
-        let mut cache = CodeCache::reserve()?;
+    pub fn new(origin: &Origin) -> io::Result<Self> {
+        let mut cache = CodeCache::reserve(origin.cache_bytes)?;
         let trampolines = Trampolines::write(&mut cache);
         Ok(Self {
             cache_range: cache.range(),
@@ -115,15 +130,13 @@ impl Translator {
             entries: RwLock::default(),
             placed: RwLock::default(),
             trampolines,
-            based,
-            counting,
-            translated_blocks: AtomicU64::new(0),
+            origin: origin.clone(),
         })
     }
 
-    /// The number of blocks in all regions ever translated.
-    pub fn translated_blocks(&self) -> u64 {
-        self.translated_blocks.load(Ordering::Relaxed)
+    /// True if there is no room for another region.
+    pub fn is_full(&self) -> bool {
+        self.lock().cache.room() < REGION_ROOM_BYTES
     }
 
     /// The host code for guest address `pc`, if there is any.
@@ -165,7 +178,6 @@ impl Translator {
             return None;
         }
         if work.cache.room() < REGION_ROOM_BYTES {
-            // Full: what is not translated by now stays interpreted.
             return None;
         }
         Some(self.place(&mut work, &region))
@@ -184,8 +196,9 @@ impl Translator {
                 start,
                 first_link: first_link as u32,
                 trampolines: self.trampolines,
-                based: self.based,
-                counting: self.counting.as_deref(),
+                based: self.origin.based,
+                counting: self.origin.counting.as_deref(),
+                tracing: self.origin.tracing.as_deref(),
             },
         );
         let address = work.cache.append(&emitted.code);
@@ -198,7 +211,7 @@ impl Translator {
             positions: emitted.positions,
         });
         let number = work.regions.len();
-        self.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
+        self.origin.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         for (pc, position) in emitted.blocks {
             work.inner_blocks.insert(pc, (start + position as u64, number));
         }

@@ -3,13 +3,12 @@
 //! Not the guest's signal: the interpreter executes the instruction again and finds out what it is.
 //! Source: Intel SDM volume 1, 11.5 (floating-point exceptions), sigaction(2).
 
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, ptr, sync::Arc};
 
 use super::Translator;
 use crate::cpu::{Cpu, ExitReason};
 
 /// What the fault handler of this host thread needs.
-#[derive(Clone, Copy)]
 struct Running {
     cpu: *mut Cpu,
     translator: *const Translator,
@@ -18,36 +17,43 @@ struct Running {
 }
 
 thread_local! {
-    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+    /// Null while no core runs.
+    static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
 }
 
-/// Makes faults of this host thread in `translator`'s code those of `cpu`. Ends when dropped.
+/// A core whose faults in translated code can be recovered from.
 pub(crate) struct Registration {
+    running: Box<Running>,
     _translator: Arc<Translator>,
 }
 
+// SAFETY: the pointers are only followed in faults of a host thread between `activate` and `deactivate` on it, while it runs the
+// core; the translator is shared between threads anyway.
+unsafe impl Send for Registration {}
+
 impl Registration {
     /// # Safety
-    /// `cpu` stays where it is until the registration is dropped, on this host thread.
+    /// `cpu` stays where it is until the registration is dropped, which is not while it is active.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
         longma_linux::host::faults::add_recovery(recover);
-        RUNNING.set(Some(Running {
-            cpu,
-            translator: Arc::as_ptr(&translator),
-            guard: (guard.start, guard.end),
-        }));
-        Self { _translator: translator }
+        let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
+        Self { running: Box::new(running), _translator: translator }
     }
-}
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        RUNNING.set(None);
+    /// From now on, faults of this host thread in the translator's code are this core's.
+    pub fn activate(&self) {
+        RUNNING.set(&raw const *self.running);
+    }
+
+    /// From now on, no core runs on this host thread.
+    pub fn deactivate() {
+        RUNNING.set(ptr::null());
     }
 }
 
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
-    let Some(running) = RUNNING.get() else { return false };
+    // SAFETY: the registration lives while it is active.
+    let Some(running) = (unsafe { RUNNING.get().as_ref() }) else { return false };
     // SAFETY: the registration keeps the translator alive, and `cpu` in place.
     let (translator, cpu) = unsafe { (&*running.translator, &mut *running.cpu) };
     let registers = &mut context.uc_mcontext.gregs;

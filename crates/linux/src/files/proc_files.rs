@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place};
+use crate::simulated::identity::FIRST_ID;
 use crate::{Errno, Process};
 
 /// A file whose contents are the guest's own.
@@ -127,9 +128,11 @@ impl ProcFile {
 }
 
 fn is_self(part: &[u8]) -> bool {
+    let number = std::str::from_utf8(part).ok().and_then(|text| text.parse().ok());
     matches!(part, b"self" | b"thread-self")
         // SAFETY: getpid has no arguments and cannot fail.
-        || std::str::from_utf8(part).ok().and_then(|text| text.parse().ok()) == Some(unsafe { libc::getpid() })
+        || number == Some(unsafe { libc::getpid() })
+        || number == Some(FIRST_ID)
 }
 
 fn strings<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {

@@ -6,6 +6,7 @@ use std::arch::global_asm;
 
 use super::attention::{Attention, with_attention};
 use crate::Errno;
+use crate::simulated::waits;
 
 // The handler of a host signal finds the program counter between `start` and `end` in two cases: the call has not begun, or the
 // kernel wants it restarted (all our handlers have SA_RESTART). Either way it has had no effect, and the handler continues
@@ -57,7 +58,8 @@ pub(crate) fn interrupted_at(pc: u64) -> Option<u64> {
         .then_some(&raw const longma_interruptible_call_interrupted as u64)
 }
 
-/// Makes host call `number`, unless this thread's [`Attention`] is requested before it begins.
+/// Makes host call `number`, unless this thread's [`Attention`] is requested before it begins. In simulated time, a call that
+/// would wait lets other threads run.
 ///
 /// # Errors
 /// What the call returns, or [`Errno::RESTART`] if it had no effect and may be made again after the signal.
@@ -66,6 +68,22 @@ pub(crate) fn interrupted_at(pc: u64) -> Option<u64> {
 /// The call must not break this program: pointers among `arguments` are null, point into the guest's memory, or to what the call
 /// may read or write; it does not close or map anything that is the program's own.
 pub(crate) unsafe fn interruptible(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
+    match crate::simulated::current() {
+        // SAFETY: the caller's promise.
+        Some(context) => unsafe { waits::wait(&context, number, arguments) },
+        // SAFETY: the caller's promise.
+        None => unsafe { interruptible_on_host(number, arguments) },
+    }
+}
+
+/// [`interruptible`] on the host, whatever it waits for.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn interruptible_on_host(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let call = [number as u64, a, b, c, d, e, f];
     // SAFETY: both pointers are valid during the call; the caller answers for the rest.

@@ -7,3 +7,4 @@ pub mod calls;
 pub mod faults;
 pub(crate) mod masks;
 pub(crate) mod reception;
+pub mod seat;

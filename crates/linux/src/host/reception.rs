@@ -85,6 +85,16 @@ pub(crate) fn registered() -> *const Reception {
     REGISTERED.get()
 }
 
+/// The signals that have arrived on this host thread; none if no reception is registered.
+pub(crate) fn arrived_here() -> SignalSet {
+    let reception = REGISTERED.get();
+    if reception.is_null() {
+        return 0;
+    }
+    // SAFETY: `register` demands that it is valid while it is registered.
+    unsafe { &*reception }.arrived()
+}
+
 /// The handler of signals that the guest handles.
 pub(crate) unsafe extern "C" fn on_signal(
     signal: i32,

@@ -11,7 +11,7 @@ use longma_loongarch::State;
 use crate::host::attention::{Attention, with_attention};
 use crate::host::masks;
 use crate::syscalls::host_call;
-use crate::threads::Request;
+use crate::threads::{Request, host_id};
 use crate::{Errno, Thread};
 
 /// Guests close low descriptors by number without asking what they are.
@@ -51,6 +51,9 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     let error = std::io::Error::last_os_error();
     if let Some(engine) = &engine {
         engine.after_fork_parent();
+    }
+    if let Some(simulation) = thread.process.simulation() {
+        simulation.note_fork();
     }
     let returned = if pid < 0 { Err(error.into()) } else { thread.note_child(pid, request) };
     if let Some(waiting) = waiting.take() {
@@ -179,8 +182,10 @@ impl Thread {
 
     /// In the child: this thread is the only one, and new.
     fn become_child(&mut self, state: &mut State, request: &Request) {
-        // SAFETY: gettid has no arguments and cannot fail.
-        self.tid = unsafe { libc::gettid() };
+        if let Some(simulation) = self.process.simulation() {
+            simulation.leave();
+        }
+        self.tid = host_id();
         self.process.threads.store(1, Ordering::Release);
         self.robust_list = 0;
         if let Some(borrowed) = self.borrowed.take()

@@ -21,6 +21,7 @@ use crate::memory::{
 };
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
+use crate::simulated::Simulation;
 use crate::stack::{self, ProgramFacts};
 use crate::syscalls::Limits;
 use crate::{Errno, Thread};
@@ -160,6 +161,15 @@ impl Process {
         let environment: Vec<Vec<u8>> =
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         check_arguments(&config, &found.arguments, &environment)?;
+        let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
+        let random = match &simulation {
+            None => stack::random_bytes(),
+            Some(simulation) => {
+                let mut bytes = [0; 16];
+                simulation.fill_random(&mut bytes);
+                bytes
+            }
+        };
         let facts = ProgramFacts {
             headers: program.headers,
             headers_count: image.headers_count,
@@ -167,6 +177,7 @@ impl Process {
             entry: program.entry,
             vdso,
             capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
+            random,
         };
         let path_bytes = found.path.as_os_str().as_bytes();
         let contents = stack::build(&memory, stack_top, &found.arguments, &environment, path_bytes, &facts)
@@ -189,6 +200,9 @@ impl Process {
             signal_return: AtomicU64::new(vdso + elf::SIGNAL_RETURN_OFFSET),
             socket_names: SocketNames::default(),
             threads: AtomicU32::new(1),
+            threads_made: AtomicU32::new(1),
+            simulation,
+            said: Mutex::default(),
         });
         let thread = Thread::first(process.clone());
         Ok((process, thread, state))

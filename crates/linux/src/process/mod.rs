@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use load::LoadError;
 
@@ -23,6 +23,7 @@ use crate::files::Root;
 use crate::memory::{AddressSpace, GuestMemory};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
+use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
 use crate::syscalls::Limits;
 
@@ -55,6 +56,8 @@ pub struct ProcessConfig {
     /// differ from PATH, and the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte.
     /// Empty: execve of guest programs fails.
     pub reexec: Vec<OsString>,
+    /// Who keeps the time, if it is simulated.
+    pub simulation: Option<SimulationConfig>,
 }
 
 /// A guest process.
@@ -74,11 +77,17 @@ pub struct Process {
     pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been named.
     pub(crate) told: Mutex<BTreeSet<u64>>,
+    /// Other oddities that have been told.
+    said: Mutex<BTreeSet<&'static str>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
     /// The guest threads alive.
     pub(crate) threads: AtomicU32,
+    /// The guest threads there have been.
+    pub(crate) threads_made: AtomicU32,
+    /// What it has besides in simulated time.
+    pub(crate) simulation: Option<Arc<Simulation>>,
 }
 
 impl std::fmt::Debug for Process {
@@ -102,6 +111,20 @@ impl Process {
 
     pub(crate) fn signal_return_address(&self) -> u64 {
         self.signal_return.load(Ordering::Relaxed)
+    }
+
+    /// What the process has in simulated time; `None` if it runs in the host's, as a forked child does.
+    pub fn simulation(&self) -> Option<&Arc<Simulation>> {
+        self.simulation.as_ref().filter(|simulation| simulation.is_on())
+    }
+
+    /// Says something odd where the diagnostics go, once.
+    pub(crate) fn say_once(&self, text: &'static str) {
+        let Some(sink) = &self.config.diagnostics else { return };
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.insert(text) {
+            sink(text);
+        }
     }
 
     /// The process's address space.

@@ -149,7 +149,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arg
     let set = SignalSet::from_le_bytes(memory.read_array(set)?) & !UNBLOCKABLE;
     let timeout = memory.read_optional::<16>(timeout)?;
     if let Some((signal, arrived)) = thread.signals.take_among(set) {
-        memory.write_optional(info, &arrived)?;
+        memory.write_optional(info, &thread.seen_by_guest(arrived))?;
         return Ok(signal as u64);
     }
     let mut found = [0u8; 128];
@@ -160,7 +160,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arg
             [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0],
         )
     }?;
-    memory.write_optional(info, &found)?;
+    memory.write_optional(info, &thread.seen_by_guest(found))?;
     Ok(signal)
 }
 

@@ -219,6 +219,18 @@ impl Thread {
         self.force(state, libc::SIGSEGV, cause.info(), 0)
     }
 
+    /// The information of a signal with the sender as the guest knows it.
+    pub(crate) fn seen_by_guest(&self, mut info: SignalInfo) -> SignalInfo {
+        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| info[at + i]));
+        if let Some(simulation) = self.process.simulation()
+            && matches!(word(8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+        {
+            let sender = simulation.identities.to_guest(word(16));
+            info[16..20].copy_from_slice(&sender.to_le_bytes());
+        }
+        info
+    }
+
     /// Writes the frame and puts the thread at the handler's first instruction. Gives false if the stack cannot take it; nothing
     /// has changed then.
     fn enter(
@@ -229,6 +241,7 @@ impl Thread {
         action: &Action,
         flags: u32,
     ) -> bool {
+        let info = self.seen_by_guest(info);
         let signals = &mut self.signals;
         let saved = Saved { info, mask: signals.mask, stack: signals.stack, flags };
         let on_stack = action.flags & SA_ONSTACK != 0;

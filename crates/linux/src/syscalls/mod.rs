@@ -19,6 +19,7 @@ pub(crate) use system::Limits;
 use longma_loongarch::State;
 
 use crate::host::attention::{Attention, with_attention};
+use crate::simulated::{self, Simulation};
 use crate::threads::Interrupted;
 use crate::{Errno, Outcome, Thread};
 
@@ -75,7 +76,10 @@ impl Thread {
         };
         let tracer = self.process.config.tracer.clone();
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
-        let completion = self.perform(row, state, &arguments);
+        let completion = match self.process.simulation().cloned() {
+            None => self.perform(row, state, &arguments),
+            Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
+        };
         if let (Some(sink), Some(before)) = (&tracer, before) {
             sink(&trace::line(self, row, &arguments, before, &completion));
         }
@@ -110,6 +114,26 @@ impl Thread {
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
         }
+    }
+
+    fn perform_simulated(
+        &mut self,
+        simulation: &Simulation,
+        row: &Row,
+        state: &mut State,
+        arguments: &[u64; 6],
+    ) -> Result<Completion, Errno> {
+        let completion = match simulated::calls::answer(self, simulation, row.number, *arguments) {
+            Some(returned) => returned.map(Completion::Value),
+            None => {
+                let arguments = simulation.identities.translate(row.number, *arguments);
+                self.perform(row, state, &arguments)
+            }
+        };
+        if simulation.is_on() {
+            simulated::calls::settle(simulation, self.number, row.number);
+        }
+        completion
     }
 
     fn say_missing(&self, number: u64) {

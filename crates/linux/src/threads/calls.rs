@@ -87,7 +87,10 @@ impl Thread {
         let address = std::mem::take(&mut self.clear_child_tid);
         let memory = self.process.memory();
         if address != 0 && memory.store(address, 0u32).is_ok() {
-            wake_one(memory, address);
+            wake_one(&self.process, address);
+        }
+        if let Some(simulation) = self.process.simulation() {
+            simulation.identities.set(self.number, 0);
         }
     }
 
@@ -129,14 +132,14 @@ impl Thread {
         let word = (entry & !1).wrapping_add(offset);
         let mut value: u32 = memory.load(word)?;
         if pending && !inherits && value == 0 {
-            wake_one(memory, word);
+            wake_one(&self.process, word);
             return Ok(());
         }
         while value & FUTEX_TID_MASK == self.tid as u32 {
             let found = memory.compare_exchange(word, value, value & FUTEX_WAITERS | FUTEX_OWNER_DIED)?;
             if found == value {
                 if value & FUTEX_WAITERS != 0 && !inherits {
-                    wake_one(memory, word);
+                    wake_one(&self.process, word);
                 }
                 break;
             }

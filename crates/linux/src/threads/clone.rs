@@ -9,6 +9,7 @@ use longma_loongarch::State;
 
 use crate::host::masks;
 use crate::process::fork;
+use crate::simulated::ThreadNumber;
 use crate::syscalls::Completion;
 use crate::{Errno, Thread};
 
@@ -205,13 +206,17 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     let engine = process.engine.get().ok_or(Errno(libc::EAGAIN))?;
     let mut child_state = state.clone();
     request.apply(&mut child_state);
-    let mut child = Thread::new(process.clone(), thread.signals.mask);
+    let number = ThreadNumber(process.threads_made.fetch_add(1, Ordering::AcqRel));
+    let mut child = Thread::new(process.clone(), number, thread.signals.mask);
     let tid = Arc::new(AtomicI32::new(0));
     child.clear_child_tid = request.clear_tid;
     child.birth = Some(Birth { tell: [request.parent_tid, request.child_tid], tid: tid.clone() });
     process.threads.fetch_add(1, Ordering::AcqRel);
     // The new host thread inherits this: no signal reaches it before it is ready.
     masks::replace(masks::HELD);
+    if let Some(simulation) = process.simulation() {
+        simulation.scheduler.add(number);
+    }
     let spawned = engine.spawn(child, child_state);
     thread.signals.release();
     if spawned.is_err() {

@@ -7,7 +7,7 @@ use longma_loongarch::State;
 use crate::host::calls::interruptible;
 use crate::memory::{GuestMemory, host_address};
 use crate::syscalls::host_call;
-use crate::{Errno, Thread};
+use crate::{Errno, Process, Thread};
 
 type Arguments = [u64; 6];
 
@@ -92,8 +92,11 @@ pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Argumen
 }
 
 /// Wakes one thread that waits for the futex at `address`, in whatever process.
-pub(super) fn wake_one(memory: &GuestMemory, address: u64) {
-    if let Ok(address) = word(memory, address) {
+pub(super) fn wake_one(process: &Process, address: u64) {
+    if let Some(simulation) = process.simulation() {
+        simulation.wake_futex(address, 1, u32::MAX);
+    }
+    if let Ok(address) = word(process.memory(), address) {
         // SAFETY: the kernel checks the address, which lies in the guest's memory. Nobody to wake is not an error.
         let _ = unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) };
     }

@@ -15,14 +15,29 @@ use crate::Process;
 use crate::host::{faults, masks};
 use crate::process::fork::Borrowed;
 use crate::signals::ThreadSignals;
+use crate::simulated::identity::Identities;
+use crate::simulated::{self, Context, ThreadNumber};
 
 pub(crate) use clone::Request;
+
+/// The id of this host thread.
+pub(crate) fn host_id() -> i32 {
+    // SAFETY: gettid has no arguments and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// What the guest calls thread `number`, which this host thread runs.
+fn guest_id(process: &Process, number: ThreadNumber) -> i32 {
+    if process.simulation().is_some() { Identities::of(number) } else { host_id() }
+}
 
 /// One guest thread.
 #[derive(Debug)]
 pub struct Thread {
     pub(crate) process: Arc<Process>,
-    /// The thread's id; guest threads have the id of the host thread that runs them.
+    /// Its number among the process's threads.
+    pub(crate) number: ThreadNumber,
+    /// The thread's id as the guest knows it: that of the host thread that runs it, but in simulated time.
     pub(crate) tid: i32,
     pub(crate) signals: ThreadSignals,
     /// The guest address to clear and wake at exit; 0 if none.
@@ -59,14 +74,14 @@ struct Birth {
 
 impl Thread {
     pub(crate) fn first(process: Arc<Process>) -> Self {
-        Self::new(process, masks::current())
+        Self::new(process, ThreadNumber(0), masks::current())
     }
 
-    fn new(process: Arc<Process>, mask: masks::SignalSet) -> Self {
+    fn new(process: Arc<Process>, number: ThreadNumber, mask: masks::SignalSet) -> Self {
         Self {
+            tid: guest_id(&process, number),
             process,
-            // SAFETY: gettid has no arguments and cannot fail.
-            tid: unsafe { libc::gettid() },
+            number,
             signals: ThreadSignals::new(mask),
             clear_child_tid: 0,
             robust_list: 0,
@@ -82,6 +97,11 @@ impl Thread {
         &self.process
     }
 
+    /// Its number among the threads of the process.
+    pub fn number(&self) -> ThreadNumber {
+        self.number
+    }
+
     /// The thread's id.
     pub fn tid(&self) -> i32 {
         self.tid
@@ -91,8 +111,11 @@ impl Thread {
     /// registered its [`Attention`](crate::host::attention::Attention) there. From here on signals arrive.
     pub fn begin(&mut self, state: &mut State) {
         let _ = state;
-        // SAFETY: as above.
-        self.tid = unsafe { libc::gettid() };
+        self.tid = guest_id(&self.process, self.number);
+        if let Some(simulation) = self.process.simulation() {
+            simulation.identities.set(self.number, host_id());
+            simulated::enter(Context { simulation: simulation.clone(), thread: self.number });
+        }
         faults::prepare_thread();
         self.signals.attach();
         if let Some(birth) = self.birth.take() {

@@ -14,6 +14,7 @@ use crate::layout::{Layout, MAX_CORES};
 use crate::machine::MachineFile;
 use crate::parts::{Chip, ChipNode, Cluster};
 use crate::read::Problems;
+pub(crate) use sources::cited;
 
 /// Notes everything wrong with `file`; counts the machine out if that makes sense.
 pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option<Layout> {

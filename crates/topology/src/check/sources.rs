@@ -38,6 +38,13 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
+/// The keys of all sources that some part of `file` cites.
+pub(crate) fn cited(file: &MachineFile) -> BTreeSet<String> {
+    let mut check = Check { file, cited: BTreeSet::new(), problems: &mut Problems::default() };
+    check.parts();
+    check.cited
+}
+
 impl Check<'_> {
     fn names(&mut self, cited: &Cited) {
         for name in &cited.0 {
@@ -102,6 +109,7 @@ impl Check<'_> {
             self.of(crate::parts::Cache::KEYS, &cache.source_of, &cache.marks);
             cache.lock.iter().for_each(|p| self.must("the cache lock", &p.marks, &p.source));
             cache.dca.iter().for_each(|p| self.must("the DCA", &p.marks, &p.source));
+            cache.prefetcher.iter().for_each(|p| self.must("the prefetcher", &p.marks, &p.source));
         }
         for (name, memory) in &file.memories {
             self.must(&format!("memory `{name}`"), &memory.marks, &memory.source);

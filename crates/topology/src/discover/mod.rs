@@ -4,6 +4,7 @@
 
 mod assemble;
 mod devices;
+mod processors;
 mod sysfs;
 
 use crate::machine::{MachineFile, check};
@@ -73,13 +74,13 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
         source: Cited::one("sysfs"),
         marks: Marks::default(),
     };
-    let cores = cpus.len();
+    let count = cpus.len();
     let model = cpus.iter().find_map(|c| c.model.clone()).unwrap_or_else(|| "unknown processor".into());
-    MachineFile {
+    let mut file = MachineFile {
         format: 1,
         name: "this-host".into(),
-        title: format!("{model}, {cores} CPU{}", if cores == 1 { "" } else { "s" }),
-        description: (!notes.is_empty()).then(|| notes.join("; ")),
+        title: format!("{model}, {count} CPU{}", if count == 1 { "" } else { "s" }),
+        description: None,
         sources,
         cores: assembled.cores,
         caches: assembled.caches,
@@ -90,7 +91,11 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
         switches: Vec::new(),
         cables: Vec::new(),
         marks: Marks::default(),
-    }
+    };
+    let identity = cpus.iter().find_map(|c| c.identity.as_ref());
+    processors::complete(&mut file, identity, &mut notes);
+    file.description = (!notes.is_empty()).then(|| notes.join("; "));
+    file
 }
 
 fn source(kind: SourceKind, title: &str, reasoning: Option<&str>) -> Source {

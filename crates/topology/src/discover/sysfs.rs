@@ -25,9 +25,18 @@ pub(super) struct Cpu {
     pub khz: Option<u64>,
     pub isa: Isa,
     pub model: Option<String>,
+    pub identity: Option<Identity>,
     /// "P" or "E" on hybrid processors, or a capacity class.
     pub class: Option<String>,
     pub caches: Vec<CacheInfo>,
+}
+
+/// How a processor names itself, as CPUID says it on x86.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub vendor: String,
+    pub family: u32,
+    pub model: u32,
 }
 
 /// A cache as one CPU sees it.
@@ -187,6 +196,10 @@ impl Sysfs {
                 khz: self.number(&format!("{base}/cpufreq/cpuinfo_max_freq")).filter(|k| *k > 0).or(mhz),
                 isa: self.isa(fields),
                 model: field(&["model name", "Model Name", "Model name", "cpu model"]),
+                identity: field(&["vendor_id"]).and_then(|vendor| {
+                    let number = |key: &str| field(&[key]).and_then(|t| t.parse().ok());
+                    Some(Identity { vendor, family: number("cpu family")?, model: number("model")? })
+                }),
                 class,
                 caches: self.caches(&base, id, &online),
             }

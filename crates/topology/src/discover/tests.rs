@@ -199,3 +199,34 @@ proptest! {
         }
     }
 }
+
+fn one_cpu_of(vendor: &str, family: u32, model: u32) -> MachineFile {
+    let info = format!(
+        "processor : 0\nvendor_id : {vendor}\ncpu family : {family}\nmodel : {model}\nmodel name : X\ncpu MHz : 2100.000\nflags : lm\n"
+    );
+    let mut files = vec![("sys/devices/system/cpu/online".into(), "0".into()), ("proc/cpuinfo".into(), info)];
+    cache(&mut files, 0, 0, ["1", "Data", "48K", "12", "0"]);
+    cache(&mut files, 0, 1, ["1", "Instruction", "32K", "8", "0"]);
+    cache(&mut files, 0, 2, ["2", "Unified", "2048K", "16", "0"]);
+    describe_files(&files)
+}
+
+#[test]
+fn a_known_processors_core_and_caches_are_completed_and_their_sources_cited() {
+    let file = one_cpu_of("GenuineIntel", 6, 207);
+    let core = &file.cores["core"];
+    assert_eq!((core.rob_entries, core.clock), (Some(512), Frequency::new(2_100_000_000)));
+    assert_eq!(core.isa, Isa::X86_64);
+    assert_eq!(file.caches["l2"].mshrs, Some(48));
+    assert_eq!(core.source_of["rob_entries"], Cited::one("golden-cove-manual"));
+    assert!(check("discovered", &file.to_toml()).report.problems().is_empty());
+}
+
+#[test]
+fn an_unknown_processor_gets_a_generic_core_that_says_it_is_an_estimate() {
+    let file = one_cpu_of("CentaurHauls", 7, 59);
+    let core = &file.cores["core"];
+    let source = &file.sources[&*core.source_of["rob_entries"].0[0]];
+    assert_eq!(source.kind, SourceKind::Estimate);
+    assert!(file.description.unwrap().contains("CentaurHauls family 7 model 59"));
+}

@@ -36,6 +36,17 @@ impl Area {
         Ok(area)
     }
 
+    /// At least `bytes` bytes on pages of the smallest size, each touched.
+    pub(super) fn small(bytes: usize) -> Result<Self, MeasureError> {
+        let bytes = bytes.next_multiple_of(HUGE_PAGE);
+        let start = map(bytes, 0).map_err(|error| MeasureError::Memory { bytes, error })?;
+        let mut area = Self { start, bytes, huge: false };
+        // SAFETY: start and bytes are those of the mapping just made. A kernel without huge pages refuses, and need not be told.
+        unsafe { libc::madvise(area.start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+        area.words(bytes).iter_mut().step_by(512).for_each(|w| *w = 0);
+        Ok(area)
+    }
+
     /// As `new`, with its pages on `node` as far as the system allows. Call from a thread that ends soon: its policy changes.
     pub(super) fn on_node(bytes: usize, node: u32) -> Result<Self, MeasureError> {
         const MPOL_PREFERRED: libc::c_int = 1;

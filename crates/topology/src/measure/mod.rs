@@ -4,14 +4,15 @@
 
 mod bandwidth;
 mod chase;
+mod clock;
 mod memory;
 mod pin;
 mod pingpong;
+mod translation;
+mod writing;
 
 use crate::machine::MachineFile;
-use crate::parts::*;
-use crate::read::{Cited, Map, Marks, Matrix};
-use crate::units::{Bandwidth, BitRate, Latency, Time};
+use crate::parts::{CacheKind, Core};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -51,6 +52,19 @@ pub struct CacheLatency {
     pub latency_ps: u64,
 }
 
+/// What translation costs a load that no TLB helps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Walk {
+    /// Bytes that were chased through: 16 times what the last TLB maps.
+    pub bytes: u64,
+    /// Time of one dependent load with the smallest pages in picoseconds.
+    pub small_ps: u64,
+    /// The same with huge pages.
+    pub huge_ps: u64,
+    /// What a page walk adds in picoseconds: the difference, as all but one load in 16 walk.
+    pub walk_ps: u64,
+}
+
 /// Bandwidths with a number of threads, in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Transfer {
@@ -67,12 +81,18 @@ pub struct Transfer {
 /// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
+    /// The type of core that was measured.
+    pub core: String,
+    /// Its clock while it was measured, in Hz.
+    pub clock_hz: u64,
     /// Data caches, nearest first.
     pub caches: Vec<CacheLatency>,
     /// Bytes chased through for the memory latencies.
     pub memory_bytes: u64,
     /// Memory latency in picoseconds: row = the core's node, column = the memory's node.
     pub memory_ps: Vec<Vec<u64>>,
+    /// The cost of a page walk, where it could be told.
+    pub walk: Option<Walk>,
     /// One thread, then all.
     pub bandwidths: Vec<Transfer>,
     /// CPUs of the rows and columns of `core_to_core_ps`.
@@ -93,6 +113,8 @@ struct Effort {
     largest_array: usize,
     most_cpus: usize,
     rounds: u32,
+    /// Time for all pairs of cores together.
+    hand_over: Duration,
 }
 
 impl Effort {
@@ -104,7 +126,8 @@ impl Effort {
                 largest_chase: 768 << 20,
                 largest_array: 256 << 20,
                 most_cpus: 8,
-                rounds: 8,
+                rounds: 24,
+                hand_over: Duration::from_secs(2),
             },
             Thoroughness::Thorough => Self {
                 repeats: 9,
@@ -112,7 +135,8 @@ impl Effort {
                 largest_chase: 4 << 30,
                 largest_array: 1 << 30,
                 most_cpus: 64,
-                rounds: 12,
+                rounds: 48,
+                hand_over: Duration::from_secs(60),
             },
         }
     }
@@ -130,16 +154,10 @@ pub fn measure(
     let effort = Effort::of(thoroughness);
     let mut notes = Vec::new();
     let cpus = pin::allowed();
-    if cpus.is_empty() {
-        notes.push(
-            "threads could not be pinned to CPUs: everything may have moved while it was measured".into(),
-        );
-    }
-    if let Some(load) = pin::load().filter(|load| *load > 0.5 * cpus.len().max(1) as f64) {
-        let cpus = cpus.len().max(1);
-        notes.push(format!("the host was busy (load {load} on {cpus} CPUs): an idle one is faster"));
-    }
-    let caches = data_caches(file);
+    note_disturbance(&cpus, &mut notes);
+    let first = cpus.first().copied();
+    let core = core_of(file, first);
+    let caches = core.map_or_else(Vec::new, |(_, core)| data_caches(file, core));
     let nodes = node_cpus(file, &cpus);
     let spare = memory::available().map_or(usize::MAX, |a| a / 4);
     let llc = caches.last().map_or(32 << 20, |c| c.1) as usize;
@@ -150,20 +168,20 @@ pub fn measure(
             chase_bytes >> 20
         ));
     }
-    let steps = (caches.len() + nodes.len().max(1).pow(2) + 3) as f64;
+    let steps = (caches.len() + nodes.len().max(1).pow(2) + 5) as f64;
     let mut done = 0.0;
     let mut step = |what: &str| {
         progress(what, done / steps);
         done += 1.0;
     };
+    step("clock");
+    let clock_hz = pin::on(first, || clock::hz(&effort));
     let mut area = memory::Area::new(chase_bytes)?;
-    let first = cpus.first().copied();
-    let mut measured_caches = Vec::new();
     let mut inner = 0;
+    let mut measured_caches = Vec::new();
     for (name, size) in &caches {
         step(&format!("latency of {name}"));
-        // Half of the cache, so that it surely fits, but well beyond the one before.
-        let bytes = (size / 2).max(inner * 2).min(*size * 3 / 4).min(chase_bytes as u64);
+        let bytes = chased_bytes(inner, *size).min(chase_bytes as u64);
         let latency_ps = pin::on(first, || chase::latency_ps(area.words(bytes as usize), &effort));
         measured_caches.push(CacheLatency { cache: name.clone(), bytes, latency_ps });
         inner = *size;
@@ -180,19 +198,80 @@ pub fn measure(
         memory_ps.push(row);
     }
     drop(area);
+    step("page walks");
+    let walk = match core {
+        Some((_, core)) => translation::walk(core, first, spare / 2, &effort)?,
+        None => None,
+    };
     if !huge_pages {
         notes.push("no huge pages: latencies beyond the TLB's reach include page walks".into());
     }
-    let array = effort.largest_array.min((2 * llc).max(64 << 20)).min(spare / 3);
+    let bandwidths = bandwidths(
+        &cpus,
+        effort.largest_array.min((2 * llc).max(64 << 20)).min(spare / 3),
+        &effort,
+        &mut step,
+    )?;
+    step("core-to-core latency");
+    let (cpus, core_to_core_ps) = hand_over(&cpus, &effort, &mut notes);
+    progress("done", 1.0);
+    Ok(Measured {
+        core: core.map_or_else(String::new, |(name, _)| name.into()),
+        clock_hz,
+        caches: measured_caches,
+        memory_bytes: chase_bytes as u64,
+        memory_ps,
+        walk,
+        bandwidths,
+        cpus,
+        core_to_core_ps,
+        huge_pages,
+        notes,
+    })
+}
+
+fn note_disturbance(cpus: &[u32], notes: &mut Vec<String>) {
+    if cpus.is_empty() {
+        notes.push(
+            "threads could not be pinned to CPUs: everything may have moved while it was measured".into(),
+        );
+    }
+    if let Some(load) = pin::load().filter(|load| *load > 0.5 * cpus.len().max(1) as f64) {
+        let cpus = cpus.len().max(1);
+        notes.push(format!("the host was busy (load {load} on {cpus} CPUs): an idle one is faster"));
+    }
+}
+
+/// How much to chase through for the latency of a cache of `size` bytes behind one of `inner` bytes: their geometric mean, well
+/// beyond the inner one, and well below what other cores or other virtual machines leave of a large shared one.
+fn chased_bytes(inner: u64, size: u64) -> u64 {
+    match inner {
+        // A quarter: what shares the core with another hardware thread keeps that much.
+        0 => size / 4,
+        _ => inner.saturating_mul(size).isqrt().max(inner * 2).min(size * 3 / 4) & !4095,
+    }
+}
+
+/// Bandwidths of one thread and of all.
+fn bandwidths(
+    cpus: &[u32],
+    array: usize,
+    effort: &Effort,
+    step: &mut impl FnMut(&str),
+) -> Result<Vec<Transfer>, MeasureError> {
     step("memory bandwidth of one thread");
-    let mut bandwidths = vec![bandwidth::transfer(array, &cpus[..cpus.len().min(1)], 1, &effort)?];
+    let mut found = vec![bandwidth::transfer(array, &cpus[..cpus.len().min(1)], 1, effort)?];
     let threads = cpus.len().max(1);
     step(&format!("memory bandwidth of {threads} threads"));
     if threads > 1 {
-        bandwidths.push(bandwidth::transfer(array, &cpus, threads, &effort)?);
+        found.push(bandwidth::transfer(array, cpus, threads, effort)?);
     }
-    step("core-to-core latency");
-    let chosen = spread(&cpus, effort.most_cpus);
+    Ok(found)
+}
+
+/// The CPUs that were chosen, and the time a line takes between each two of them.
+fn hand_over(cpus: &[u32], effort: &Effort, notes: &mut Vec<String>) -> (Vec<u32>, Vec<Vec<u64>>) {
+    let chosen = spread(cpus, effort.most_cpus);
     if chosen.len() < cpus.len() {
         notes.push(format!(
             "core-to-core latency was measured between {} of {} CPUs",
@@ -200,25 +279,13 @@ pub fn measure(
             cpus.len()
         ));
     }
-    let (chosen, core_to_core_ps) = match pingpong::matrix_ps(&chosen, &effort) {
+    match pingpong::matrix_ps(&chosen, effort) {
         Some(matrix) if chosen.len() > 1 => (chosen, matrix),
         _ => {
             notes.push("core-to-core latency was left out: it needs two CPUs that answer".into());
             (Vec::new(), Vec::new())
         }
-    };
-    progress("done", 1.0);
-    let memory_bytes = chase_bytes as u64;
-    Ok(Measured {
-        caches: measured_caches,
-        memory_bytes,
-        memory_ps,
-        bandwidths,
-        cpus: chosen,
-        core_to_core_ps,
-        huge_pages,
-        notes,
-    })
+    }
 }
 
 fn memory_latency(
@@ -235,11 +302,21 @@ fn memory_latency(
     Ok(pin::on(cpu, || chase::latency_ps(area.words(bytes), effort)))
 }
 
-/// Data and unified caches the first core reaches, nearest first, with their sizes.
-fn data_caches(file: &MachineFile) -> Vec<(String, u64)> {
-    let first = file.cores.values().next();
-    let mut name =
-        first.and_then(|core| core.caches.iter().find(|c| is_first_data(file, c))).map(|n| n.to_string());
+/// The type of core that `cpu` is of, and its name; the first type if the description lists no CPUs.
+fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
+    let clusters = file.chips.values().flat_map(|c| &c.nodes).flat_map(|n| &n.clusters);
+    let holds = |list: &str| {
+        crate::discover::parse_cpu_list(list).is_some_and(|l| cpu.is_some_and(|c| l.contains(&c)))
+    };
+    let named = clusters.filter(|c| c.cpus.as_deref().is_some_and(holds)).map(|c| &*c.core).next();
+    let found =
+        named.and_then(|name| file.cores.get_key_value(name)).or_else(|| file.cores.first_key_value());
+    found.map(|(name, core)| (name.as_str(), core))
+}
+
+/// Data and unified caches that `core` reaches, nearest first, with their sizes.
+fn data_caches(file: &MachineFile, core: &Core) -> Vec<(String, u64)> {
+    let mut name = core.caches.iter().find(|c| is_first_data(file, c)).map(|n| n.to_string());
     let mut caches = Vec::new();
     while let Some(cache) = name.as_ref().and_then(|n| file.caches.get(n)) {
         caches.push((name.clone().unwrap_or_default(), cache.size.bytes()));
@@ -282,86 +359,20 @@ fn spread(cpus: &[u32], most: usize) -> Vec<u32> {
     (0..count).map(|i| cpus[i * cpus.len() / count]).collect()
 }
 
-impl Measured {
-    /// Writes what was measured into the description it was measured on.
-    pub fn write_into(&self, file: &mut MachineFile) {
-        let reasoning = format!(
-            "Random pointer chase through {} MiB ({} huge pages), least of several runs; bandwidths as STREAM counts them; a cache line passed between two pinned threads. {}",
-            self.memory_bytes >> 20,
-            if self.huge_pages { "with" } else { "without" },
-            self.notes.join("; ")
-        );
-        let source = Source {
-            kind: SourceKind::Measurement,
-            title: "longma machine measure on this host".into(),
-            place: None,
-            url: None,
-            reasoning: Some(reasoning.trim().into()),
-            marks: Marks::default(),
-        };
-        file.sources.insert("measured".into(), source);
-        for measured in &self.caches {
-            if let Some(cache) = file.caches.get_mut(&measured.cache) {
-                cache.latency = Some(Latency::Time(Time::new(measured.latency_ps)));
-                cache.source_of.insert("latency".into(), Cited::one("measured"));
-            }
-        }
-        let all = self.bandwidths.last().map(|b| b.read);
-        for memory in file.memories.values_mut() {
-            let local = self.memory_ps.iter().enumerate().filter_map(|(n, row)| row.get(n)).min();
-            memory.latency = local.map(|ps| Latency::Time(Time::new(*ps)));
-            memory.bandwidth = all.map(|b| Bandwidth::Rate(rate(b)));
-            memory.source_of.insert("latency".into(), Cited::one("measured"));
-            memory.source_of.insert("bandwidth".into(), Cited::one("measured"));
-        }
-        let Some(host) = file.hosts.first_mut() else { return };
-        let with = |t: &Transfer| MeasuredBandwidth {
-            threads: t.threads,
-            read: rate(t.read),
-            copy: rate(t.copy),
-            triad: rate(t.triad),
-            source: Cited::one("measured"),
-            marks: Marks::default(),
-        };
-        host.bandwidths = self.bandwidths.iter().map(with).collect();
-        if self.cpus.len() > 1 {
-            let rows =
-                self.core_to_core_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
-            let source = Cited::one("measured");
-            host.core_to_core = Some(CoreToCore {
-                cpus: self.cpus.clone(),
-                latency: Matrix::new(rows),
-                source,
-                marks: Marks::default(),
-            });
-        }
-        let local_is_nearest =
-            self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
-        let nodes: usize =
-            host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
-        // A busy host can make remote memory look nearer; such a table would only mislead.
-        if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
-            let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
-            let slit = host.distances.take();
-            let source_of = if slit.is_some() {
-                Map::from([("slit".to_string(), Cited::one("sysfs"))])
-            } else {
-                Map::new()
-            };
-            host.distances = Some(Distances {
-                latency: Some(Matrix::new(rows)),
-                slit: slit.and_then(|d| d.slit),
-                bandwidth: None,
-                symmetric: false,
-                source: Cited::one("measured"),
-                source_of,
-                marks: Marks::default(),
-            });
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A rate rounded to three digits after the point of its MB/s, which is more than it is good for.
-fn rate(bytes_per_second: u64) -> BitRate {
-    BitRate::new(bytes_per_second / 1_000_000 * 8_000_000)
+    #[test]
+    fn a_cache_is_chased_through_beyond_the_one_before_and_below_its_own_size() {
+        let (kib, mib) = (1 << 10, 1 << 20);
+        for (inner, size) in
+            [(32 * kib, 512 * kib), (48 * kib, 2 * mib), (2 * mib, 300 * mib), (mib, 3 * mib)]
+        {
+            let bytes = chased_bytes(inner, size);
+            assert!(bytes >= 2 * inner && bytes <= size * 3 / 4, "{inner} {size}: {bytes}");
+        }
+        assert_eq!(chased_bytes(0, 48 * kib), 12 * kib);
+        assert!(chased_bytes(2 * mib, 300 * mib) < 32 * mib, "others leave little of a large shared cache");
+    }
 }

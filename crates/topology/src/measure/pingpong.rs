@@ -9,20 +9,34 @@ use std::time::{Duration, Instant};
 
 /// Hand-overs of one round.
 const TURNS: u64 = 4000;
-/// A partner that does not answer for so long will not.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Rounds a pair has however long they take.
+const FEWEST_ROUNDS: u32 = 4;
+/// A partner that does not answer for so long has lost its processor, and the round with it.
+const PATIENCE: Duration = Duration::from_millis(250);
 const GIVEN_UP: u64 = u64::MAX;
 
 /// A word alone on its line, and on the line a prefetcher fetches beside it.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured.
+/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. On a busy host, where rounds are lost to
+/// whoever else runs, a pair has fewer of them once the time for all is spent.
 pub(super) fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
+    let pairs = (cpus.len() * cpus.len().saturating_sub(1) / 2).max(1) as u32;
+    let each = effort.hand_over / pairs;
     let mut matrix = vec![vec![0; cpus.len()]; cpus.len()];
     for one in 0..cpus.len() {
         for other in one + 1..cpus.len() {
-            let ps = (0..effort.rounds).filter_map(|_| round_ps(cpus[one], cpus[other])).min()?;
+            let began = Instant::now();
+            let mut least = None;
+            for round in 0..effort.rounds {
+                if round >= FEWEST_ROUNDS && began.elapsed() > each {
+                    break;
+                }
+                let ps = round_ps(cpus[one], cpus[other]);
+                least = least.into_iter().chain(ps).min();
+            }
+            let ps = least?;
             matrix[one][other] = ps;
             matrix[other][one] = ps;
         }

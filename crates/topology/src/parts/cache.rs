@@ -122,10 +122,40 @@ part! {
         lock: Option<CacheLock>,
         /// Device writes that go into the cache.
         dca: Option<Dca>,
+        /// What brings lines before they are asked for.
+        prefetcher: Option<Prefetcher>,
         /// Where the numbers come from.
         source: Cited,
         /// Where single keys come from, if elsewhere.
         source_of: Map<Cited>,
+    }
+}
+
+choice! {
+    /// How a prefetcher finds out what will be asked for.
+    pub enum PrefetcherKind = "a kind of prefetcher" {
+        /// The lines after a missed one.
+        NextLine = "next-line",
+        /// Lines ahead of misses on neighbouring lines.
+        Stream = "stream",
+        /// Lines ahead of an instruction that advances by equal steps.
+        Stride = "stride",
+    }
+}
+
+part! {
+    /// A hardware prefetcher of a cache. It fills the cache it belongs to and stays within a page.
+    pub struct Prefetcher = "prefetcher" {
+        /// How it finds out what will be asked for.
+        kind: PrefetcherKind,
+        /// Lines brought at a time.
+        degree: u32 = 1,
+        /// How far it runs ahead, in lines (stride: in strides).
+        distance: u32 = 1,
+        /// Streams, or instructions, followed at a time.
+        streams: u32 = 16,
+        /// Where the numbers come from.
+        source: Cited,
     }
 }
 

@@ -108,6 +108,8 @@ part! {
         units: Vec<Unit>,
         /// Latency and rate of operation classes.
         operations: Map<Timing>,
+        /// Measured table of single instructions' timing that refines the classes, such as "la464".
+        instruction_timing: Option<String>,
         /// Translation look-aside buffers.
         tlbs: Vec<Tlb>,
         /// Scratchpad in the core.

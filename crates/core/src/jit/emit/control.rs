@@ -30,6 +30,9 @@ impl Emitter<'_> {
         instruction: &Instruction,
         next: Option<u64>,
     ) -> bool {
+        if !matches!(block.end, End::Next(_) | End::Invalid | End::Leave { .. }) {
+            self.close_record();
+        }
         match block.end {
             End::Next(_) | End::Invalid => return false,
             End::Branch { taken, next: fall } => {

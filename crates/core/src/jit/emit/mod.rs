@@ -8,6 +8,7 @@ pub(super) mod control;
 mod float;
 mod integer;
 mod memory;
+mod tracing;
 mod vector;
 mod vector_table;
 
@@ -28,6 +29,7 @@ use crate::{
     block::End,
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    traced_blocks::TracedBlocks,
 };
 
 /// How far beyond a checked register an access may reach: less than the guard behind the guest's memory.
@@ -85,6 +87,9 @@ pub(super) struct Emitter<'a> {
     /// Guest memory does not start at host address 0: accesses go through the GS segment.
     based: bool,
     counting: Option<&'a Counting>,
+    tracing: Option<&'a TracedBlocks>,
+    /// The record of the block being emitted, if blocks are traced.
+    record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
@@ -115,11 +120,13 @@ pub(crate) struct Surroundings<'a> {
     pub based: bool,
     /// Blocks are counted.
     pub counting: Option<&'a Counting>,
+    /// Blocks are traced.
+    pub tracing: Option<&'a TracedBlocks>,
 }
 
 /// Translates a region.
 pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
-    let Surroundings { start, first_link, trampolines, based, counting } = surroundings;
+    let Surroundings { start, first_link, trampolines, based, counting, tracing } = surroundings;
     let mut a = Assembler::new(start);
     let (spill, call_out) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -130,6 +137,8 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         trampolines,
         based,
         counting,
+        tracing,
+        record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
         links: Vec::new(),
@@ -200,6 +209,7 @@ impl Emitter<'_> {
             self.positions.push((self.a.position() as u32, block.start));
             self.check_attention();
         }
+        self.open_record(block);
         self.count_block(block);
         let mut skip = false;
         for (index, instruction) in block.instructions.iter().enumerate() {
@@ -212,6 +222,7 @@ impl Emitter<'_> {
             if following.is_none() && self.ends_block(block, instruction, next) {
                 return;
             }
+            self.record_address(instruction);
             skip = self.fused(instruction, following, block, index, next);
             if !skip {
                 self.instruction(instruction, following);
@@ -220,6 +231,7 @@ impl Emitter<'_> {
             }
         }
         if let End::Next(target) = block.end {
+            self.close_record();
             self.go_to(target, next);
         }
     }
@@ -253,6 +265,7 @@ impl Emitter<'_> {
             return false;
         }
         let Some(condition) = self.compare_and_branch(instruction, branch) else { return false };
+        self.close_record();
         self.branch(condition, taken, fall, next);
         true
     }

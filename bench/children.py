@@ -1,0 +1,155 @@
+"""What the programs of this folder share: child processes with a time limit, built guests, tables.
+
+Not a benchmark. Python's standard library only.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GUESTS = ROOT / "guests"
+PREBUILT = GUESTS / "prebuilt" / "loongarch64"
+BUILT = ROOT / "target" / "emulation-bench"
+
+
+class Failure(Exception):
+    """What went wrong and what to do, in one message."""
+
+
+@dataclasses.dataclass
+class Run:
+    """One child process: seconds by the wall, in user mode and in the kernel; a hash of what it printed; what it said on
+    standard error; the most memory it held; and what went wrong, if anything did."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+    output: str
+    problem: str = ""
+    said: str = ""
+    resident_kib: int = 0
+
+
+def time_child(command, timeout_s, cpu=None):
+    """Runs a command to its end, on one CPU if `cpu` is given, or kills it and its children after `timeout_s`."""
+    pin = None if cpu is None else lambda: os.sched_setaffinity(0, {cpu})
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
+        start = time.perf_counter()
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained, start_new_session=True, preexec_fn=pin
+        )
+        late = threading.Event()
+
+        def end_it():
+            late.set()
+            with contextlib.suppress(ProcessLookupError):  # it may just have ended
+                os.killpg(child.pid, signal.SIGKILL)
+
+        timer = threading.Timer(timeout_s, end_it)
+        timer.start()
+        try:
+            _, status, usage = os.wait4(child.pid, 0)
+            wall_s = time.perf_counter() - start
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+        finally:
+            timer.cancel()
+        child.returncode = os.waitstatus_to_exitcode(status)
+        printed.seek(0)
+        output = hashlib.sha256(printed.read()).hexdigest()
+        complained.seek(0)
+        said = complained.read(1 << 20).decode(errors="replace")
+    problem = f"over {timeout_s:g} s" if late.is_set() else f"exit {child.returncode}" if child.returncode else ""
+    return Run(wall_s, usage.ru_utime, usage.ru_stime, output, problem, said, usage.ru_maxrss)
+
+
+def out_of_date(folder, sources):
+    """True unless `folder` was filled after the last change to `sources`."""
+    stamp = folder / "built"
+    if not stamp.exists():
+        return True
+    newest = max(p.stat().st_mtime for s in sources for p in ([s] if s.is_file() else s.rglob("*")))
+    return newest > stamp.stat().st_mtime
+
+
+def build(folder, options, sources):
+    """Has guests/build fill `folder`, if need be."""
+    sources = [*sources, GUESTS / "build", GUESTS / "guests.toml"]
+    if not out_of_date(folder, sources):
+        return
+    print(f"building {folder.relative_to(ROOT)}", file=sys.stderr)
+    made = subprocess.run([GUESTS / "build", *options, folder], capture_output=True, text=True, timeout=1800)
+    if made.returncode != 0:
+        raise Failure(made.stderr.strip() or f"guests/build failed with {made.returncode}")
+    (folder / "built").touch()
+
+
+def processor():
+    """This host's processor as the system calls it."""
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def number(value, form=".3f"):
+    return format(value, form) if value is not None else "-"
+
+
+def lined_up(heads, lines, markdown=False, left=(0,)):
+    """A table in aligned text or in Markdown; the columns of `left` are aligned to the left."""
+    if markdown:
+        return "\n".join("| " + " | ".join(line) + " |" for line in [heads, ["---"] * len(heads), *lines])
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    fit = lambda i, text: text.ljust(widths[i]) if i in left else text.rjust(widths[i])
+    return "\n".join("  ".join(fit(i, text) for i, text in enumerate(line)).rstrip() for line in [heads, *lines])
+
+
+def run_model(options, level, guest, arguments, cpu=None, more=()):
+    """Runs a guest on a model; the run, and its statistics (empty if it failed). At level functional nothing is modelled: then
+    the statistics are only the instructions, and only with `--stats` among `more`, as counting them takes time."""
+    if not pathlib.Path(options.longma).exists():
+        raise Failure(f"{options.longma} is missing: cargo build --release -p longma-cli, or give --longma PATH")
+    guest_line = [PREBUILT / guest, *(["--", *arguments] if arguments else [])]
+    said = [options.longma, "run", "--machine", str(options.machine), *level, *more]
+    if "functional" in level:
+        run = time_child([*said, "--format", "json", *guest_line], options.timeout, cpu)
+        counted = [line for line in run.said.splitlines() if line.startswith('{"')]
+        return run, {"instructions": json.loads(counted[-1])["instructions"]} if counted and not run.problem else {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "statistics.json"
+        run = time_child([*said, "--quiet", "--stats-out", file, *guest_line], options.timeout, cpu)
+        if run.problem or not file.exists():
+            return run, {}
+        return run, read_statistics(json.loads(file.read_text()))
+
+
+def value(tree, *names):
+    """The value of a statistic in longma's JSON, or None."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree.get("value") if isinstance(tree, dict) else None
+
+
+def read_statistics(report):
+    """What the benchmarks need of a run's statistics: instructions, cycles and CPI stack of all cores; the whole tree."""
+    tree = report.get("statistics", {})
+    stack = {}
+    for core in (tree[name] for name in tree if re.fullmatch(r"core\d+", name)):
+        for cause, entry in core.get("cpi", {}).items():
+            stack[cause] = stack.get(cause, 0) + (entry.get("value") or 0) * (value(core, "instructions") or 0)
+    cycles, instructions = value(tree, "run", "cycles"), value(tree, "run", "instructions")
+    return {"instructions": instructions, "cycles": cycles, "stack": stack, "tree": tree} if instructions else {}

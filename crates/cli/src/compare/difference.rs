@@ -1,0 +1,185 @@
+//! What differs between two results, and how it is shown.
+//! Not the reading of results.
+//! Source: our own.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::reading::{Figure, Figures};
+
+/// Groups that stand first, changed or not: what a reader asks before all else.
+const HEADLINE: &str = "run.";
+
+/// One figure in both results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    pub name: String,
+    /// In the first result, if it is there.
+    pub before: Option<Figure>,
+    /// In the second result, if it is there.
+    pub after: Option<Figure>,
+}
+
+impl Difference {
+    /// True if it is shown even when it did not change.
+    pub fn is_headline(&self) -> bool {
+        self.name.starts_with(HEADLINE)
+    }
+
+    fn value(figure: &Option<Figure>) -> Option<f64> {
+        figure.as_ref().and_then(|figure| figure.value)
+    }
+
+    /// By how much of the first it changed; `None` if there is no first, or it is zero and the second is not.
+    pub fn percent(&self) -> Option<f64> {
+        match (Self::value(&self.before)?, Self::value(&self.after)?) {
+            (before, after) if before == after => Some(0.0),
+            (0.0, _) => None,
+            (before, after) => Some(100.0 * (after - before) / before.abs()),
+        }
+    }
+
+    fn unit(&self) -> &str {
+        self.after.as_ref().or(self.before.as_ref()).map_or("", |figure| &figure.unit)
+    }
+
+    /// How far up it stands: headlines first, then what is in one result only, then by the size of the change.
+    fn rank(&self) -> (u8, f64) {
+        match (self.is_headline(), self.percent()) {
+            (true, _) => (0, 0.0),
+            (false, None) if self.before != self.after => (1, 0.0),
+            (false, percent) => (2, -percent.unwrap_or(0.0).abs()),
+        }
+    }
+}
+
+/// Every figure of either result, the most telling first.
+pub fn differences(before: &Figures, after: &Figures) -> Vec<Difference> {
+    let mut names: Vec<&String> = before.figures.keys().chain(after.figures.keys()).collect();
+    names.sort();
+    names.dedup();
+    let mut all: Vec<Difference> = names
+        .into_iter()
+        .map(|name| Difference {
+            name: name.clone(),
+            before: before.figures.get(name).cloned(),
+            after: after.figures.get(name).cloned(),
+        })
+        .collect();
+    all.sort_by(|a, b| {
+        a.rank().partial_cmp(&b.rank()).expect("a change is a number").then(a.name.cmp(&b.name))
+    });
+    all
+}
+
+/// What was run differently: `(key, before, after)`.
+fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, String)> {
+    let mut keys: Vec<&String> = before.manifest.keys().chain(after.manifest.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let text =
+        |figures: &Figures, key: &str| figures.manifest.get(key).cloned().unwrap_or_else(|| "-".into());
+    keys.into_iter()
+        .map(|key| (key.clone(), text(before, key), text(after, key)))
+        .filter(|(_, before, after)| before != after)
+        .collect()
+}
+
+/// For people. `total` is the number of figures there are.
+pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: usize) -> String {
+    let mut text = String::new();
+    for (key, before, after) in changed_inputs(before, after) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{key}: {before} -> {after}");
+    }
+    let width = shown.iter().map(|d| d.name.len()).max().unwrap_or(0).max(6);
+    let _ = writeln!(text, "{:width$}  {:>16}  {:>16}  {:>9}  unit", "figure", "before", "after", "change");
+    for difference in shown {
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>16}  {:>16}  {:>9}  {}",
+            difference.name,
+            number(&difference.before),
+            number(&difference.after),
+            change(difference),
+            difference.unit(),
+        );
+    }
+    if shown.len() < total {
+        let _ = writeln!(text, "{} of {total} figures; --all prints every one", shown.len());
+    }
+    text
+}
+
+fn change(difference: &Difference) -> String {
+    match (&difference.before, &difference.after, difference.percent()) {
+        (None, _, _) => "new".into(),
+        (_, None, _) => "gone".into(),
+        (_, _, Some(0.0)) => "=".into(),
+        (_, _, Some(percent)) => format!("{percent:+.1} %"),
+        (_, _, None) => "-".into(),
+    }
+}
+
+fn number(figure: &Option<Figure>) -> String {
+    match Difference::value(figure) {
+        None => "-".into(),
+        Some(value) if value.fract() == 0.0 && value.abs() < 1e15 => format!("{value:.0}"),
+        Some(value) => format!("{value:.4}"),
+    }
+}
+
+/// For programs.
+pub fn object(before: &Figures, after: &Figures, shown: &[&Difference]) -> Value {
+    let inputs: Vec<Value> = changed_inputs(before, after)
+        .into_iter()
+        .map(|(key, before, after)| json!({ "key": key, "before": before, "after": after }))
+        .collect();
+    let figures: Vec<Value> = shown
+        .iter()
+        .map(|d| {
+            json!({
+                "name": d.name,
+                "unit": d.unit(),
+                "before": Difference::value(&d.before),
+                "after": Difference::value(&d.after),
+                "change_percent": d.percent(),
+            })
+        })
+        .collect();
+    json!({ "inputs": inputs, "figures": figures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(of: &[(&str, f64)], machine: &str) -> Figures {
+        let figure = |value| Figure { value: Some(value), unit: "u".into() };
+        Figures {
+            figures: of.iter().map(|(name, value)| (name.to_string(), figure(*value))).collect(),
+            manifest: [("machine".to_string(), machine.to_string())].into(),
+        }
+    }
+
+    #[test]
+    fn headlines_come_first_then_what_is_new_then_the_largest_change() {
+        let before =
+            figures(&[("run.cycles", 100.0), ("a", 10.0), ("b", 10.0), ("same", 3.0), ("gone", 1.0)], "x");
+        let after = figures(&[("run.cycles", 100.0), ("a", 11.0), ("b", 5.0), ("same", 3.0)], "y");
+        let all = differences(&before, &after);
+        let names: Vec<_> = all.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["run.cycles", "gone", "b", "a", "same"]);
+        assert_eq!(all[2].percent(), Some(-50.0));
+        let shown: Vec<_> = all.iter().collect();
+        insta::assert_snapshot!(table(&before, &after, &shown[..4], all.len()));
+    }
+
+    #[test]
+    fn a_figure_that_was_zero_has_no_percentage() {
+        let all = differences(&figures(&[("a", 0.0)], "x"), &figures(&[("a", 2.0)], "x"));
+        assert_eq!(all[0].percent(), None);
+        assert_eq!(change(&all[0]), "-");
+    }
+}

@@ -1,0 +1,113 @@
+//! The figures of a result file, by hierarchical name.
+//! Not the types that wrote them: a result of another version is read as far as it has figures.
+//! Source: the book's chapter on simulated runs (results).
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_json::{Map, Value};
+
+/// One figure: what `a.b.c` is, and in which unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The value; `None` for a rate without denominator.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: String,
+}
+
+/// A result's figures and what it is a result of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Figures by name.
+    pub figures: BTreeMap<String, Figure>,
+    /// What was run and how, as one line a key.
+    pub manifest: BTreeMap<String, String>,
+}
+
+impl Figures {
+    /// Reads a result file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and what to do.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Self::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        const REMEDY: &str = "give a file that `longma run --stats-out FILE` wrote";
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("is not JSON ({error}); {REMEDY}"))?;
+        let statistics = value
+            .get("statistics")
+            .and_then(Value::as_object)
+            .ok_or_else(|| format!("has no statistics; {REMEDY}"))?;
+        let mut figures = BTreeMap::new();
+        flatten("", statistics, &mut figures);
+        let mut manifest = BTreeMap::new();
+        if let Some(Value::Object(entries)) = value.get("manifest") {
+            manifest.extend(entries.iter().map(|(key, value)| (key.clone(), in_one_line(value))));
+        }
+        Ok(Self { figures, manifest })
+    }
+}
+
+fn in_one_line(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(in_one_line).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// Adds every figure below `group` under its full name. The depth is bounded by the JSON parser's.
+fn flatten(prefix: &str, group: &Map<String, Value>, figures: &mut BTreeMap<String, Figure>) {
+    for (key, value) in group {
+        let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        let Value::Object(inner) = value else { continue };
+        let Some(unit) = inner.get("unit").and_then(Value::as_str) else {
+            flatten(&name, inner, figures);
+            continue;
+        };
+        let mut add = |name: String, value: Option<f64>, unit: &str| {
+            figures.insert(name, Figure { value, unit: unit.into() });
+        };
+        match inner.get("value") {
+            Some(Value::Object(histogram)) => {
+                let number = |key| histogram.get(key).and_then(Value::as_f64);
+                add(format!("{name}.count"), number("count"), "values");
+                add(format!("{name}.mean"), number("mean"), unit);
+            }
+            Some(value) => add(name, value.as_f64(), unit),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_named_by_their_groups_and_histograms_give_count_and_mean() {
+        let text = r#"{ "manifest": { "machine": "m", "arguments": ["a", "b"] }, "statistics": { "core0": {
+            "cycles": { "value": 12, "unit": "cycles", "description": "d" },
+            "ipc": { "value": null, "unit": "1", "description": "d" },
+            "wait": { "value": { "count": 2, "mean": 1.5, "classes": [] }, "unit": "ps", "description": "d" } } } }"#;
+        let read = Figures::parse(text).unwrap();
+        let names: Vec<_> = read.figures.keys().map(String::as_str).collect();
+        assert_eq!(names, ["core0.cycles", "core0.ipc", "core0.wait.count", "core0.wait.mean"]);
+        assert_eq!(read.figures["core0.wait.mean"], Figure { value: Some(1.5), unit: "ps".into() });
+        assert_eq!(read.figures["core0.ipc"].value, None);
+        assert_eq!(read.manifest["arguments"], "a b");
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_what_to_give() {
+        for text in ["", "[1]", "{}", r#"{"statistics": 3}"#] {
+            let problem = Figures::parse(text).unwrap_err();
+            assert!(problem.contains("--stats-out"), "{text}: {problem}");
+        }
+    }
+}

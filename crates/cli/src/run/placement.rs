@@ -1,0 +1,72 @@
+//! Where a program's pages and threads go on a modelled machine, as the command line says it.
+//! Not the placement.
+//! Source: numactl(8) and taskset(1) for the notation.
+
+use longma_node::simulation::Policy;
+
+use super::failure::Failure;
+
+const REMEDY: &str = "write first-touch, bind:NODES, interleave:NODES or preferred:NODE, with nodes as 0,2-3";
+
+/// The policy that `--numa` names.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn policy(text: &str) -> Result<Policy, Failure> {
+    let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
+    match (name, nodes) {
+        ("first-touch", "") => Ok(Policy::FirstTouch),
+        ("bind", nodes) if !nodes.is_empty() => Ok(Policy::Bind(numbers("--numa", nodes)?)),
+        ("interleave", nodes) if !nodes.is_empty() => Ok(Policy::Interleave(numbers("--numa", nodes)?)),
+        ("preferred", node) if !node.is_empty() => match *numbers("--numa", node)? {
+            [node] => Ok(Policy::Preferred(node)),
+            _ => Err(Failure::own(&format!("--numa preferred names one node, not `{node}`"), REMEDY)),
+        },
+        _ => Err(Failure::own(&format!("there is no memory policy `{text}`"), REMEDY)),
+    }
+}
+
+/// Numbers written as `0,2-3`, in ascending order.
+///
+/// # Errors
+/// What is wrong with the list.
+pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
+    /// More than any machine has.
+    const MOST: usize = 1 << 16;
+    let wrong = || Failure::own(&format!("{option}: `{list}` is not a list of numbers"), "write it as 0,2-3");
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<usize>().ok().filter(|n| *n < MOST).ok_or_else(wrong);
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(wrong());
+        }
+        all.extend(first..=last);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_as_numactl_users_write_them() {
+        assert_eq!(policy("first-touch"), Ok(Policy::FirstTouch));
+        assert_eq!(policy("bind:1"), Ok(Policy::Bind(vec![1])));
+        assert_eq!(policy("interleave:4,0-2"), Ok(Policy::Interleave(vec![0, 1, 2, 4])));
+        assert_eq!(policy("preferred:3"), Ok(Policy::Preferred(3)));
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused() {
+        for wrong in
+            ["", "bind", "bind:", "bind:x", "bind:3-1", "preferred:0,1", "first-touch:0", "bind:99999999"]
+        {
+            assert!(policy(wrong).is_err(), "{wrong}");
+        }
+    }
+}

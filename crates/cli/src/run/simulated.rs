@@ -1,0 +1,231 @@
+//! A run in simulated time, from the command line's options to the result that is printed and written.
+//! Not the models: see `longma-node`.
+//! Source: our own.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use clap::ValueEnum;
+use longma_node::{
+    Ending, ProcessConfig, Report, Sink,
+    schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedProcess},
+    simulation::{self, SharedSimulation, Simulation, SimulationConfig, Timeline},
+    timing::ModelKind,
+};
+use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region};
+use longma_topology::Machine;
+
+use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary};
+
+/// The largest trace that is written.
+const TRACE_BYTES: u64 = 2 << 30;
+
+/// Which model times a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CoreModel {
+    /// Instructions issue in program order.
+    InOrder,
+    /// Instructions issue as their operands are ready.
+    OutOfOrder,
+}
+
+impl CoreModel {
+    fn kind(self) -> ModelKind {
+        match self {
+            Self::InOrder => ModelKind::InOrder,
+            Self::OutOfOrder => ModelKind::OutOfOrder,
+        }
+    }
+}
+
+/// What is left to do when the program has ended.
+pub struct Outcome {
+    simulation: SharedSimulation,
+    manifest: Manifest,
+    machine: Arc<Machine>,
+    stats_out: Option<PathBuf>,
+    quiet: bool,
+    format: Format,
+    region: Region,
+    process: u32,
+}
+
+/// Sets up the simulation that the command line asks for and gives the process its scheduler.
+///
+/// # Errors
+/// An option that does not fit the machine, a machine that cannot be modelled, a file that cannot be written.
+pub fn prepare(
+    arguments: &Arguments,
+    machine: Machine,
+    process: &mut ProcessConfig,
+    say: &Sink,
+) -> Result<(Simulated, Outcome), Failure> {
+    refuse_functional_options(arguments)?;
+    let machine = Arc::new(machine);
+    let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
+    let config = SimulationConfig {
+        machine: machine.clone(),
+        host: 0,
+        level: match arguments.level {
+            Level::Cache => simulation::Level::Cache,
+            _ => simulation::Level::Timing(arguments.core.map(CoreModel::kind)),
+        },
+        region,
+        placement: placement::policy(&arguments.numa)?,
+        seed: arguments.seed,
+        timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
+    };
+    let simulation = Simulation::new(config).map_err(|error| {
+        Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
+    })?;
+    let manifest = manifest(arguments, &machine, &simulation, region)?;
+    let scheduler = scheduler(arguments, &machine, say)?;
+    process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
+    if let Some(path) = &arguments.stats_out {
+        writable(path)?;
+    }
+    let simulation = Arc::new(Mutex::new(simulation));
+    let outcome = Outcome {
+        simulation: simulation.clone(),
+        manifest,
+        machine,
+        stats_out: arguments
+            .stats_out
+            .as_ref()
+            .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        quiet: arguments.quiet,
+        format: arguments.format,
+        region,
+        process: std::process::id(),
+    };
+    Ok((Simulated::new(scheduler, Box::new(simulation)), outcome))
+}
+
+fn refuse_functional_options(arguments: &Arguments) -> Result<(), Failure> {
+    let refused = [
+        ("--stats", arguments.stats),
+        ("--profile", arguments.profile),
+        ("--profile-out", arguments.profile_out.is_some()),
+        ("--gdb", arguments.gdb.is_some()),
+    ];
+    match refused.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::own(
+            &format!("{option} is for level `functional` only"),
+            "leave it out: the summary and --stats-out have the figures of a simulated run",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn scheduler(arguments: &Arguments, machine: &Machine, say: &Sink) -> Result<Arc<Scheduler>, Failure> {
+    let nodes = Simulation::core_nodes(machine, 0);
+    let cores = nodes.len();
+    let allowed = arguments.cpu.as_deref().map(|list| allowed_cores(list, machine, cores)).transpose()?;
+    let config =
+        SchedulerConfig { nodes, allowed, diagnostics: Some(say.clone()), ..SchedulerConfig::default() };
+    Scheduler::new(config).map_err(|error| Failure::host("set up the schedule", &error))
+}
+
+fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet, Failure> {
+    let allowed = placement::numbers("--cpu", list)?;
+    if allowed.iter().any(|core| *core >= cores) {
+        return Err(Failure::own(
+            &format!("--cpu names cores that {} does not have: {list}", machine.name),
+            &format!("it has {cores}, numbered from 0"),
+        ));
+    }
+    Ok(CoreSet::of(allowed))
+}
+
+fn manifest(
+    arguments: &Arguments,
+    machine: &Machine,
+    simulation: &Simulation,
+    region: Region,
+) -> Result<Manifest, Failure> {
+    let path = &arguments.program[0];
+    let given: Vec<String> = super::program_arguments(arguments)
+        .0
+        .iter()
+        .skip(1)
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
+    let place = arguments.root.as_ref().map_or_else(
+        || PathBuf::from(path),
+        |root| root.join(Path::new(path).strip_prefix("/").unwrap_or(Path::new(path))),
+    );
+    let name = path.to_string_lossy();
+    let file = File::open(&place).and_then(|file| ManifestProgram::read(&name, file, &given));
+    let program = file.map_err(|error| Failure::not_readable(&place, &error, arguments.root.is_some()))?;
+    Ok(Manifest {
+        format: Manifest::FORMAT,
+        longma: env!("CARGO_PKG_VERSION").into(),
+        machine: Some(ManifestMachine::new(&machine.name, &machine.to_toml())),
+        program,
+        level: if arguments.level == Level::Cache { "cache" } else { "timing" }.into(),
+        core_model: simulation.core_model().map(Into::into),
+        seed: arguments.seed,
+        region,
+    })
+}
+
+fn open_trace(path: &Path) -> Result<Timeline, Failure> {
+    File::create(path)
+        .and_then(|file| Timeline::new(Box::new(file), TRACE_BYTES))
+        .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
+}
+
+/// Finds out before the run that a result cannot be written after it.
+fn writable(path: &Path) -> Result<(), Failure> {
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map(drop)
+        .map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
+}
+
+impl Outcome {
+    /// Prints the summary and writes the files.
+    pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) {
+        if std::process::id() != self.process {
+            return;
+        }
+        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = simulation.finish_timeline() {
+            messages.line(&format!("longma: cannot write the trace: {error}"));
+        }
+        if self.region == Region::OfInterest && simulation.regions() == 0 {
+            messages.line(
+                "longma: the program marked no region of interest, so nothing was counted; include guests/include/longma.h and call longma_roi_begin(), or leave --roi out",
+            );
+        }
+        let result = match simulation.result(self.manifest.clone(), ending, report) {
+            Ok(result) => result,
+            Err(error) => {
+                messages.line(&format!("longma: the statistics do not fit together: {error}"));
+                return;
+            }
+        };
+        match (self.quiet, self.format) {
+            (true, _) => {}
+            (false, Format::Table) => messages.line(&summary::text(&result)),
+            (false, Format::Json) => messages.line(&result.to_json().to_string()),
+        }
+        if let Some(path) = &self.stats_out
+            && let Err(error) = self.write(path, &result.to_json().to_string())
+        {
+            messages.line(&format!("longma: cannot write the result to {}: {error}", path.display()));
+        }
+    }
+
+    /// Writes the result, and beside it the machine with every default written out.
+    fn write(&self, path: &Path, result: &str) -> io::Result<()> {
+        fs::write(path, format!("{result}\n"))?;
+        fs::write(path.with_extension("machine.toml"), self.machine.to_toml())
+    }
+}

@@ -1,0 +1,232 @@
+//! The summary of a simulated run: what a person wants to see at a glance.
+//! Not everything: `--stats-out` writes all that was counted.
+//! Source: our own.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use longma_node::{
+    simulation::{FunctionTime, RunResult, Traffic},
+    timing::Cause,
+};
+use longma_sim::Value;
+
+use super::report::grouped;
+
+/// Functions shown.
+const FUNCTIONS: usize = 10;
+/// Controllers, crossbar ports and links shown.
+const PARTS: usize = 8;
+/// Characters of the longest bar.
+const BAR: usize = 40;
+
+/// The whole summary.
+pub fn text(result: &RunResult) -> String {
+    let mut text = String::new();
+    head(result, &mut text);
+    stack(result, &mut text);
+    memory(result, &mut text);
+    functions(result, &mut text);
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// One line; writing to a String cannot fail.
+macro_rules! line {
+    ($to:expr, $($format:tt)*) => {{
+        let _ = writeln!($to, $($format)*);
+    }};
+}
+
+fn head(result: &RunResult, to: &mut String) {
+    let manifest = &result.manifest;
+    let machine = manifest.machine.as_ref().map_or("", |machine| &machine.name);
+    let model = manifest.core_model.as_ref().map(|model| format!(", {model}")).unwrap_or_default();
+    line!(to, "{:<14}{machine}, level {}{model}", "machine", manifest.level);
+    let summary = &result.summary;
+    let cores = if summary.cores == 1 { "1 core".into() } else { format!("{} cores", summary.cores) };
+    line!(to, "{:<14}{} on {cores}", "instructions", grouped(summary.instructions));
+    if summary.stack.is_some() {
+        line!(to, "{:<14}{}", "time", summary.time);
+        line!(to, "{:<14}{}", "cycles", grouped(summary.busy_cycles.round() as u64));
+        line!(to, "{:<14}{:.3}", "IPC", summary.instructions as f64 / summary.busy_cycles.max(1.0));
+    }
+    if let Some(branches) = &summary.branches {
+        let all = branches.conditional + branches.indirect + branches.returns;
+        let missed = branches.conditional_mispredicted
+            + branches.indirect_mispredicted
+            + branches.returns_mispredicted;
+        line!(
+            to,
+            "{:<14}{}, {:.2} % mispredicted, {:.2} a thousand instructions",
+            "branches",
+            grouped(all),
+            percent(missed as f64, all as f64),
+            1000.0 * missed as f64 / summary.instructions.max(1) as f64,
+        );
+    }
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
+}
+
+/// Where the cycles went; what is under a tenth of a percent is left out.
+fn stack(result: &RunResult, to: &mut String) {
+    let summary = &result.summary;
+    let Some(stack) = &summary.stack else { return };
+    let total: f64 = stack.iter().sum();
+    let largest = stack.iter().copied().fold(0.0, f64::max);
+    line!(to, "\n{:<16}{:>8}{:>9}", "cycles went to", "share", "CPI");
+    for cause in Cause::ALL {
+        let cycles = stack[cause as usize];
+        if percent(cycles, total) < 0.1 {
+            continue;
+        }
+        let bar = "█".repeat((BAR as f64 * cycles / largest).round() as usize);
+        let cpi = cycles / summary.instructions.max(1) as f64;
+        line!(to, "{:<16}{:>6.1} %{cpi:>9.3}  {bar}", cause.name(), percent(cycles, total));
+    }
+}
+
+/// Accesses of one kind of cache, all cores together, and those that missed: loads, stores, fetches, and whatever hardware asks.
+#[derive(Clone, Copy, Default)]
+struct CacheAccesses {
+    all: u64,
+    missed: u64,
+    missed_by_kind: [u64; 3],
+}
+
+/// The kinds of accesses that have a column, as statistics name them.
+const KINDS: [&str; 3] = ["load", "store", "fetch"];
+
+/// The caches by name, cores' own ones added up.
+fn caches(result: &RunResult) -> BTreeMap<&str, CacheAccesses> {
+    let mut caches: BTreeMap<&str, CacheAccesses> = BTreeMap::new();
+    for (name, statistic) in result.statistics.iter() {
+        let Value::Counter(count) = &statistic.value else { continue };
+        let Some((part, figure)) = name.rsplit_once('.') else { continue };
+        // The shared caches of several nodes or clusters are `l3-0`, `l3-1`, ...
+        let cache = part.rsplit('.').next().unwrap_or(part).split('-').next().unwrap_or(part);
+        let is_cache = cache.starts_with('l') && cache[1..].starts_with(|c: char| c.is_ascii_digit());
+        if !is_cache {
+            continue;
+        }
+        let accesses = caches.entry(cache).or_default();
+        for (index, kind) in KINDS.iter().enumerate() {
+            match figure.strip_prefix(kind) {
+                Some("s" | "es") => accesses.all += count.value(),
+                Some("_misses") => {
+                    accesses.missed += count.value();
+                    accesses.missed_by_kind[index] += count.value();
+                }
+                _ => {}
+            }
+        }
+    }
+    caches.retain(|_, accesses| accesses.all > 0);
+    caches
+}
+
+fn memory(result: &RunResult, to: &mut String) {
+    let thousands = result.summary.instructions.max(1) as f64 / 1000.0;
+    line!(
+        to,
+        "\n{:<10}{:>16}{:>14}{:>9}{:>8}{:>13}{:>13}{:>13}",
+        "cache",
+        "accesses",
+        "misses",
+        "rate",
+        "MPKI",
+        "by loads",
+        "by stores",
+        "by fetches",
+    );
+    for (name, cache) in caches(result) {
+        let [loads, stores, fetches] = cache.missed_by_kind.map(grouped);
+        line!(
+            to,
+            "{:<10}{:>16}{:>14}{:>7.2} %{:>8.2}{loads:>13}{stores:>13}{fetches:>13}",
+            name.to_uppercase(),
+            grouped(cache.all),
+            grouped(cache.missed),
+            percent(cache.missed as f64, cache.all as f64),
+            cache.missed as f64 / thousands,
+        );
+    }
+    bandwidth(result, to);
+}
+
+/// The busiest controllers, crossbar ports and links.
+fn bandwidth(result: &RunResult, to: &mut String) {
+    let seconds = result.summary.time.seconds();
+    if result.summary.stack.is_none() || seconds <= 0.0 {
+        return;
+    }
+    let share = |part: &Traffic| part.bytes as f64 / seconds / part.peak_bytes_per_second.max(1) as f64;
+    let mut busy: Vec<&Traffic> = result.traffic.iter().filter(|part| part.bytes > 0).collect();
+    busy.sort_by(|a, b| share(b).total_cmp(&share(a)).then_with(|| a.name.cmp(&b.name)));
+    if busy.is_empty() {
+        return;
+    }
+    line!(to, "\n{:<28}{:>12}{:>12}{:>10}", "bandwidth", "bytes", "GB/s", "of peak");
+    for part in busy.iter().take(PARTS) {
+        line!(
+            to,
+            "{:<28}{:>12}{:>12.3}{:>8.1} %",
+            part.name,
+            in_bytes(part.bytes),
+            part.bytes as f64 / seconds / 1e9,
+            100.0 * share(part),
+        );
+    }
+}
+
+/// A number of bytes in a readable unit.
+fn in_bytes(bytes: u64) -> String {
+    let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    match units.iter().find(|(_, size)| bytes as f64 >= *size) {
+        Some((unit, size)) => format!("{:.1} {unit}", bytes as f64 / size),
+        None => format!("{bytes} B"),
+    }
+}
+
+fn functions(result: &RunResult, to: &mut String) {
+    let timed = result.summary.stack.is_some();
+    let cost = |function: &FunctionTime| if timed { function.cycles } else { function.instructions as f64 };
+    let total: f64 = result.functions.iter().map(cost).sum();
+    line!(
+        to,
+        "\n{:>7} {:>14} {:>6} {:>10} {:>10} {:>10} {:>9}  hottest functions",
+        "share",
+        if timed { "cycles" } else { "instructions" },
+        if timed { "IPC" } else { "" },
+        "L2 hits",
+        "L3 hits",
+        "memory",
+        "branches",
+    );
+    for function in result.functions.iter().take(FUNCTIONS) {
+        let [level2, level3, peer, local, remote] = function.misses;
+        let ipc = if timed {
+            format!("{:.2}", function.instructions as f64 / function.cycles.max(1.0))
+        } else {
+            String::new()
+        };
+        line!(
+            to,
+            "{:>6.1}% {:>14} {ipc:>6} {:>10} {:>10} {:>10} {:>9}  {}",
+            percent(cost(function), total),
+            grouped(cost(function).round() as u64),
+            grouped(level2),
+            grouped(level3 + peer),
+            grouped(local + remote),
+            grouped(function.mispredicts),
+            function.function,
+        );
+    }
+    let rest = result.functions.len().saturating_sub(FUNCTIONS);
+    if rest > 0 {
+        let cost: f64 = result.functions[FUNCTIONS..].iter().map(cost).sum();
+        line!(to, "{:>6.1}% in {rest} others", percent(cost, total));
+    }
+}

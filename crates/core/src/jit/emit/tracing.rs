@@ -1,0 +1,88 @@
+//! What a block does for the trace: writes its head, the addresses of its accesses, and at its end takes the record for done.
+//! Not the completion of records whose block was left in its middle (see `recorder.rs`).
+//! Source: our own.
+
+use std::mem::offset_of;
+
+use iced_x86::{Code, MemoryOperand, Register};
+use longma_loongarch::Instruction;
+
+use super::{Emitter, Stub};
+use crate::{
+    cpu::{Cpu, ExitReason},
+    jit::{assembler::Condition, region::RegionBlock, registers::low16, trampolines::field},
+    trace::{AddressForm, count_addresses, has_address, head},
+};
+
+/// Where the record begins.
+const RECORD: Register = Register::RDX;
+
+/// The record of the block that is being emitted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OpenRecord {
+    /// The addresses that the code so far writes.
+    addresses: u16,
+}
+
+impl Emitter<'_> {
+    /// At a block's entry: leaves if the quantum is over, and begins the record.
+    pub(super) fn open_record(&mut self, block: &RegionBlock) {
+        let Some(blocks) = self.tracing else { return };
+        let number = blocks.number(block.start, &block.instructions);
+        let label = self.a.label();
+        self.a.op2(Code::Mov_r64_rm64, RECORD, field(offset_of!(Cpu, trace_next)));
+        self.a.op2(Code::Cmp_r64_rm64, RECORD, field(offset_of!(Cpu, trace_limit)));
+        self.a.jump_if(Condition::AboveOrEqual, label);
+        self.stubs.push(Stub::Leave { label, pc: block.start, reason: ExitReason::Attention });
+        let addresses = count_addresses(&block.instructions);
+        let head = head(number, block.instructions.len() as u16, addresses);
+        self.a.op2(Code::Mov_r64_imm64, Register::RAX, head as i64);
+        self.a.op2(Code::Mov_rm64_r64, MemoryOperand::with_base(RECORD), Register::RAX);
+        self.record = OpenRecord::default();
+    }
+
+    /// Writes the address that `i` is about to access, if it accesses memory.
+    pub(super) fn record_address(&mut self, i: &Instruction) {
+        if self.tracing.is_none() || !has_address(i.op) {
+            return;
+        }
+        let sum = Register::RAX;
+        let mut address = self.read(i.j, sum);
+        match AddressForm::of(i) {
+            AddressForm::Displaced(0) => {}
+            AddressForm::Displaced(bytes) => {
+                let place = MemoryOperand::with_base_displ_size(address, i64::from(bytes), 1);
+                self.a.op2(Code::Lea_r64_m, sum, place);
+                address = sum;
+            }
+            AddressForm::Indexed => {
+                let index = self.read(i.k, Register::RDX);
+                self.a.op2(Code::Lea_r64_m, sum, MemoryOperand::with_base_index(address, index));
+                address = sum;
+            }
+            AddressForm::Described => {
+                self.copy(Register::RDX, i.k);
+                self.a.op2(Code::Movsx_r64_rm16, Register::RDX, low16(Register::RDX));
+                self.a.op2(Code::Lea_r64_m, sum, MemoryOperand::with_base_index(address, Register::RDX));
+                address = sum;
+            }
+        }
+        self.record.addresses += 1;
+        self.a.op2(Code::Mov_r64_rm64, RECORD, field(offset_of!(Cpu, trace_next)));
+        let slot = MemoryOperand::with_base_displ_size(RECORD, 8 * i64::from(self.record.addresses), 1);
+        self.a.op2(Code::Mov_rm64_r64, slot, address);
+    }
+
+    /// At a block's end: takes the record for done. Leaves the host's flags alone, as a branch may wait for them.
+    pub(super) fn close_record(&mut self) {
+        if self.tracing.is_none() {
+            return;
+        }
+        let words = 1 + i64::from(self.record.addresses);
+        let next = field(offset_of!(Cpu, trace_next));
+        self.a.op2(Code::Mov_r64_rm64, RECORD, next);
+        let behind = MemoryOperand::with_base_displ_size(RECORD, 8 * words, 1);
+        self.a.op2(Code::Lea_r64_m, RECORD, behind);
+        self.a.op2(Code::Mov_rm64_r64, next, RECORD);
+    }
+}

@@ -1,0 +1,66 @@
+//! One translator after another: when a code cache is full, an empty one takes its place.
+//! Not the moving of cores from one to the next: each does that between blocks (see `core.rs`).
+//! Source: our own.
+
+use std::{
+    io,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{Origin, Translator};
+
+/// The translator of a process. Those before it live as long as a core runs their code.
+pub(crate) struct Succession {
+    newest: RwLock<Arc<Translator>>,
+    generation: AtomicU64,
+    origin: Origin,
+}
+
+impl Succession {
+    /// A translator with nothing translated.
+    ///
+    /// # Errors
+    /// The host gives no executable memory.
+    pub fn begin(origin: Origin) -> io::Result<Self> {
+        let newest = RwLock::new(Arc::new(Translator::new(&origin)?));
+        Ok(Self { newest, generation: AtomicU64::new(0), origin })
+    }
+
+    /// How many there have been before the newest.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The newest translator and its generation.
+    pub fn newest(&self) -> (Arc<Translator>, u64) {
+        let newest = self.newest.read().unwrap_or_else(PoisonError::into_inner);
+        (newest.clone(), self.generation())
+    }
+
+    /// Puts an empty translator in the place of `full`, unless another core has done so or the host has no memory for one.
+    pub fn replace(&self, full: &Arc<Translator>) {
+        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&newest, full)
+            && let Ok(empty) = Translator::new(&self.origin)
+        {
+            *newest = Arc::new(empty);
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The number of blocks in all regions ever translated.
+    pub fn translated_blocks(&self) -> u64 {
+        self.origin.translated_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Holds the lock until dropped, beside those of the newest translator: for a fork.
+    pub fn quiesce(&self) -> impl Sized + '_ {
+        let newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the translator is shared, and its locks are released before the lock beside them: nobody replaces it meanwhile.
+        let translator: &Translator = unsafe { &*Arc::as_ptr(&newest) };
+        (translator.quiesce(), newest)
+    }
+}

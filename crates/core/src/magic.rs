@@ -1,0 +1,70 @@
+//! Magic instructions: what a guest program tells the model it runs on.
+//! Not anything that a real processor notices: there they do nothing.
+//! Source: our own. `andi $zero, $zero, n` computes into the register that is always zero (LoongArch Reference Manual, volume 1,
+//! section 2.2.1.6); the manual names only n = 0, as `nop`, and compilers have no reason to emit another.
+//! `guests/include/longma.h` has the guest's side of it.
+
+use longma_loongarch::{Instruction, Op, State};
+
+/// The immediate of the first magic instruction; the others follow.
+const FIRST: i32 = 0x4c1;
+
+/// The register with an event's number: the first argument's, r4.
+const NUMBER: usize = 4;
+
+/// What a magic instruction says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Magic {
+    /// The region of interest begins: `andi $zero, $zero, 0x4c1`.
+    RegionBegin,
+    /// The region of interest ends: `andi $zero, $zero, 0x4c2`.
+    RegionEnd,
+    /// The program is worth a checkpoint here: `andi $zero, $zero, 0x4c3`.
+    Checkpoint,
+    /// An event of the program's own, with the number in `$a0`: `andi $zero, $zero, 0x4c4`.
+    Event(u64),
+}
+
+impl Magic {
+    /// True if `instruction` is magic.
+    pub(crate) fn is(instruction: &Instruction) -> bool {
+        let hint = instruction.op == Op::Andi && instruction.d == 0 && instruction.j == 0;
+        hint && (FIRST..FIRST + 4).contains(&instruction.imm)
+    }
+
+    /// What `instruction` says with the registers of `state`, if it is magic.
+    pub(crate) fn of(instruction: &Instruction, state: &State) -> Option<Self> {
+        if !Self::is(instruction) {
+            return None;
+        }
+        Some(match instruction.imm - FIRST {
+            0 => Self::RegionBegin,
+            1 => Self::RegionEnd,
+            2 => Self::Checkpoint,
+            _ => Self::Event(state.x[NUMBER]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_loongarch::decode;
+
+    use super::*;
+
+    /// What the words of `guests/include/longma.h` say with 7 in `$a0`.
+    #[test]
+    fn the_words_of_the_header_are_magic_and_a_nop_is_not() {
+        let mut state = State::default();
+        state.x[4] = 7;
+        let said = |word| Magic::of(&decode(word).expect("andi"), &state);
+        let andi = |immediate: u32| 0x0340_0000 | immediate << 10;
+        assert_eq!(said(andi(0x4c1)), Some(Magic::RegionBegin));
+        assert_eq!(said(andi(0x4c2)), Some(Magic::RegionEnd));
+        assert_eq!(said(andi(0x4c3)), Some(Magic::Checkpoint));
+        assert_eq!(said(andi(0x4c4)), Some(Magic::Event(7)));
+        for other in [andi(0), andi(0x4c0), andi(0x4c5), andi(0x4c1) | 1, andi(0x4c1) | 1 << 5] {
+            assert_eq!(said(other), None, "{other:#x}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Blocks as the interpreter knows them: decoded, with how often they ran, and executed.
+//! Not the decision to translate them (see `core.rs`).
+//! Source: our own.
+
+use longma_loongarch::{Trap, semantics};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    block::{Block, End},
+    core::{Stop, is_executed},
+    cpu::Cpu,
+    guest::Guest,
+    jit::region::Profile,
+    magic::Magic,
+    recorder::Recorder,
+    trace::BlockNumber,
+};
+
+/// A block is translated when it has run this often: below, interpreting costs less than translating.
+pub(crate) const HOT: u32 = 30;
+
+/// Blocks that ran, and how often.
+#[derive(Default)]
+pub(crate) struct BlockProfile {
+    pub blocks: FxHashMap<u64, ProfiledBlock>,
+}
+
+pub(crate) struct ProfiledBlock {
+    pub block: Block,
+    pub semantics: Vec<semantics::Semantics<Guest>>,
+    pub runs: u32,
+    /// The block's counter, if blocks are counted.
+    pub counter: Option<u32>,
+    /// The block's number in traces, if blocks are traced.
+    pub number: Option<BlockNumber>,
+    /// True if the last instruction reads the clock and blocks are traced.
+    pub reads_clock: bool,
+    /// True if the last instruction is magic and magic is of interest.
+    pub is_magic: bool,
+}
+
+impl BlockProfile {
+    /// Lets every block that was hot be found hot again.
+    pub fn cool(&mut self) {
+        for found in self.blocks.values_mut() {
+            found.runs = found.runs.min(HOT - 1);
+        }
+    }
+}
+
+impl Profile for BlockProfile {
+    fn block(&self, pc: u64) -> Option<(&Block, u32)> {
+        self.blocks.get(&pc).map(|found| (&found.block, found.runs))
+    }
+}
+
+impl ProfiledBlock {
+    /// Executes the block's instructions.
+    pub fn interpret(&self, cpu: &mut Cpu) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
+            cpu.state.pc = self.block.pc(index);
+            semantics(&mut cpu.state, instruction, &cpu.guest)?;
+        }
+        self.end(cpu)
+    }
+
+    /// What is to be done behind the last instruction.
+    fn end(&self, cpu: &mut Cpu) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        let last = instructions.last();
+        if !last.is_some_and(|last| last.op.is_control_flow()) {
+            cpu.state.pc = self.block.pc(instructions.len());
+        }
+        if self.block.end == End::Invalid {
+            return Err(Trap::IllegalInstruction.into());
+        }
+        let magic = last.filter(|_| self.is_magic).and_then(|last| Magic::of(last, &cpu.state));
+        magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
+    }
+
+    /// As `interpret`, and leaves a record.
+    pub fn record(&self, cpu: &mut Cpu, recorder: &mut Recorder) -> Result<(), Stop> {
+        let instructions = &self.block.instructions;
+        let number = self.number.expect("blocks of traced code have numbers");
+        for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
+            cpu.state.pc = self.block.pc(index);
+            let is_last = index + 1 == instructions.len();
+            if is_last && self.reads_clock && (index > 0 || !recorder.is_empty(cpu)) {
+                recorder.complete(cpu, number, &instructions[..index]);
+                return Err(Stop::Quantum);
+            }
+            recorder.note_address(cpu, instruction, &instructions[..index]);
+            let done = semantics(&mut cpu.state, instruction, &cpu.guest).map_err(Stop::from);
+            if done.is_err() {
+                let executed = index + usize::from(is_executed(&done));
+                recorder.complete(cpu, number, &instructions[..executed]);
+                return done;
+            }
+        }
+        recorder.complete(cpu, number, instructions);
+        self.end(cpu)
+    }
+}

@@ -1,0 +1,113 @@
+//! One core's trace while the core runs: where the next record goes, and records that are left in their middle.
+//! Not the writing that translated code does itself (see `jit/emit/tracing.rs`).
+//! Source: our own.
+
+use std::sync::Arc;
+
+use longma_loongarch::Instruction;
+
+use crate::{
+    block::MAX_INSTRUCTIONS,
+    cpu::Cpu,
+    trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses, has_address, head},
+    traced_blocks::TracedBlocks,
+};
+
+/// The quantum of a core that nobody gave another: 32 KiB of trace, which stays in the host's caches until it is read.
+const DEFAULT_QUANTUM_WORDS: usize = 4096;
+
+/// The longest quantum.
+const MAX_QUANTUM_WORDS: usize = 1 << 16;
+
+/// The words of the largest record: its head and an address for each instruction.
+const LARGEST_RECORD_WORDS: usize = 1 + MAX_INSTRUCTIONS;
+
+/// A core's trace and the pointers into it, which live in the [`Cpu`].
+pub(crate) struct Recorder {
+    trace: Trace,
+    blocks: Arc<TracedBlocks>,
+    quantum_words: usize,
+}
+
+impl Recorder {
+    /// An empty trace, which `cpu` from now on points into.
+    pub fn new(blocks: Arc<TracedBlocks>, cpu: &mut Cpu) -> Self {
+        // A block that begins one word below the quantum's end still has room for its record.
+        let trace = Trace::with_room(MAX_QUANTUM_WORDS + LARGEST_RECORD_WORDS);
+        let mut recorder = Self { trace, blocks, quantum_words: DEFAULT_QUANTUM_WORDS };
+        recorder.clear(cpu);
+        recorder
+    }
+
+    /// See [`Core::set_quantum`](crate::Core::set_quantum).
+    pub fn set_quantum(&mut self, cpu: &mut Cpu, words: usize) {
+        self.quantum_words = words.clamp(1, MAX_QUANTUM_WORDS);
+        cpu.trace_limit = self.trace.address() + 8 * self.quantum_words as u64;
+    }
+
+    /// Forgets every record.
+    pub fn clear(&mut self, cpu: &mut Cpu) {
+        cpu.trace_next = self.trace.address();
+        self.trace.set_used(0);
+        self.set_quantum(cpu, self.quantum_words);
+    }
+
+    /// The records up to where `cpu` writes the next one.
+    pub fn refresh(&mut self, cpu: &Cpu) {
+        let used = self.next(cpu);
+        self.trace.set_used(used);
+    }
+
+    /// The records as of the last [`Recorder::refresh`].
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// True if the quantum is over.
+    pub fn is_full(cpu: &Cpu) -> bool {
+        cpu.trace_next >= cpu.trace_limit
+    }
+
+    /// True if no record is complete.
+    pub fn is_empty(&mut self, cpu: &Cpu) -> bool {
+        self.next(cpu) == 0
+    }
+
+    /// The index of the word where `cpu` writes the next record.
+    fn next(&mut self, cpu: &Cpu) -> usize {
+        (cpu.trace_next - self.trace.address()) as usize / 8
+    }
+
+    /// The block whose record translated code has begun and not completed.
+    pub fn open_block(&mut self, cpu: &Cpu) -> (BlockNumber, TracedBlock) {
+        let next = self.next(cpu);
+        let number = BlockNumber(*self.trace.word(next) as u32);
+        let block = self.blocks.get(number).expect("translated code writes numbers of traced blocks");
+        (number, block)
+    }
+
+    /// The number of a block.
+    pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
+        self.blocks.number(start, instructions)
+    }
+
+    /// Notes the address of `instruction`, about to be executed, if it has one. `before` are the block's instructions ahead of it.
+    pub fn note_address(&mut self, cpu: &Cpu, instruction: &Instruction, before: &[Instruction]) {
+        if has_address(instruction.op) {
+            let at = self.next(cpu) + 1 + usize::from(count_addresses(before));
+            *self.trace.word(at) = address_of(instruction, &cpu.state.x);
+        }
+    }
+
+    /// Completes the record of block `number`, of which `executed` was executed and has its addresses noted. A block of which
+    /// nothing was executed leaves no record.
+    pub fn complete(&mut self, cpu: &mut Cpu, number: BlockNumber, executed: &[Instruction]) {
+        if executed.is_empty() {
+            return;
+        }
+        let addresses = count_addresses(executed);
+        let next = self.next(cpu);
+        *self.trace.word(next) = head(number, executed.len() as u16, addresses);
+        cpu.trace_next += 8 * (1 + u64::from(addresses));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the cores of a process share: how they execute, translated code, counters, the blocks of traces.
+//! Not a core.
+//! Source: our own.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use longma_linux::GuestMemory;
+
+use crate::{
+    block::Interest,
+    changes::{Change, Changes},
+    counting::{Counting, Executed},
+    jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession},
+    trace::{BlockNumber, TracedBlock},
+    traced_blocks::TracedBlocks,
+};
+
+/// What cores of one process count together.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Blocks decoded for interpretation.
+    pub blocks: AtomicU64,
+    /// Regions translated.
+    pub regions: AtomicU64,
+}
+
+/// How a process is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Execution {
+    /// Hot code is translated; otherwise everything is interpreted.
+    pub translate: bool,
+    /// Every run of a block is counted, see [`SharedCode::executed`].
+    pub counting: bool,
+    /// What each core does is written to its [`Core::trace`].
+    pub tracing: bool,
+    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they do nothing.
+    pub magic: bool,
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self { translate: true, counting: false, tracing: false, magic: false }
+    }
+}
+
+/// The translated code of a process and its counters; cores of the process share it.
+#[derive(Clone)]
+pub struct SharedCode {
+    pub(crate) translators: Option<Arc<Succession>>,
+    pub(crate) counting: Option<Arc<Counting>>,
+    pub(crate) tracing: Option<Arc<TracedBlocks>>,
+    pub(crate) interest: Interest,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) changes: Arc<Changes>,
+    pub(crate) watch: Arc<dyn Watch>,
+}
+
+/// Notices writes to code.
+pub trait Watch: Send + Sync {
+    /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
+    /// [`SharedCode::invalidate`] be called.
+    fn watch(&self, address: u64);
+}
+
+impl SharedCode {
+    /// Nothing translated yet. Where the host lacks what translated code needs (AVX2, FMA, BMI2), everything is interpreted.
+    ///
+    /// # Errors
+    /// The host gives no executable memory.
+    pub fn new(memory: &GuestMemory, execution: Execution, watch: Arc<dyn Watch>) -> io::Result<Self> {
+        Self::with_cache(memory, execution, watch, CACHE_BYTES)
+    }
+
+    /// As [`SharedCode::new`], with translated code in a cache of `cache_bytes` bytes of address space, which is emptied when it is
+    /// full: at least 8 MiB and at most 1 GiB, else the nearest of these.
+    ///
+    /// # Errors
+    /// The host gives no executable memory.
+    pub fn with_cache(
+        memory: &GuestMemory,
+        execution: Execution,
+        watch: Arc<dyn Watch>,
+        cache_bytes: usize,
+    ) -> io::Result<Self> {
+        let counting = execution.counting.then(Arc::<Counting>::default);
+        let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
+        let interest = Interest { magic: execution.magic, clock: execution.tracing };
+        let origin = Origin {
+            based: !memory.base().is_null(),
+            cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
+            counting: counting.clone(),
+            tracing: tracing.clone(),
+            translated_blocks: Arc::default(),
+        };
+        let translates = execution.translate && host_is_able();
+        let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
+        let (counts, changes) = (Arc::default(), Arc::default());
+        Ok(Self { translators, counting, tracing, interest, counts, changes, watch })
+    }
+
+    /// True if hot code is translated.
+    pub fn translates(&self) -> bool {
+        self.translators.is_some()
+    }
+
+    /// Every block that ran, if blocks are counted.
+    pub fn executed(&self) -> Vec<Executed> {
+        self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
+    }
+
+    /// The block of a number in a [`Trace`] of one of this code's cores; it never changes, so that the caller may keep it.
+    ///
+    /// # Panics
+    /// With a number that is in no such trace.
+    pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
+        let block = self.tracing.as_ref().and_then(|blocks| blocks.get(number));
+        block.expect("the number comes from a trace of this code")
+    }
+
+    /// The number of blocks that were translated, those of regions that have been forgotten since included.
+    pub fn translated_blocks(&self) -> u64 {
+        self.translators.as_ref().map_or(0, |translators| translators.translated_blocks())
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
+    /// leave the old code.
+    pub fn invalidate(&self, range: &Range<u64>) {
+        let gone = self.translators.as_ref().map(|t| t.newest().0.invalidate(range)).unwrap_or_default();
+        self.changes.add(Change { range: range.clone(), gone });
+    }
+
+    /// Holds every lock until dropped: for a fork.
+    pub fn quiesce(&self) -> impl Sized + '_ {
+        let translators = self.translators.as_ref().map(|t| t.quiesce());
+        (translators, self.tracing.as_ref().map(|blocks| blocks.quiesce()))
+    }
+}
+
+fn host_is_able() -> bool {
+    std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("bmi1")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt")
+        && std::arch::is_x86_feature_detected!("sse4.2")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
+}

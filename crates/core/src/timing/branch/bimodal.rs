@@ -1,0 +1,25 @@
+//! One two-bit counter a branch.
+//! Not a predictor of patterns: an alternating branch defeats it.
+//! Source: Smith, A Study of Branch Prediction Strategies (ISCA 1981).
+
+use super::{Counters, Outcome, Predict};
+
+/// A bimodal predictor.
+#[derive(Debug)]
+pub(super) struct Bimodal(Counters);
+
+impl Bimodal {
+    /// With at most `entries` counters.
+    pub fn new(entries: u32) -> Self {
+        Self(Counters::new(entries))
+    }
+}
+
+impl Predict for Bimodal {
+    fn resolve(&mut self, outcome: Outcome) -> bool {
+        let index = outcome.address >> 2;
+        let predicted = self.0.predicts_taken(index);
+        self.0.learn(index, outcome.taken);
+        predicted
+    }
+}

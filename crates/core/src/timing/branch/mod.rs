@@ -1,0 +1,147 @@
+//! Branch prediction: a direction predictor by name, a target buffer, a return-address stack, and targets of indirect branches.
+//! Not the cost of a misprediction (see `front_end.rs`).
+//! Source: named in each file.
+
+mod bimodal;
+mod gshare;
+mod perceptron;
+mod tage;
+mod targets;
+mod tournament;
+mod two_level;
+
+use super::ModelError;
+pub(super) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
+
+/// Entries of a direction predictor whose machine file does not say: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
+const DEFAULT_TABLE_ENTRIES: u32 = 4096;
+/// The largest table a machine file may ask for.
+const MOST_TABLE_ENTRIES: u32 = 1 << 24;
+
+/// A conditional branch whose outcome is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// The branch's address.
+    pub address: u64,
+    /// Where it goes if taken.
+    pub target: u64,
+    /// Whether it was taken.
+    pub taken: bool,
+}
+
+/// A direction predictor. It learns an outcome at once: the delay between prediction and update is not modelled.
+trait Predict {
+    /// The prediction that was made for the branch; then learns its outcome.
+    fn resolve(&mut self, outcome: Outcome) -> bool;
+}
+
+/// Taken if it goes back, as loops do.
+#[derive(Debug)]
+struct BackwardTaken;
+
+impl Predict for BackwardTaken {
+    fn resolve(&mut self, outcome: Outcome) -> bool {
+        outcome.target < outcome.address
+    }
+}
+
+/// A direction predictor of a named kind.
+#[derive(Debug)]
+pub(super) struct Direction(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Static(BackwardTaken),
+    Bimodal(bimodal::Bimodal),
+    TwoLevel(two_level::TwoLevel),
+    Gshare(gshare::Gshare),
+    Tournament(tournament::Tournament),
+    Perceptron(perceptron::Perceptron),
+    Tage(Box<tage::Tage>),
+}
+
+type Build = fn(u32, Option<u32>) -> Kind;
+
+/// Every kind by the name a machine file uses.
+const KINDS: [(&str, Build); 7] = [
+    ("static", |_, _| Kind::Static(BackwardTaken)),
+    ("bimodal", |entries, _| Kind::Bimodal(bimodal::Bimodal::new(entries))),
+    ("two-level", |entries, history| Kind::TwoLevel(two_level::TwoLevel::new(entries, history))),
+    ("gshare", |entries, history| Kind::Gshare(gshare::Gshare::new(entries, history))),
+    ("tournament", |entries, history| Kind::Tournament(tournament::Tournament::new(entries, history))),
+    ("perceptron", |entries, history| Kind::Perceptron(perceptron::Perceptron::new(entries, history))),
+    ("tage", |entries, history| Kind::Tage(Box::new(tage::Tage::new(entries, history)))),
+];
+
+impl Direction {
+    /// A predictor of the kind called `name`, with `table_entries` counters and `history_bits` branches of history as far as the
+    /// kind has them.
+    ///
+    /// # Errors
+    /// There is no such kind, or the table is too large.
+    pub fn named(
+        name: &str,
+        table_entries: Option<u32>,
+        history_bits: Option<u32>,
+    ) -> Result<Self, ModelError> {
+        let Some((_, build)) = KINDS.into_iter().find(|kind| kind.0 == name) else {
+            return Err(ModelError::UnknownPredictor {
+                name: name.into(),
+                known: KINDS.map(|kind| kind.0).join(", "),
+            });
+        };
+        let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
+        if entries == 0 || entries > MOST_TABLE_ENTRIES {
+            let (value, most) = (entries.into(), MOST_TABLE_ENTRIES.into());
+            return Err(ModelError::OutOfRange { key: "table_entries", value, most });
+        }
+        Ok(Self(build(entries, history_bits)))
+    }
+
+    /// The prediction that was made for the branch; then learns its outcome.
+    #[inline]
+    pub fn resolve(&mut self, outcome: Outcome) -> bool {
+        match &mut self.0 {
+            Kind::Static(p) => p.resolve(outcome),
+            Kind::Bimodal(p) => p.resolve(outcome),
+            Kind::TwoLevel(p) => p.resolve(outcome),
+            Kind::Gshare(p) => p.resolve(outcome),
+            Kind::Tournament(p) => p.resolve(outcome),
+            Kind::Perceptron(p) => p.resolve(outcome),
+            Kind::Tage(p) => p.resolve(outcome),
+        }
+    }
+}
+
+/// A table of two-bit counters; the sizes are powers of two.
+#[derive(Debug)]
+struct Counters(Box<[u8]>);
+
+impl Counters {
+    /// At most `entries` counters, each weakly not taken.
+    fn new(entries: u32) -> Self {
+        Self(vec![1; 1 << entries.max(1).ilog2()].into())
+    }
+
+    fn len_bits(&self) -> u32 {
+        self.0.len().ilog2()
+    }
+
+    fn predicts_taken(&self, index: u64) -> bool {
+        self.0[index as usize & (self.0.len() - 1)] >= 2
+    }
+
+    fn learn(&mut self, index: u64, taken: bool) {
+        let index = index as usize & (self.0.len() - 1);
+        let counter = &mut self.0[index];
+        *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
+    }
+}
+
+/// A number with its lowest `bits` bits set, for up to 64.
+const fn ones(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+#[cfg(test)]
+mod tests;

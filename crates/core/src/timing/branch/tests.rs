@@ -1,0 +1,143 @@
+//! Predictors against sequences whose predictability is known.
+
+use super::*;
+
+/// The share of the last half of `outcomes` that is predicted; every outcome is of the branch `(address, taken)`.
+fn accuracy(name: &str, outcomes: impl Iterator<Item = (u64, bool)>) -> f64 {
+    let mut direction = Direction::named(name, Some(16384), None).unwrap();
+    let right: Vec<bool> = outcomes
+        .map(|(address, taken)| direction.resolve(Outcome { address, target: address - 64, taken }) == taken)
+        .collect();
+    let half = &right[right.len() / 2..];
+    half.iter().filter(|right| **right).count() as f64 / half.len() as f64
+}
+
+/// A random bit sequence (Marsaglia's xorshift).
+fn random_bits() -> impl Iterator<Item = bool> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> 40 & 1 != 0
+    })
+}
+
+const LEARNING: [&str; 6] = ["bimodal", "two-level", "gshare", "tournament", "perceptron", "tage"];
+
+#[test]
+fn a_branch_that_always_goes_one_way_is_learnt_by_all() {
+    for name in LEARNING {
+        for taken in [true, false] {
+            let share = accuracy(name, (0..2000).map(|_| (0x1000, taken)));
+            assert_eq!(share, 1.0, "{name}, taken {taken}");
+        }
+    }
+    assert_eq!(
+        accuracy("static", (0..100).map(|_| (0x1000, true))),
+        1.0,
+        "backward branches are predicted taken"
+    );
+}
+
+#[test]
+fn an_alternating_branch_needs_history() {
+    for (name, least, most) in [
+        ("static", 0.5, 0.5),
+        ("bimodal", 0.0, 0.5),
+        ("two-level", 1.0, 1.0),
+        ("gshare", 1.0, 1.0),
+        ("tournament", 1.0, 1.0),
+        ("perceptron", 1.0, 1.0),
+        ("tage", 0.999, 1.0),
+    ] {
+        let share = accuracy(name, (0..4000).map(|i| (0x1000, i % 2 == 0)));
+        assert!((least..=most).contains(&share), "{name}: {share}");
+    }
+}
+
+#[test]
+fn the_exit_of_a_short_loop_is_seen_by_history_of_its_length() {
+    let loop_of = |trips: u32| (0..40_000u32).map(move |i| (0x1000, i % trips != trips - 1));
+    for name in ["gshare", "tournament", "tage"] {
+        let share = accuracy(name, loop_of(7));
+        assert!(share > 0.999, "{name}: {share}");
+    }
+    let bimodal = accuracy("bimodal", loop_of(7));
+    assert!((bimodal - 6.0 / 7.0).abs() < 0.01, "a counter misses each exit: {bimodal}");
+    let long = accuracy("tage", loop_of(40));
+    assert!(long > 0.99, "40 trips are within TAGE's histories: {long}");
+    let gshare = accuracy("gshare", loop_of(40));
+    assert!(gshare < 0.98, "and beyond gshare's 14 branches: {gshare}");
+}
+
+#[test]
+fn a_branch_that_repeats_another_needs_global_history() {
+    let correlated = || random_bits().take(20_000).flat_map(|bit| [(0x1000, bit), (0x1010, bit)]);
+    for name in ["gshare", "tournament", "perceptron", "tage"] {
+        let share = accuracy(name, correlated());
+        assert!(share > 0.70, "{name} predicts the second of each pair: {share}");
+    }
+    for name in ["bimodal", "two-level"] {
+        let share = accuracy(name, correlated());
+        assert!(share < 0.55, "{name} can do no better than chance: {share}");
+    }
+}
+
+#[test]
+fn nobody_predicts_chance() {
+    for name in LEARNING {
+        let share = accuracy(name, random_bits().take(40_000).map(|bit| (0x1000, bit)));
+        assert!((0.45..0.55).contains(&share), "{name}: {share}");
+    }
+}
+
+#[test]
+fn an_unknown_name_is_told_which_are_known() {
+    let error = Direction::named("neural", None, None).unwrap_err().to_string();
+    for name in LEARNING {
+        assert!(error.contains("neural") && error.contains(name), "{error}");
+    }
+    assert!(Direction::named("tage", Some(0), None).is_err());
+    assert!(Direction::named("gshare", Some(u32::MAX), None).is_err());
+}
+
+#[test]
+fn the_smallest_tables_work() {
+    for (name, _) in KINDS {
+        for entries in 1..10 {
+            let mut direction = Direction::named(name, Some(entries), Some(1)).unwrap();
+            for (i, taken) in random_bits().take(100).enumerate() {
+                direction.resolve(Outcome { address: 4 * i as u64, target: 0, taken });
+            }
+        }
+    }
+}
+
+#[test]
+fn returns_are_predicted_as_deep_as_the_stack() {
+    let mut stack = ReturnStack::new(4);
+    (1..=6).for_each(|address| stack.push(address));
+    let right: Vec<bool> = (1..=6).rev().map(|address| stack.pop(address)).collect();
+    assert_eq!(right, [true, true, true, true, false, false]);
+}
+
+#[test]
+fn the_target_buffer_forgets_the_least_recently_used_of_a_set() {
+    let mut buffer = TargetBuffer::new(4);
+    for branch in 1..=4 {
+        assert!(!buffer.resolve(branch * 4, 0x100));
+    }
+    assert!(buffer.resolve(4, 0x100), "the first is still there, and used now");
+    assert!(!buffer.resolve(20, 0x100));
+    assert!(!buffer.resolve(8, 0x100), "the second had to go");
+    assert!(buffer.resolve(4, 0x100));
+    assert!(!buffer.resolve(4, 0x200), "a target that changed was predicted wrong");
+}
+
+#[test]
+fn an_indirect_branch_that_takes_turns_is_predicted_by_path() {
+    let mut targets = IndirectTargets::new();
+    let right: Vec<bool> = (0..300u64).map(|i| targets.resolve(0x1000, 0x2000 + 0x40 * (i % 3))).collect();
+    assert!(right[100..].iter().all(|right| *right));
+}

@@ -1,0 +1,41 @@
+//! Each branch's own last outcomes choose a counter.
+//! Not global history: branches do not learn from each other.
+//! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); the Pentium III's has four outcomes (Fog, 2023).
+
+use super::{Counters, Outcome, Predict, ones};
+
+/// Outcomes of a branch that are kept if the machine file does not say: the Pentium III's four.
+const DEFAULT_HISTORY_BITS: u32 = 4;
+/// The most outcomes: they must fit a history's 16 bits.
+const MOST_HISTORY_BITS: u32 = 16;
+
+/// A two-level predictor with local history.
+#[derive(Debug)]
+pub(super) struct TwoLevel {
+    histories: Box<[u16]>,
+    counters: Counters,
+    history_bits: u32,
+}
+
+impl TwoLevel {
+    /// With at most `entries` counters, chosen by `history_bits` outcomes and the rest by the branch's address.
+    pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
+        let counters = Counters::new(entries);
+        let most = counters.len_bits().min(MOST_HISTORY_BITS);
+        let history_bits = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).min(most);
+        let branches = 1 << (counters.len_bits() - history_bits);
+        Self { histories: vec![0; branches].into(), counters, history_bits }
+    }
+}
+
+impl Predict for TwoLevel {
+    fn resolve(&mut self, outcome: Outcome) -> bool {
+        let branch = (outcome.address >> 2) as usize & (self.histories.len() - 1);
+        let history = self.histories[branch];
+        let index = (branch as u64) << self.history_bits | u64::from(history);
+        let predicted = self.counters.predicts_taken(index);
+        self.counters.learn(index, outcome.taken);
+        self.histories[branch] = (history << 1 | u16::from(outcome.taken)) & ones(self.history_bits) as u16;
+        predicted
+    }
+}

@@ -1,0 +1,275 @@
+//! The front end: when the instructions of a block can be dispatched, after fetch, branch prediction and their penalties.
+//! Not the wrong path: what a mispredicted branch would have fetched is not executed and does not disturb caches.
+//! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1) for fetch that runs ahead by cycle counts.
+
+use longma_memory::{MemoryPort, Source};
+use longma_sim::Cycle;
+use longma_topology::parts;
+
+use super::{
+    ModelError,
+    branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
+    operations::{Branch, BranchKind, DecodedBlock},
+    parameters::{self, Parameters},
+    stack::Cause,
+};
+use crate::trace::BlockNumber;
+
+/// Cycles a direct branch costs that the target buffer does not know and decoding finds. Estimate: fetch and decode are two to
+/// four stages on cores that publish them.
+const TARGET_MISS_CYCLES: u64 = 3;
+/// Cycles that fetch may be ahead of dispatch: the depth of the queue between them. Estimate: eight cycles of decoded instructions,
+/// as in queues of 28 to 32 entries behind four-wide decoders (Fog, 2023).
+const FETCH_AHEAD_CYCLES: u64 = 8;
+
+/// How a front end fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchOptions {
+    /// Load-to-use latency of the first-level instruction cache, cycles: what an instruction line's `ready` includes although the
+    /// pipeline hides it.
+    pub hit_cycles: u64,
+    /// Bytes of an instruction line; a power of two from 4.
+    pub line_bytes: u64,
+}
+
+impl Default for FetchOptions {
+    /// Four cycles, 64 bytes: the instruction caches of most machine files.
+    fn default() -> Self {
+        Self { hit_cycles: 4, line_bytes: 64 }
+    }
+}
+
+/// Branches by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchCounts {
+    /// Conditional branches.
+    pub conditional: u64,
+    /// Those whose direction was mispredicted.
+    pub conditional_mispredicted: u64,
+    /// Jumps and calls through a register.
+    pub indirect: u64,
+    /// Those whose target was mispredicted.
+    pub indirect_mispredicted: u64,
+    /// Returns.
+    pub returns: u64,
+    /// Those whose target was mispredicted.
+    pub returns_mispredicted: u64,
+    /// Taken direct branches that the target buffer did not know.
+    pub target_misses: u64,
+}
+
+/// A branch whose outcome is not known before the next block.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    branch: Branch,
+    block: BlockNumber,
+    /// When it was resolved.
+    resolved: u64,
+}
+
+/// What a block begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// Nothing to note.
+    Smoothly,
+    /// The branch at the end of this block was mispredicted.
+    Mispredicted(BlockNumber),
+}
+
+/// The front end of one core.
+#[derive(Debug)]
+pub(super) struct FrontEnd {
+    /// The cycle being fetched in, and instructions fetched in it.
+    cycle: u64,
+    fetched: u64,
+    /// Instructions fetched a cycle.
+    width: u64,
+    /// From fetch to dispatch.
+    depth: u64,
+    options: FetchOptions,
+    last_line: u64,
+    /// Where the next block begins if nothing branches.
+    next: u64,
+    pending: Option<Pending>,
+    /// Why the next dispatch waits, if it waits for fetch.
+    pub cause: Cause,
+    pub counts: BranchCounts,
+    direction: Direction,
+    targets: TargetBuffer,
+    returns: ReturnStack,
+    indirect: IndirectTargets,
+}
+
+impl FrontEnd {
+    /// A cold front end. `issue_cycles` are those from dispatch to a ready branch's issue.
+    ///
+    /// # Errors
+    /// The machine file names an unknown predictor, or the options are no cache's.
+    pub fn new(
+        core: &parts::Core,
+        parameters: &Parameters,
+        options: FetchOptions,
+        issue_cycles: u64,
+    ) -> Result<Self, ModelError> {
+        if !options.line_bytes.is_power_of_two() || options.line_bytes < 4 {
+            return Err(ModelError::LineBytes(options.line_bytes));
+        }
+        let branch_cycles = u64::from(parameters.class(parts::Operation::Branch).latency_cycles);
+        Ok(Self {
+            cycle: 0,
+            fetched: 0,
+            width: parameters.fetch_width,
+            // A ready branch resolves this long after its fetch, so that fetching again then costs the published penalty.
+            depth: parameters.mispredict_cycles.saturating_sub(issue_cycles + branch_cycles),
+            options,
+            last_line: u64::MAX,
+            next: 0,
+            pending: None,
+            cause: Cause::FrontEnd,
+            counts: BranchCounts::default(),
+            direction: parameters::direction(core)?,
+            targets: TargetBuffer::new(parameters.btb_entries),
+            returns: ReturnStack::new(parameters.ras_entries),
+            indirect: IndirectTargets::new(),
+        })
+    }
+
+    /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch, `retired` that of
+    /// the last retirement.
+    #[inline]
+    pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64) -> Entered {
+        self.cause = Cause::FrontEnd;
+        let behind = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
+        if behind > self.cycle {
+            (self.cycle, self.fetched) = (behind, 0);
+        }
+        let Some(pending) = self.pending.take() else {
+            if start != self.next {
+                // A signal, a switch of threads, a trap: the pipeline was empty.
+                self.redirect(retired, Cause::Synchronization);
+            }
+            return Entered::Smoothly;
+        };
+        let branch = pending.branch;
+        let taken = start != self.next;
+        if taken && branch.target != 0 && branch.target != start {
+            self.redirect(retired, Cause::Synchronization);
+            return Entered::Smoothly;
+        }
+        let right = self.resolve(&branch, taken, start);
+        if !right {
+            self.redirect(pending.resolved, Cause::Mispredict);
+            return Entered::Mispredicted(pending.block);
+        }
+        Entered::Smoothly
+    }
+
+    /// True if fetch went the right way; small penalties are charged here.
+    #[inline]
+    fn resolve(&mut self, branch: &Branch, taken: bool, target: u64) -> bool {
+        let (address, behind) = (branch.address, branch.address.wrapping_add(4));
+        let right = match branch.kind {
+            BranchKind::None => true,
+            BranchKind::Conditional => {
+                self.counts.conditional += 1;
+                let predicted = self.direction.resolve(Outcome { address, target: branch.target, taken });
+                self.counts.conditional_mispredicted += u64::from(predicted != taken);
+                predicted == taken
+            }
+            BranchKind::Direct => true,
+            BranchKind::Call => {
+                self.returns.push(behind);
+                true
+            }
+            BranchKind::Indirect | BranchKind::IndirectCall => {
+                if branch.kind == BranchKind::IndirectCall {
+                    self.returns.push(behind);
+                }
+                self.counts.indirect += 1;
+                let right = self.indirect.resolve(address, target);
+                self.counts.indirect_mispredicted += u64::from(!right);
+                right
+            }
+            BranchKind::Return => {
+                self.counts.returns += 1;
+                let right = self.returns.pop(target);
+                self.counts.returns_mispredicted += u64::from(!right);
+                right
+            }
+        };
+        if taken && right {
+            // A taken branch ends the group of instructions fetched together.
+            self.next_cycle(1);
+        }
+        if taken && branch.target != 0 && !self.targets.resolve(address, target) {
+            self.counts.target_misses += 1;
+            if right {
+                self.next_cycle(TARGET_MISS_CYCLES);
+            }
+        }
+        right
+    }
+
+    fn next_cycle(&mut self, cycles: u64) {
+        self.cycle += cycles;
+        self.fetched = 0;
+    }
+
+    /// Fetch begins again at `cycle`, for `cause`.
+    pub fn redirect(&mut self, cycle: u64, cause: Cause) {
+        self.cycle = self.cycle.max(cycle);
+        self.fetched = 0;
+        self.cause = cause;
+    }
+
+    /// Instructions from `address` on to the end of its line, after fetching that line unless it was the last one fetched. The
+    /// line's source, if it was fetched.
+    #[inline]
+    pub fn fetch(&mut self, address: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
+        let line = address & !(self.options.line_bytes - 1);
+        let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address)) / 4;
+        if line == self.last_line {
+            return (instructions, None);
+        }
+        self.last_line = line;
+        let answer = port.fetch(address, Cycle(self.cycle));
+        let late = answer.ready.0.saturating_sub(self.cycle + self.options.hit_cycles);
+        if late > 0 {
+            self.next_cycle(late);
+            let translation = u64::from(answer.translation_cycles) * 2 > late;
+            self.cause = if translation { Cause::Translation } else { Cause::Fetch };
+        }
+        (instructions, Some(answer.source))
+    }
+
+    /// The cycle being fetched in.
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// The first cycle in which what is being fetched can be dispatched.
+    #[inline]
+    pub fn dispatchable(&self) -> u64 {
+        self.cycle + self.depth
+    }
+
+    /// `instructions` were fetched.
+    #[inline]
+    pub fn advance(&mut self, instructions: u64) {
+        self.fetched += instructions;
+        while self.fetched >= self.width {
+            self.fetched -= self.width;
+            self.cycle += 1;
+        }
+    }
+
+    /// The block ended, whole or after some of its instructions; its last one completed at `resolved`.
+    #[inline]
+    pub fn end(&mut self, number: BlockNumber, block: &DecodedBlock, executed: usize, resolved: u64) {
+        let whole = executed == block.operations.len();
+        self.next = block.start.wrapping_add(4 * executed as u64);
+        if whole && block.branch.kind != BranchKind::None {
+            self.pending = Some(Pending { branch: block.branch, block: number, resolved });
+        }
+    }
+}

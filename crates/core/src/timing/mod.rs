@@ -1,0 +1,272 @@
+//! Timing models: how long a core takes for what its [`Trace`] says it did.
+//! Not execution, and not memory: that answers through a [`MemoryPort`].
+//! Source: named in each model.
+
+mod branch;
+mod calendar;
+mod counting;
+mod front_end;
+mod in_order;
+mod measured;
+mod operations;
+mod out_of_order;
+mod parameters;
+mod pipeline;
+mod program;
+mod queues;
+mod registers;
+mod stack;
+mod statistics;
+mod stores;
+mod timeline;
+
+use longma_memory::MemoryPort;
+use longma_sim::{Cycle, Statistics, StatisticsError};
+use longma_topology::parts;
+
+use crate::{
+    core::Core,
+    trace::{BlockNumber, Trace, TracedBlock},
+};
+pub use front_end::{BranchCounts, FetchOptions};
+pub use program::BlockCounts;
+pub use stack::{Cause, CpiStack};
+
+/// Where a model finds the code of a block that it meets for the first time.
+pub trait Blocks {
+    /// The block called `number`; it never changes.
+    fn block(&self, number: BlockNumber) -> TracedBlock;
+}
+
+impl Blocks for Vec<TracedBlock> {
+    fn block(&self, number: BlockNumber) -> TracedBlock {
+        self[number.0 as usize].clone()
+    }
+}
+
+impl Blocks for Core {
+    fn block(&self, number: BlockNumber) -> TracedBlock {
+        self.traced_block(number)
+    }
+}
+
+/// How much of a core is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModelKind {
+    /// Counts only; one cycle an instruction.
+    Counting,
+    /// Issue in program order.
+    InOrder,
+    /// Issue as operands are ready.
+    OutOfOrder,
+}
+
+/// A core that cannot be modelled as its machine file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// The branch predictor's name is not known.
+    #[error("there is no branch predictor called `{name}`: use one of {known}")]
+    UnknownPredictor {
+        /// The name in the machine file.
+        name: String,
+        /// The names that are known, joined by commas.
+        known: String,
+    },
+    /// The table of measured instruction timing is not known.
+    #[error(
+        "there is no table of instruction timing called `{name}`: use one of {known}, or leave `instruction_timing` out"
+    )]
+    UnknownTable {
+        /// The name in the machine file.
+        name: String,
+        /// The names that are known, joined by commas.
+        known: String,
+    },
+    /// The core names its units, and none executes a class of operations.
+    #[error("no unit executes `{operation}`: add it to the operations of one of the core's units")]
+    NoUnit {
+        /// The class of operations.
+        operation: &'static str,
+    },
+    /// A number is zero or too large.
+    #[error("`{key}` is {value}: a core's timing can be modelled with 1 to {most}")]
+    OutOfRange {
+        /// The machine file's key.
+        key: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest value that can be modelled.
+        most: u64,
+    },
+    /// The line of the instruction cache is not a power of two.
+    #[error("an instruction line of {0} bytes is not possible: use a power of two from 4")]
+    LineBytes(u64),
+}
+
+/// The timing model of one core.
+#[derive(Debug)]
+pub struct TimingModel(Model);
+
+#[derive(Debug)]
+enum Model {
+    Counting(Box<counting::Counting>),
+    InOrder(Box<in_order::InOrder>),
+    OutOfOrder(Box<out_of_order::OutOfOrder>),
+}
+
+impl TimingModel {
+    /// A cold model of `core`, of the given kind or, without one, as the machine file says whether it executes out of order.
+    ///
+    /// # Errors
+    /// The machine file describes no core that can be modelled; the message says what to change.
+    pub fn new(core: &parts::Core, kind: Option<ModelKind>, fetch: FetchOptions) -> Result<Self, ModelError> {
+        let own = if core.out_of_order { ModelKind::OutOfOrder } else { ModelKind::InOrder };
+        Ok(Self(match kind.unwrap_or(own) {
+            ModelKind::Counting => Model::Counting(Box::new(counting::Counting::new(core, fetch)?)),
+            ModelKind::InOrder => Model::InOrder(Box::new(in_order::InOrder::new(core, fetch)?)),
+            ModelKind::OutOfOrder => Model::OutOfOrder(Box::new(out_of_order::OutOfOrder::new(core, fetch)?)),
+        }))
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> ModelKind {
+        match self.0 {
+            Model::Counting(_) => ModelKind::Counting,
+            Model::InOrder(_) => ModelKind::InOrder,
+            Model::OutOfOrder(_) => ModelKind::OutOfOrder,
+        }
+    }
+
+    /// Runs everything that `trace` holds, with its memory accesses going to `port`. The caller clears the trace.
+    pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+        match &mut self.0 {
+            Model::Counting(model) => model.drain(trace, blocks, port),
+            Model::InOrder(model) => model.drain(trace, blocks, port),
+            Model::OutOfOrder(model) => model.drain(trace, blocks, port),
+        }
+    }
+
+    /// The first cycle in which nothing has retired yet (issued, in order).
+    pub fn now(&self) -> Cycle {
+        Cycle(match &self.0 {
+            Model::Counting(model) => model.cycle,
+            Model::InOrder(model) => model.issued.now(),
+            Model::OutOfOrder(model) => model.retired.now(),
+        })
+    }
+
+    /// No instruction runs before `cycle`: the core is idle, or waits for something outside it. Earlier cycles change nothing.
+    pub fn advance_to(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(model) => model.advance_to(cycle.0),
+            Model::InOrder(model) => model.advance_to(cycle.0),
+            Model::OutOfOrder(model) => model.advance_to(cycle.0),
+        }
+    }
+
+    /// As [`advance_to`](Self::advance_to), and the time in between is not counted: it lies outside of what is measured.
+    pub fn pass_to(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(model) => model.cycle = model.cycle.max(cycle.0),
+            Model::InOrder(model) => model.pass_to(cycle.0),
+            Model::OutOfOrder(model) => model.pass_to(cycle.0),
+        }
+    }
+
+    /// Instructions since counting began.
+    pub fn instructions(&self) -> u64 {
+        match &self.0 {
+            Model::Counting(model) => model.instructions,
+            Model::InOrder(model) => model.issued.instructions,
+            Model::OutOfOrder(model) => model.retired.instructions,
+        }
+    }
+
+    /// Where the cycles since counting began went; `None` of the counting model.
+    pub fn stack(&self) -> Option<CpiStack> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => Some(model.issued.stack()),
+            Model::OutOfOrder(model) => Some(model.retired.stack()),
+        }
+    }
+
+    /// Branches since counting began; `None` of the counting model.
+    pub fn branches(&self) -> Option<BranchCounts> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => Some(model.front.counts),
+            Model::OutOfOrder(model) => Some(model.front.counts),
+        }
+    }
+
+    /// What each block that ran since counting began cost, in the order of the numbers.
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockNumber, &BlockCounts)> {
+        self.program().counts()
+    }
+
+    /// Keeps the stages of the next `instructions` instructions for [`pipeline_log`](Self::pipeline_log). The counting model has
+    /// no stages.
+    pub fn log_pipeline(&mut self, instructions: usize) {
+        match &mut self.0 {
+            Model::Counting(_) => {}
+            Model::InOrder(model) => model.log.begin(instructions),
+            Model::OutOfOrder(model) => model.log.begin(instructions),
+        }
+    }
+
+    /// The stages that were kept, as the text the Konata pipeline viewer opens; `None` if there are none.
+    pub fn pipeline_log(&self) -> Option<String> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => model.log.to_kanata(),
+            Model::OutOfOrder(model) => model.log.to_kanata(),
+        }
+    }
+
+    /// Counting begins again: a region of interest starts. What was learnt stays, and time goes on.
+    pub fn reset(&mut self) {
+        match &mut self.0 {
+            Model::Counting(model) => {
+                model.program.clear_counts();
+                (model.instructions, model.idle) = (0, 0);
+            }
+            Model::InOrder(model) => {
+                model.program.clear_counts();
+                model.issued.clear_counts();
+                model.front.counts = BranchCounts::default();
+                model.forwarded = 0;
+            }
+            Model::OutOfOrder(model) => {
+                model.program.clear_counts();
+                model.retired.clear_counts();
+                model.front.counts = BranchCounts::default();
+                model.forwarded = 0;
+            }
+        }
+    }
+
+    /// Adds the model's statistics, each name beginning with `prefix` and a dot.
+    ///
+    /// # Errors
+    /// `prefix` is no name, or its names are taken.
+    pub fn statistics(&self, statistics: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
+        statistics::add(self, statistics, prefix)
+    }
+
+    fn program(&self) -> &program::Program {
+        match &self.0 {
+            Model::Counting(model) => &model.program,
+            Model::InOrder(model) => &model.program,
+            Model::OutOfOrder(model) => &model.program,
+        }
+    }
+
+    fn forwarded(&self) -> Option<u64> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => Some(model.forwarded),
+            Model::OutOfOrder(model) => Some(model.forwarded),
+        }
+    }
+}

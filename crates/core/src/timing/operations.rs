@@ -1,0 +1,260 @@
+//! Blocks decoded into micro-operations, once: what each does to a pipeline, without the instruction set.
+//! Not execution, and no state of a run.
+//! Source: LoongArch Reference Manual, volume 1; classes as the machine file gives them, refined by a measured table.
+
+use std::sync::Arc;
+
+use longma_loongarch::{Class, Instruction, Op};
+use longma_topology::parts::Operation;
+
+use super::{
+    parameters::{ClassTiming, Parameters},
+    registers::{self, registers_of},
+};
+use crate::trace::{TracedBlock, has_address};
+
+/// What a pipeline does with a micro-operation beyond waiting for its registers and a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// Nothing.
+    Plain,
+    /// Loads.
+    Load,
+    /// Stores.
+    Store,
+    /// Reads, changes and writes memory in one: a load, an operation and a store that nothing comes between.
+    Atomic,
+    /// An [`Atomic`](Self::Atomic) that is also a full barrier.
+    AtomicBarrier,
+    /// Software prefetch.
+    Prefetch,
+    /// Earlier memory accesses complete before later ones begin.
+    Barrier,
+    /// The pipeline is empty before the next instruction is fetched.
+    Serialize,
+}
+
+/// A micro-operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MicroOperation {
+    /// The units that execute it, a bit each.
+    pub units: u32,
+    /// From issue to a dependent operation's issue; of a load, not counted: the memory says.
+    pub latency_cycles: u16,
+    /// Cycles its unit takes nothing else.
+    pub interval_cycles: u8,
+    pub kind: Kind,
+    /// Registers read, 0 where there is none.
+    pub sources: [u8; 3],
+    /// The register written, or [`registers::SINK`].
+    pub destination: u8,
+    /// Bytes accessed.
+    pub bytes: u8,
+    /// The issue queue: 0 integer, 1 floating point, 2 memory.
+    pub queue: u8,
+    /// The register file whose rename register it takes: 0 integer, 1 floating point, 2 none.
+    pub file: u8,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BranchKind {
+    /// No branch: the next block follows.
+    None,
+    /// A conditional branch.
+    Conditional,
+    /// A jump to a fixed place.
+    Direct,
+    /// A call of a fixed place.
+    Call,
+    /// A jump through a register.
+    Indirect,
+    /// A call through a register.
+    IndirectCall,
+    /// A return.
+    Return,
+}
+
+/// The branch at the end of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Branch {
+    pub kind: BranchKind,
+    /// Its own address.
+    pub address: u64,
+    /// Where it goes if taken; 0 if only a register knows.
+    pub target: u64,
+}
+
+/// A memory access of a block, for models that need no pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    /// Which instruction of the block.
+    pub instruction: u16,
+    pub bytes: u8,
+    pub kind: Kind,
+}
+
+/// A block ready for a timing model.
+#[derive(Clone, Debug)]
+pub(super) struct DecodedBlock {
+    /// The guest address of the first instruction.
+    pub start: u64,
+    pub operations: Box<[MicroOperation]>,
+    pub accesses: Box<[Access]>,
+    pub branch: Branch,
+    /// The instructions themselves, for counts and for people.
+    pub instructions: Arc<[Instruction]>,
+}
+
+/// The micro-operations of `block` on a core with `parameters`.
+pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> DecodedBlock {
+    let operations: Box<[_]> = block.instructions.iter().map(|i| micro_operation(i, parameters)).collect();
+    let accesses = block.instructions.iter().zip(&operations).enumerate();
+    let accesses = accesses.filter(|(_, (instruction, _))| has_address(instruction.op)).map(
+        |(index, (_, operation))| Access {
+            instruction: index as u16,
+            bytes: operation.bytes,
+            kind: operation.kind,
+        },
+    );
+    DecodedBlock {
+        start: block.start,
+        accesses: accesses.collect(),
+        branch: branch_of(block),
+        instructions: block.instructions.clone(),
+        operations,
+    }
+}
+
+fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroOperation {
+    let op = instruction.op;
+    let operation = operation_of(op.row().class);
+    let ClassTiming { mut latency_cycles, mut interval_cycles, mut units, queue } =
+        parameters.class(operation);
+    let measured = parameters.measured.as_ref().and_then(|table| table[op as usize]);
+    if let Some(measured) = measured {
+        if let Some(latency) = measured.latency_cycles {
+            latency_cycles = latency.round().max(1.0) as u32;
+        }
+        (units, interval_cycles) = units_at_rate(units, measured.interval_cycles);
+    }
+    let registers = registers_of(instruction);
+    let file = match registers.destination {
+        registers::SINK => 2,
+        register => u8::from(registers::is_float(register)),
+    };
+    MicroOperation {
+        units,
+        latency_cycles: latency_cycles.min(u16::MAX.into()) as u16,
+        interval_cycles: interval_cycles.clamp(1, u8::MAX.into()) as u8,
+        kind: kind_of(op),
+        sources: registers.sources,
+        destination: registers.destination,
+        bytes: bytes_of(op),
+        queue,
+        file,
+    }
+}
+
+/// The lowest units of `units`, and the interval on each, that together start one operation every `interval` cycles: what is
+/// slower than all units could do executes on fewer of them.
+fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
+    let count = ((1.0 / interval).round() as u32).clamp(1, units.count_ones());
+    let mut chosen = 0;
+    for _ in 0..count {
+        let rest = units & !chosen;
+        chosen |= rest & rest.wrapping_neg();
+    }
+    (chosen, (interval * f64::from(count)).round().max(1.0) as u32)
+}
+
+/// The machine file's class for the instruction table's.
+fn operation_of(class: Class) -> Operation {
+    match class {
+        Class::Alu
+        | Class::Shift
+        | Class::Bit
+        | Class::Move
+        | Class::System
+        | Class::Barrier
+        | Class::Lbt => Operation::Integer,
+        // A CRC step is a carry-less multiplication, and takes a multiplier's time on the cores that publish it (Fog: crc32 3).
+        Class::Mul | Class::LbtMul | Class::Crc => Operation::IntegerMultiply,
+        Class::Div => Operation::IntegerDivide,
+        Class::Branch | Class::Jump => Operation::Branch,
+        Class::Load | Class::Prefetch | Class::Atomic => Operation::Load,
+        Class::Store => Operation::Store,
+        Class::FpAdd | Class::FpCompare => Operation::FloatAdd,
+        Class::FpMul => Operation::FloatMultiply,
+        Class::FpFma => Operation::FloatFma,
+        Class::FpDiv | Class::FpSqrt | Class::VectorFpDiv | Class::VectorIntDiv => Operation::FloatDivide,
+        Class::FpConvert | Class::FpMove | Class::VectorFpConvert => Operation::FloatConvert,
+        Class::VectorAlu | Class::VectorCompare | Class::VectorShift | Class::VectorShuffle => {
+            Operation::VectorInteger
+        }
+        Class::VectorIntMul => Operation::FloatMultiply,
+        Class::VectorFpAdd | Class::VectorFpMul | Class::VectorFpFma | Class::VectorFpCompare => {
+            Operation::VectorFloat
+        }
+    }
+}
+
+fn kind_of(op: Op) -> Kind {
+    let name = op.mnemonic();
+    match op.row().class {
+        Class::Load => Kind::Load,
+        Class::Store => Kind::Store,
+        Class::Prefetch => Kind::Prefetch,
+        Class::Atomic if name.starts_with("ll") => Kind::Load,
+        Class::Atomic if name.contains("_db") => Kind::AtomicBarrier,
+        Class::Atomic => Kind::Atomic,
+        Class::Barrier if op == Op::Ibar => Kind::Serialize,
+        Class::Barrier => Kind::Barrier,
+        Class::System if matches!(op, Op::Syscall | Op::Break | Op::Dbcl) => Kind::Serialize,
+        _ => Kind::Plain,
+    }
+}
+
+/// How many bytes an instruction accesses; 0 if none.
+fn bytes_of(op: Op) -> u8 {
+    if !has_address(op) {
+        return 0;
+    }
+    match op.mnemonic().rsplit_once('.').map(|parts| parts.1) {
+        Some("b" | "bu") => 1,
+        Some("h" | "hu") => 2,
+        Some("w" | "wu" | "s") => 4,
+        Some("q") => 16,
+        Some(_) => 8,
+        None if op.mnemonic().starts_with("xv") => 32,
+        None if op.mnemonic().starts_with('v') => 16,
+        // A prefetch names a line; its address is what counts.
+        None => 1,
+    }
+}
+
+fn branch_of(block: &TracedBlock) -> Branch {
+    let none = Branch { kind: BranchKind::None, address: 0, target: 0 };
+    let Some(last) = block.instructions.last() else { return none };
+    let address = block.start.wrapping_add(4 * (block.instructions.len() as u64 - 1));
+    let target = address.wrapping_add(i64::from(last.imm) as u64);
+    let fixed = |kind| Branch { kind, address, target };
+    match (last.op, last.op.row().class) {
+        (_, Class::Branch) => fixed(BranchKind::Conditional),
+        (Op::B, _) => fixed(BranchKind::Direct),
+        (Op::Bl, _) => fixed(BranchKind::Call),
+        (Op::Jirl, _) => Branch { kind: indirect(last), address, target: 0 },
+        (_, Class::Jump) => Branch { kind: BranchKind::Indirect, address, target: 0 },
+        _ => none,
+    }
+}
+
+/// `jirl` calls if it writes the link register, and returns if it jumps to it (LoongArch psABI).
+fn indirect(jirl: &Instruction) -> BranchKind {
+    match (jirl.d, jirl.j) {
+        (1, _) => BranchKind::IndirectCall,
+        (0, 1) if jirl.imm == 0 => BranchKind::Return,
+        _ => BranchKind::Indirect,
+    }
+}

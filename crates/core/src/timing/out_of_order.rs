@@ -1,0 +1,378 @@
+//! The out-of-order core: each instruction's dispatch, issue, completion and retirement, by the resources it must wait for.
+//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no replays, no partial registers.
+//! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
+
+use longma_memory::{MemoryPort, Source};
+use longma_sim::Cycle;
+use longma_topology::parts;
+
+use super::{
+    Blocks, ModelError,
+    calendar::Calendar,
+    front_end::{Entered, FetchOptions, FrontEnd},
+    operations::{Kind, MicroOperation},
+    parameters::Parameters,
+    pipeline::{PipelineLog, Stages},
+    program::{BlockCounts, Entry, Program},
+    queues::Entries,
+    registers,
+    stack::Cause,
+    stores::{Found, Stores},
+    timeline::Timeline,
+};
+use crate::trace::{Record, Trace};
+
+/// From dispatch to the earliest issue, cycles.
+const ISSUE_CYCLES: u64 = 1;
+
+/// An out-of-order core.
+#[derive(Debug)]
+pub(super) struct OutOfOrder {
+    pub parameters: Parameters,
+    pub front: FrontEnd,
+    pub program: Program,
+    /// Retirement.
+    pub retired: Timeline,
+    /// When each register's value can be used.
+    ready: [u64; registers::COUNT],
+    /// The cycle of the last dispatch, how many were dispatched in it, and what it waited for last.
+    dispatch: u64,
+    dispatched: u64,
+    dispatch_cause: Cause,
+    rob: Entries,
+    rename: [Entries; 3],
+    loads: Entries,
+    store_entries: Entries,
+    stores: Stores,
+    calendar: Calendar,
+    /// No memory access issues before it: the last barrier's completion.
+    memory_floor: u64,
+    last_load: u64,
+    last_drain: u64,
+    load_cycles: u64,
+    /// Loads that took their data from a store under way.
+    pub forwarded: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
+    /// When the last operation issued.
+    last_issue: u64,
+}
+
+/// When an operation's result is there, and what it waited for.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    at: u64,
+    cause: Cause,
+    /// How much of the wait was address translation.
+    translation_cycles: u32,
+}
+
+impl Done {
+    fn new(at: u64, cause: Cause) -> Self {
+        Self { at, cause, translation_cycles: 0 }
+    }
+}
+
+impl OutOfOrder {
+    /// A core with nothing in flight and nothing learnt.
+    ///
+    /// # Errors
+    /// The machine file's parameters are no core's.
+    pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
+        let parameters = Parameters::resolve(core)?;
+        let width = parameters.retire_width.min(parameters.dispatch_width);
+        let [integer, float] = parameters.rename_registers;
+        Ok(Self {
+            front: FrontEnd::new(core, &parameters, options, ISSUE_CYCLES)?,
+            program: Program::default(),
+            retired: Timeline::new(width),
+            ready: [0; _],
+            dispatch: 0,
+            dispatched: 0,
+            dispatch_cause: Cause::FrontEnd,
+            rob: Entries::new(parameters.rob_entries),
+            rename: [Entries::new(integer), Entries::new(float), Entries::new(1)],
+            loads: Entries::new(parameters.load_entries),
+            store_entries: Entries::new(parameters.store_entries),
+            stores: Stores::new(),
+            calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
+            memory_floor: 0,
+            last_load: 0,
+            last_drain: 0,
+            load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
+            forwarded: 0,
+            log: PipelineLog::default(),
+            last_issue: 0,
+            parameters,
+        })
+    }
+
+    /// Runs what the trace holds.
+    pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+        // The program is taken out so that a block and the pipeline can be borrowed side by side.
+        let mut program = std::mem::take(&mut self.program);
+        for record in trace.records() {
+            self.run(&record, &mut program, blocks, port);
+        }
+        self.program = program;
+    }
+
+    fn run(
+        &mut self,
+        record: &Record<'_>,
+        program: &mut Program,
+        blocks: &impl Blocks,
+        port: &mut impl MemoryPort,
+    ) {
+        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
+        let (start, slots_before) = (block.start, self.retired.position());
+        let entered = self.front.begin(start, self.dispatch, self.retired.cycle());
+        let executed = usize::from(record.executed).min(block.operations.len());
+        let mut addresses = record.addresses.iter();
+        let (mut index, mut pc, mut resolved) = (0, start, 0);
+        while index < executed {
+            let (line, source) = self.front.fetch(pc, port);
+            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+            let end = executed.min(index + line as usize);
+            self.wait_for_fetch();
+            for (operation, instruction) in
+                block.operations[index..end].iter().zip(&block.instructions[index..end])
+            {
+                let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
+                resolved = self.step(operation, address, pc, counts, port);
+                if self.log.is_open() {
+                    self.log.push(Stages {
+                        address: pc,
+                        instruction: *instruction,
+                        fetch: self.front.cycle(),
+                        dispatch: self.dispatch,
+                        issue: self.last_issue,
+                        complete: resolved,
+                        retire: self.retired.cycle(),
+                    });
+                }
+                pc = pc.wrapping_add(4);
+            }
+            self.front.advance((end - index) as u64);
+            index = end;
+        }
+        self.front.end(record.block, block, executed, resolved);
+        counts.slots += self.retired.position() - slots_before;
+        if let Entered::Mispredicted(number) = entered {
+            program.note_mispredict(number);
+        }
+    }
+
+    #[inline]
+    fn wait_for_fetch(&mut self) {
+        let dispatchable = self.front.dispatchable();
+        if dispatchable > self.dispatch {
+            (self.dispatch, self.dispatched) = (dispatchable, 0);
+            self.dispatch_cause = self.front.cause;
+        }
+    }
+
+    /// Dispatches, issues, completes and retires one operation, and returns the cycle it completes.
+    #[inline]
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        self.dispatch_one(operation);
+        let [a, b, c] = operation.sources.map(|register| self.ready[usize::from(register)]);
+        let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
+        let done = match operation.kind {
+            Kind::Plain => {
+                let issue = self.issue(ready, operation);
+                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+            }
+            Kind::Load => self.load(ready, operation, address, pc, counts, port),
+            Kind::Store => {
+                let issue = self.issue(ready.max(self.memory_floor), operation);
+                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+            }
+            _ => self.rare(ready, operation, address, pc, counts, port),
+        };
+        self.ready[usize::from(operation.destination)] = done.at;
+        self.retire(operation, &done);
+        if operation.kind == Kind::Store {
+            self.drain_store(done.at, operation, address, pc, counts, port);
+        }
+        done.at
+    }
+
+    /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
+    #[inline]
+    fn dispatch_one(&mut self, operation: &MicroOperation) {
+        if self.dispatched == self.parameters.dispatch_width {
+            self.dispatch += 1;
+            self.dispatched = 0;
+        }
+        let mut free = self.rob.free_at().max(self.rename[usize::from(operation.file)].free_at());
+        match operation.kind {
+            Kind::Plain | Kind::Barrier | Kind::Serialize => {}
+            Kind::Load | Kind::Prefetch => free = free.max(self.loads.free_at()),
+            Kind::Store | Kind::Atomic | Kind::AtomicBarrier => free = free.max(self.store_queue().free_at()),
+        }
+        self.calendar.pass_to(self.dispatch.max(free));
+        let cycle = self.calendar.wait_for_entry(usize::from(operation.queue));
+        if cycle > self.dispatch {
+            (self.dispatch, self.dispatched) = (cycle, 0);
+            self.dispatch_cause = Cause::Structural;
+        }
+        self.dispatched += 1;
+    }
+
+    fn store_queue(&mut self) -> &mut Entries {
+        if self.parameters.joint_load_store_queue { &mut self.loads } else { &mut self.store_entries }
+    }
+
+    #[inline]
+    fn issue(&mut self, ready: u64, operation: &MicroOperation) -> u64 {
+        let MicroOperation { units, interval_cycles, queue, .. } = *operation;
+        self.last_issue = self.calendar.issue(ready, units, interval_cycles.into(), queue.into());
+        self.last_issue
+    }
+
+    #[inline]
+    fn load(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> Done {
+        let mut at = self.issue(ready.max(self.memory_floor), operation);
+        let bytes = operation.bytes.into();
+        let done = match self.stores.find(address, bytes, at) {
+            Found::Data(data) => {
+                self.forwarded += 1;
+                Done::new(at.max(data) + self.load_cycles, Cause::Level1)
+            }
+            found => {
+                if let Found::Part(drained) = found {
+                    at = at.max(drained);
+                }
+                let answer = port.load(address, bytes, pc, Cycle(at));
+                counts.note(answer.source);
+                let translation_cycles = answer.translation_cycles;
+                Done { at: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
+            }
+        };
+        self.last_load = self.last_load.max(done.at);
+        done
+    }
+
+    /// What is neither plain nor a load nor a store.
+    #[cold]
+    fn rare(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> Done {
+        let latency = u64::from(operation.latency_cycles);
+        let memory_done = self.last_load.max(self.stores.last_drained());
+        // Atomic operations and barriers are not speculative: they wait until everything older has retired.
+        let oldest = ready.max(self.memory_floor).max(self.retired.cycle());
+        match operation.kind {
+            Kind::Prefetch => {
+                let at = self.issue(ready.max(self.memory_floor), operation);
+                port.prefetch(address, pc, Cycle(at));
+                Done::new(at + 1, Cause::Execution)
+            }
+            Kind::Atomic | Kind::AtomicBarrier => {
+                let barrier = operation.kind == Kind::AtomicBarrier;
+                let at = self.issue(if barrier { oldest.max(memory_done) } else { oldest }, operation);
+                let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
+                counts.note(answer.source);
+                let done = answer.ready.0.max(at) + 1;
+                self.stores.push(address, operation.bytes.into(), done, done);
+                self.last_load = self.last_load.max(done);
+                if barrier {
+                    self.memory_floor = self.memory_floor.max(done);
+                }
+                let hit = answer.source == Source::Level1;
+                let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
+                Done { at: done, cause, translation_cycles: answer.translation_cycles }
+            }
+            Kind::Barrier => {
+                let at = self.issue(oldest.max(memory_done), operation) + latency;
+                self.memory_floor = self.memory_floor.max(at);
+                Done::new(at, Cause::Synchronization)
+            }
+            Kind::Serialize => {
+                let at = self.issue(oldest, operation) + latency;
+                self.front.redirect(at, Cause::Synchronization);
+                Done::new(at, Cause::Synchronization)
+            }
+            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not rare"),
+        }
+    }
+
+    /// Retires the operation and says until when it holds its queues' entries.
+    #[inline]
+    fn retire(&mut self, operation: &MicroOperation, done: &Done) {
+        // Up to here nothing could have retired for want of instructions.
+        let filled = self.dispatch + ISSUE_CYCLES + 1;
+        if done.at > self.retired.cycle() {
+            self.retired.wait(filled.min(done.at), self.dispatch_cause);
+            self.retired.wait_for_memory(done.at, done.cause, done.translation_cycles);
+        }
+        let cycle = self.retired.take();
+        self.rob.take_until(cycle);
+        self.rename[usize::from(operation.file)].take_until(if operation.file == 2 { 0 } else { cycle });
+        match operation.kind {
+            Kind::Load | Kind::Prefetch => self.loads.take_until(cycle),
+            Kind::Atomic | Kind::AtomicBarrier => self.store_queue().take_until(cycle),
+            Kind::Plain | Kind::Store | Kind::Barrier | Kind::Serialize => {}
+        }
+    }
+
+    /// Sends a retired store to the cache.
+    #[inline]
+    fn drain_store(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        address: u64,
+        pc: u64,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) {
+        let bytes = operation.bytes.into();
+        // One store a cycle, in program order; their misses overlap, as if each asked for its line when it retired.
+        let at = (self.last_drain + 1).max(self.retired.cycle());
+        let answer = port.store(address, bytes, pc, Cycle(at));
+        counts.note(answer.source);
+        self.last_drain = at;
+        let drained = answer.ready.0.max(self.stores.last_drained());
+        self.stores.push(address, bytes, ready, drained);
+        self.store_queue().take_until(drained);
+    }
+
+    /// Nothing runs before `cycle`.
+    pub fn advance_to(&mut self, cycle: u64) {
+        if cycle > self.retired.now() {
+            self.retired.wait(cycle, Cause::Idle);
+            self.front.redirect(cycle, Cause::Synchronization);
+        }
+    }
+
+    /// Nothing runs before `cycle`, and the time in between is not counted.
+    pub fn pass_to(&mut self, cycle: u64) {
+        if cycle > self.retired.now() {
+            self.retired.pass(cycle);
+            self.front.redirect(cycle, Cause::Synchronization);
+        }
+    }
+}

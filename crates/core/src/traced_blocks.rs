@@ -1,0 +1,74 @@
+//! The blocks that traces name by number.
+//! Not their runs: those are the records of a [`Trace`](crate::trace::Trace).
+//! Source: our own.
+
+use std::sync::{PoisonError, RwLock};
+
+use longma_loongarch::Instruction;
+use rustc_hash::FxHashMap;
+
+use crate::trace::{BlockNumber, TracedBlock};
+
+/// Every block of a process that was traced, by number. A block keeps its number; code that changes becomes another block.
+#[derive(Default)]
+pub(crate) struct TracedBlocks {
+    table: RwLock<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    blocks: Vec<TracedBlock>,
+    /// The newest block of an address and a length.
+    newest: FxHashMap<(u64, usize), u32>,
+}
+
+impl TracedBlocks {
+    /// The number of the block of `instructions` at `start`: the same for the same code.
+    ///
+    /// # Panics
+    /// With more than four thousand million blocks.
+    pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let key = (start, instructions.len());
+        if let Some(&number) = table.newest.get(&key)
+            && *table.blocks[number as usize].instructions == *instructions
+        {
+            return BlockNumber(number);
+        }
+        let number = u32::try_from(table.blocks.len()).expect("memory ends before numbers do");
+        table.blocks.push(TracedBlock { start, instructions: instructions.into() });
+        table.newest.insert(key, number);
+        BlockNumber(number)
+    }
+
+    /// The block of a number that [`TracedBlocks::number`] gave.
+    pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.blocks.get(number.0 as usize).cloned()
+    }
+
+    /// Holds the lock until dropped: for a fork.
+    pub fn quiesce(&self) -> impl Sized + '_ {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_loongarch::Op;
+
+    use super::*;
+
+    #[test]
+    fn code_that_changed_is_another_block_and_the_old_one_keeps_its_number() {
+        let blocks = TracedBlocks::default();
+        let (add, sub) = ([Instruction::new(Op::AddD)], [Instruction::new(Op::SubD)]);
+        let first = blocks.number(0x40, &add);
+        assert_eq!(blocks.number(0x40, &add), first);
+        let second = blocks.number(0x40, &sub);
+        assert_ne!(second, first);
+        assert_eq!(*blocks.get(first).expect("it was numbered").instructions, add);
+        assert_eq!(*blocks.get(second).expect("it was numbered").instructions, sub);
+        assert_eq!(blocks.get(BlockNumber(2)), None);
+    }
+}

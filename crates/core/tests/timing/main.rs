@@ -1,0 +1,9 @@
+//! Timing models against programs whose time can be worked out by hand, and against properties that hold for every program.
+//! Not a comparison with a real chip.
+//! Source: the sums are in the tests.
+
+mod counting;
+mod in_order;
+mod out_of_order;
+mod program;
+mod properties;

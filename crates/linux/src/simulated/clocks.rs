@@ -1,0 +1,255 @@
+//! Clocks and sleeping in simulated time.
+//! Not timers, which send signals: those are in `timers`.
+//! Source: clock_gettime(2), clock_nanosleep(2), times(2), getrusage(2), sysinfo(2).
+
+use longma_sim::{Duration, Time};
+
+use super::{Awoken, Simulation, Sleep, ThreadNumber, identity::Identities};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const NS_PER_SECOND: u64 = 1_000_000_000;
+const PS_PER_NS: u64 = 1000;
+
+/// What CLOCK_REALTIME shows when simulated time begins: 2026-01-01 00:00:00 UTC. Any date would do that lies behind the building
+/// of the programs and before the end of certificates.
+pub const EPOCH_S: u64 = 1_767_225_600;
+/// What CLOCK_MONOTONIC and its kin show then: a machine has been up for a while when a program starts, and programs take 0 for
+/// a clock that does not work.
+pub const UP_S: u64 = 100;
+
+/// Which time a clock shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// Simulated time plus so many seconds.
+    Wall(u64),
+    /// How long the process has run, or one thread of it.
+    Processor(Option<ThreadNumber>),
+}
+
+impl Clock {
+    /// By number, as thread `own` gives it.
+    pub(crate) fn of(number: i32, own: ThreadNumber) -> Result<Self, Errno> {
+        Ok(match number {
+            libc::CLOCK_REALTIME
+            | libc::CLOCK_REALTIME_COARSE
+            | libc::CLOCK_REALTIME_ALARM
+            | libc::CLOCK_TAI => Self::Wall(EPOCH_S),
+            libc::CLOCK_MONOTONIC
+            | libc::CLOCK_MONOTONIC_RAW
+            | libc::CLOCK_MONOTONIC_COARSE
+            | libc::CLOCK_BOOTTIME
+            | libc::CLOCK_BOOTTIME_ALARM => Self::Wall(UP_S),
+            libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
+            libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(own)),
+            // The clock of a process or thread: its id negated above three bits, of which 4 says thread (posix-timers.h).
+            _ if number < 0 => {
+                let id = !(number >> 3);
+                match (number & 4 != 0, Identities::thread(id)) {
+                    (_, None) if id == 0 => Self::Processor((number & 4 != 0).then_some(own)),
+                    (_, None) => return Err(INVALID),
+                    (false, Some(_)) => Self::Processor(None),
+                    (true, thread) => Self::Processor(thread),
+                }
+            }
+            _ => return Err(INVALID),
+        })
+    }
+
+    fn read_ns(self, simulation: &Simulation) -> u64 {
+        match self {
+            Self::Wall(offset_s) => offset_s * NS_PER_SECOND + simulation.shown_time().ps() / PS_PER_NS,
+            Self::Processor(thread) => simulation.scheduler.run_time(thread).ps() / PS_PER_NS,
+        }
+    }
+
+    /// When this clock shows `ns`, in simulated time; the start if that is long past.
+    pub(crate) fn at_ns(self, ns: u64) -> Option<Time> {
+        match self {
+            Self::Wall(offset_s) => {
+                Some(Time::from_ps(ns.saturating_sub(offset_s * NS_PER_SECOND).saturating_mul(PS_PER_NS)))
+            }
+            Self::Processor(_) => None,
+        }
+    }
+}
+
+/// The nanoseconds of a `struct timespec`.
+pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
+    let word = |i: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
+    let (seconds, ns) = (word(0), word(1));
+    if seconds < 0 || !(0..NS_PER_SECOND as i64).contains(&ns) {
+        return Err(INVALID);
+    }
+    Ok((seconds as u64).saturating_mul(NS_PER_SECOND).saturating_add(ns as u64))
+}
+
+/// As a `struct timespec`.
+pub(crate) fn to_timespec(ns: u64) -> [u8; 16] {
+    let words = [ns / NS_PER_SECOND, ns % NS_PER_SECOND];
+    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+}
+
+/// As a `struct timeval`.
+pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
+    let words = [ns / NS_PER_SECOND, ns % NS_PER_SECOND / 1000];
+    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+}
+
+/// `ns` from now; beyond the end of time it is never.
+pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
+    simulation.scheduler.now().checked_add(Duration::from_ns(ns)?)
+}
+
+/// How long until `deadline`, nanoseconds.
+pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
+    deadline.map_or(0, |deadline| {
+        deadline.checked_since(simulation.scheduler.now()).map_or(0, |left| left.ps() / PS_PER_NS)
+    })
+}
+
+pub(super) fn clock_gettime(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [clock, result, ..]: Arguments,
+) -> Returned {
+    let ns = Clock::of(clock as i32, thread.number)?.read_ns(simulation);
+    thread.process.memory().write(result, &to_timespec(ns))?;
+    Ok(0)
+}
+
+pub(super) fn clock_getres(thread: &mut Thread, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
+    Clock::of(clock as i32, thread.number)?;
+    thread.process.memory().write_optional(result, &to_timespec(1))?;
+    Ok(0)
+}
+
+pub(super) fn gettimeofday(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [result, zone, ..]: Arguments,
+) -> Returned {
+    let ns = Clock::Wall(EPOCH_S).read_ns(simulation);
+    let memory = thread.process.memory();
+    memory.write_optional(result, &to_timeval(ns))?;
+    memory.write_optional(zone, &[0; 8])?;
+    Ok(0)
+}
+
+pub(super) fn nanosleep(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [wanted, left, ..]: Arguments,
+) -> Returned {
+    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
+    sleep_until(thread, simulation, after_ns(simulation, ns), left)
+}
+
+pub(super) fn clock_nanosleep(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [clock, flags, wanted, left, ..]: Arguments,
+) -> Returned {
+    let clock = Clock::of(clock as i32, thread.number)?;
+    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
+    match (clock, flags as i32 & libc::TIMER_ABSTIME != 0) {
+        // A thread that sleeps does not run, so only others can bring such a time about: nobody has asked for it yet.
+        (Clock::Processor(_), _) => Err(Errno(libc::ENOTSUP)),
+        (_, true) => sleep_until(thread, simulation, clock.at_ns(ns), 0),
+        (_, false) => sleep_until(thread, simulation, after_ns(simulation, ns), left),
+    }
+}
+
+fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>, left: u64) -> Returned {
+    let sleep = Sleep { deadline, reason: "a sleep", ..Sleep::default() };
+    match simulation.scheduler.sleep(thread.number, sleep) {
+        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
+        Awoken::Signalled => {
+            let ns = left_ns(simulation, deadline);
+            thread.process.memory().write_optional(left, &to_timespec(ns))?;
+            Err(Errno(libc::EINTR))
+        }
+        Awoken::Late | Awoken::Woken => Ok(0),
+    }
+}
+
+/// Ticks of times(2).
+const TICKS_PER_SECOND: u64 = 100;
+
+pub(super) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+    let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
+    let run = ticks(Clock::Processor(None).read_ns(simulation));
+    // User time; the model has no time of the kernel's, and children are not part of it.
+    let words = [run, 0, 0, 0];
+    let bytes: [u8; 32] = std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8]);
+    thread.process.memory().write_optional(result, &bytes)?;
+    Ok(ticks(Clock::Wall(UP_S).read_ns(simulation)))
+}
+
+pub(super) fn getrusage(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [who, result, ..]: Arguments,
+) -> Returned {
+    const RUSAGE_BYTES: usize = 144;
+    let of = match who as i32 {
+        libc::RUSAGE_SELF => Some(None),
+        libc::RUSAGE_THREAD => Some(Some(thread.number)),
+        libc::RUSAGE_CHILDREN => None,
+        _ => return Err(INVALID),
+    };
+    let mut bytes = [0; RUSAGE_BYTES];
+    if let Some(of) = of {
+        bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(of).read_ns(simulation)));
+    }
+    thread.process.memory().write(result, &bytes)?;
+    Ok(0)
+}
+
+pub(super) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+    // SAFETY: plain data.
+    let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is live.
+    unsafe { libc::sysinfo(&raw mut host) };
+    // What changes from run to run is left out.
+    host.uptime = (Clock::Wall(UP_S).read_ns(simulation) / NS_PER_SECOND) as i64;
+    host.loads = [0; 3];
+    host.procs = 1;
+    (host.freeram, host.sharedram, host.bufferram) = (host.totalram, 0, 0);
+    (host.freeswap, host.freehigh) = (host.totalswap, host.totalhigh);
+    // SAFETY: plain data of this size without padding that matters: it was zeroed.
+    let bytes =
+        unsafe { std::slice::from_raw_parts((&raw const host).cast::<u8>(), size_of::<libc::sysinfo>()) };
+    thread.process.memory().write(result, bytes)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_known_by_number_and_by_the_ids_of_their_threads() {
+        let own = ThreadNumber(3);
+        assert_eq!(Clock::of(libc::CLOCK_MONOTONIC, own), Ok(Clock::Wall(UP_S)));
+        assert_eq!(Clock::of(libc::CLOCK_THREAD_CPUTIME_ID, own), Ok(Clock::Processor(Some(own))));
+        let of_thread = |number, bits: i32| !Identities::of(ThreadNumber(number)) << 3 | bits;
+        assert_eq!(Clock::of(of_thread(5, 6), own), Ok(Clock::Processor(Some(ThreadNumber(5)))));
+        assert_eq!(Clock::of(of_thread(0, 2), own), Ok(Clock::Processor(None)));
+        assert_eq!(Clock::of(!1 << 3 | 2, own), Err(INVALID));
+        assert_eq!(Clock::of(77, own), Err(INVALID));
+    }
+
+    #[test]
+    fn a_timespec_survives_the_way_through_guest_memory() {
+        let ns = 12 * NS_PER_SECOND + 345;
+        assert_eq!(timespec_ns(to_timespec(ns)), Ok(ns));
+        let mut negative = to_timespec(ns);
+        negative[7] = 0x80;
+        assert_eq!(timespec_ns(negative), Err(INVALID));
+        assert_eq!(timespec_ns([0xff; 16].map(|byte: u8| byte >> 1)), Err(INVALID));
+    }
+}

@@ -1,0 +1,345 @@
+//! Futexes in simulated time: who waits is known here, and is woken in the order in which it came.
+//! Not those that inherit priority, and not those that other processes wait for: see [`crate::threads`].
+//! Source: futex(2), futex_waitv(2); Linux kernel/futex (waitwake.c, requeue.c, syscalls.c).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use longma_sim::Time;
+
+use super::clocks::{Clock, after_ns, timespec_ns};
+use super::{Awoken, Simulation, Sleep, ThreadNumber, lock};
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const AGAIN: Errno = Errno(libc::EAGAIN);
+const PRIVATE: u32 = 128;
+const CLOCK_REALTIME: u32 = 256;
+/// FUTEX_BITSET_MATCH_ANY.
+const ANY: u32 = u32::MAX;
+/// FUTEX_WAITV_MAX.
+const MOST_WAITERS: u64 = 128;
+/// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
+const WAITER_BYTES: u64 = 24;
+/// FUTEX2_SIZE_U32, the only size there is, and FUTEX2_PRIVATE.
+const SIZE_U32: u32 = 2;
+
+/// A thread that waits for one futex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiter {
+    thread: ThreadNumber,
+    bits: u32,
+    /// Which of several futexes it is, if the thread waits for several.
+    index: Option<u32>,
+}
+
+/// Who waits for which guest address, the longest first.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    waiting: BTreeMap<u64, VecDeque<Waiter>>,
+    /// Which futex woke a thread that has not looked yet.
+    woken: BTreeMap<ThreadNumber, u32>,
+}
+
+impl Queues {
+    fn join(&mut self, address: u64, waiter: Waiter) {
+        self.waiting.entry(address).or_default().push_back(waiter);
+    }
+
+    /// Takes `thread` out of every queue.
+    fn leave(&mut self, thread: ThreadNumber) {
+        self.waiting.retain(|_, queue| {
+            queue.retain(|waiter| waiter.thread != thread);
+            !queue.is_empty()
+        });
+    }
+
+    /// Takes out up to `most` threads that wait at `address` for one of `bits`.
+    fn take(&mut self, address: u64, most: usize, bits: u32) -> Vec<ThreadNumber> {
+        let Some(queue) = self.waiting.get_mut(&address) else { return Vec::new() };
+        let mut taken: Vec<Waiter> = Vec::new();
+        queue.retain(|waiter| {
+            let wakes = taken.len() < most && waiter.bits & bits != 0;
+            if wakes {
+                taken.push(*waiter);
+            }
+            !wakes
+        });
+        if queue.is_empty() {
+            self.waiting.remove(&address);
+        }
+        for waiter in &taken {
+            self.woken.insert(waiter.thread, waiter.index.unwrap_or(0));
+            if waiter.index.is_some() {
+                self.leave(waiter.thread);
+            }
+        }
+        taken.into_iter().map(|waiter| waiter.thread).collect()
+    }
+
+    /// Has up to `most` threads that wait at `from` wait at `to`; gives how many.
+    fn requeue(&mut self, from: u64, to: u64, most: usize) -> u64 {
+        let Some(mut queue) = self.waiting.remove(&from) else { return 0 };
+        let moved: VecDeque<_> = queue.drain(..most.min(queue.len())).collect();
+        let count = moved.len() as u64;
+        if !queue.is_empty() {
+            self.waiting.insert(from, queue);
+        }
+        if count > 0 {
+            self.waiting.entry(to).or_default().extend(moved);
+        }
+        count
+    }
+}
+
+impl Simulation {
+    /// Wakes up to `most` threads that wait at `address` for one of `bits`; gives how many.
+    pub(crate) fn wake_futex(&self, address: u64, most: usize, bits: u32) -> u64 {
+        let woken = lock(&self.futexes).take(address, most, bits);
+        woken.iter().for_each(|thread| self.scheduler.wake(*thread));
+        woken.len() as u64
+    }
+}
+
+/// A call whose second futex is known.
+struct Call<'a> {
+    thread: &'a Thread,
+    simulation: &'a Simulation,
+    address: u64,
+    second: u64,
+    value: u32,
+}
+
+fn word(thread: &Thread, address: u64) -> Result<u32, Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(INVALID);
+    }
+    Ok(thread.process.memory().load(address)?)
+}
+
+/// How many of a signed count; the kernel takes negative ones for one wake-up in FUTEX_WAKE and refuses them elsewhere.
+fn count(value: u64) -> usize {
+    (value as i32).max(1) as usize
+}
+
+/// FUTEX_* in the model. `None`: not one that the model knows, see [`crate::threads`].
+pub(super) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Option<Returned> {
+    let [address, command, value, fourth, second, third] = arguments;
+    let command = command as u32;
+    if command & PRIVATE == 0 && is_shared(thread, address) {
+        return None;
+    }
+    let call = Call { thread, simulation, address, second, value: value as u32 };
+    let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { UP };
+    Some(match command & !(PRIVATE | CLOCK_REALTIME) {
+        0 => call.wait(fourth, None, ANY),
+        9 => call.wait(fourth, Some(absolute), third as u32),
+        1 => word(thread, address).map(|_| simulation.wake_futex(address, count(value), ANY)),
+        10 if third as u32 == 0 => Err(INVALID),
+        10 => word(thread, address).map(|_| simulation.wake_futex(address, count(value), third as u32)),
+        3 => call.requeue(value, fourth, None),
+        4 => call.requeue(value, fourth, Some(third as u32)),
+        5 => call.wake_and_change(value, fourth, third as u32),
+        // Priority inheritance: programs do without where it is missing.
+        _ => Err(Errno(libc::ENOSYS)),
+    })
+}
+
+const UP: Clock = Clock::Wall(super::clocks::UP_S);
+
+/// Whether other processes may wait at `address` too.
+fn is_shared(thread: &Thread, address: u64) -> bool {
+    thread.process.space.mapping(address).is_some_and(|(_, mapping)| mapping.shared)
+}
+
+impl Call<'_> {
+    /// `clock`: of which the timeout is a time; otherwise it is a length.
+    fn wait(&self, timeout: u64, clock: Option<Clock>, bits: u32) -> Returned {
+        if bits == 0 {
+            return Err(INVALID);
+        }
+        let deadline = deadline(self.thread, self.simulation, timeout, clock)?;
+        if word(self.thread, self.address)? != self.value {
+            return Err(AGAIN);
+        }
+        let number = self.thread.number;
+        lock(&self.simulation.futexes).join(self.address, Waiter { thread: number, bits, index: None });
+        sleep(self.simulation, number, timeout != 0, deadline).map(|_| 0)
+    }
+
+    fn requeue(&self, wake: u64, most: u64, expected: Option<u32>) -> Returned {
+        let now = word(self.thread, self.address)?;
+        word(self.thread, self.second)?;
+        if (wake as i32) < 0 || (most as i32) < 0 {
+            return Err(INVALID);
+        }
+        if expected.is_some_and(|expected| expected != now) {
+            return Err(AGAIN);
+        }
+        let woken = match wake as usize {
+            0 => 0,
+            wake => self.simulation.wake_futex(self.address, wake, ANY),
+        };
+        Ok(woken + lock(&self.simulation.futexes).requeue(self.address, self.second, most as usize))
+    }
+
+    /// FUTEX_WAKE_OP: changes the second futex and wakes there if it was as the operation says.
+    fn wake_and_change(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
+        word(self.thread, self.address)?;
+        let old = word(self.thread, self.second)?;
+        let signed = |bits: u32| ((bits << 20) as i32) >> 20;
+        let (mut operand, compared) = (signed(operation >> 12 & 0xfff), signed(operation & 0xfff));
+        if operation >> 31 != 0 {
+            operand = 1i32.wrapping_shl(operand as u32 & 31);
+        }
+        let new = match operation >> 28 & 7 {
+            0 => operand as u32,
+            1 => old.wrapping_add(operand as u32),
+            2 => old | operand as u32,
+            3 => old & !(operand as u32),
+            4 => old ^ operand as u32,
+            _ => return Err(Errno(libc::ENOSYS)),
+        };
+        let old = old as i32;
+        let holds = match operation >> 24 & 0xf {
+            0 => old == compared,
+            1 => old != compared,
+            2 => old < compared,
+            3 => old <= compared,
+            4 => old > compared,
+            5 => old >= compared,
+            _ => return Err(Errno(libc::ENOSYS)),
+        };
+        self.thread.process.memory().store(self.second, new)?;
+        let mut woken = self.simulation.wake_futex(self.address, count(wake), ANY);
+        if holds {
+            woken += self.simulation.wake_futex(self.second, count(wake_second), ANY);
+        }
+        Ok(woken)
+    }
+}
+
+/// The end of a wait whose timeout is at `address`; `None` for never.
+fn deadline(
+    thread: &Thread,
+    simulation: &Simulation,
+    address: u64,
+    clock: Option<Clock>,
+) -> Result<Option<Time>, Errno> {
+    let Some(timeout) = thread.process.memory().read_optional::<16>(address)? else { return Ok(None) };
+    let ns = timespec_ns(timeout)?;
+    Ok(match clock {
+        None => after_ns(simulation, ns),
+        Some(clock) => clock.at_ns(ns),
+    })
+}
+
+/// Waits in the queues the thread has joined; gives which futex woke it.
+fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: Option<Time>) -> Returned {
+    let awoken =
+        simulation.scheduler.sleep(thread, Sleep { deadline, reason: "a futex", ..Sleep::default() });
+    let mut queues = lock(&simulation.futexes);
+    if let Some(index) = queues.woken.remove(&thread) {
+        return Ok(index.into());
+    }
+    queues.leave(thread);
+    match awoken {
+        Awoken::Woken | Awoken::Late => Err(Errno(libc::ETIMEDOUT)),
+        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
+        // As the kernel: a wait with a timeout is not made again behind a handler.
+        Awoken::Signalled if timed => Err(Errno(libc::EINTR)),
+        Awoken::Signalled => Err(Errno::RESTART),
+    }
+}
+
+pub(super) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
+    let [waiters, count, flags, timeout, clock, _] = arguments;
+    if count == 0 || count > MOST_WAITERS || flags != 0 {
+        return Err(INVALID);
+    }
+    let memory = thread.process.memory();
+    let clock = match clock as i32 {
+        libc::CLOCK_MONOTONIC => UP,
+        libc::CLOCK_REALTIME => Clock::Wall(super::clocks::EPOCH_S),
+        _ if timeout == 0 => UP,
+        _ => return Err(INVALID),
+    };
+    let deadline = deadline(thread, simulation, timeout, Some(clock))?;
+    let mut wanted = Vec::with_capacity(count as usize);
+    for index in 0..count {
+        let at = waiters.wrapping_add(WAITER_BYTES * index);
+        let (value, address): (u64, u64) = (memory.load(at)?, memory.load(at.wrapping_add(8))?);
+        let (flags, reserved): (u32, u32) =
+            (memory.load(at.wrapping_add(16))?, memory.load(at.wrapping_add(20))?);
+        if flags & !PRIVATE != SIZE_U32 || reserved != 0 {
+            return Err(INVALID);
+        }
+        if u64::from(word(thread, address)?) != value {
+            return Err(AGAIN);
+        }
+        wanted.push((address, index as u32));
+    }
+    for (address, index) in wanted {
+        lock(&simulation.futexes)
+            .join(address, Waiter { thread: thread.number, bits: ANY, index: Some(index) });
+    }
+    sleep(simulation, thread.number, timeout != 0, deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(thread: u32, bits: u32, index: Option<u32>) -> Waiter {
+        Waiter { thread: ThreadNumber(thread), bits, index }
+    }
+
+    fn numbers(threads: &[ThreadNumber]) -> Vec<u32> {
+        threads.iter().map(|thread| thread.0).collect()
+    }
+
+    #[test]
+    fn those_that_wait_longest_are_woken_first() {
+        let mut queues = Queues::default();
+        for thread in [5, 3, 9] {
+            queues.join(0x100, waiter(thread, ANY, None));
+        }
+        assert_eq!(numbers(&queues.take(0x100, 2, ANY)), [5, 3]);
+        assert_eq!(numbers(&queues.take(0x100, 2, ANY)), [9]);
+        assert!(queues.take(0x100, 1, ANY).is_empty());
+    }
+
+    #[test]
+    fn only_waiters_of_the_same_bits_are_woken() {
+        let mut queues = Queues::default();
+        queues.join(0x100, waiter(1, 0b01, None));
+        queues.join(0x100, waiter(2, 0b10, None));
+        assert_eq!(numbers(&queues.take(0x100, 9, 0b10)), [2]);
+        assert_eq!(queues.awaited(ThreadNumber(1)), Some(0x100));
+    }
+
+    #[test]
+    fn requeued_waiters_stand_behind_those_that_are_there() {
+        let mut queues = Queues::default();
+        for thread in 0..3 {
+            queues.join(0x100, waiter(thread, ANY, None));
+        }
+        queues.join(0x200, waiter(7, ANY, None));
+        assert_eq!(queues.requeue(0x100, 0x200, 2), 2);
+        assert_eq!(numbers(&queues.take(0x200, 9, ANY)), [7, 0, 1]);
+        assert_eq!(numbers(&queues.take(0x100, 9, ANY)), [2]);
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_several_futexes_leaves_all_of_them_when_one_wakes_it() {
+        let mut queues = Queues::default();
+        for (index, address) in [0x100, 0x200, 0x300].into_iter().enumerate() {
+            queues.join(address, waiter(4, ANY, Some(index as u32)));
+        }
+        assert_eq!(numbers(&queues.take(0x200, 1, ANY)), [4]);
+        assert_eq!(queues.woken[&ThreadNumber(4)], 1);
+        assert!(queues.waiting.is_empty());
+    }
+}

@@ -1,0 +1,147 @@
+//! Process and thread ids that are the same on every run.
+//! Not the ids of children: those are processes of the host.
+//! Source: credentials(7); Linux include/linux/threads.h (PID_MAX_LIMIT).
+
+use std::sync::Mutex;
+
+use super::{ThreadNumber, lock};
+
+/// The process's id and that of its first thread; the others follow. No process of a host has such an id: PID_MAX_LIMIT is the
+/// first that none gets.
+pub const FIRST_ID: i32 = 4 << 20;
+
+/// What the guest calls its process and threads, and what the host calls them.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    process: i32,
+    /// The host's ids by thread number; 0 once the thread is over.
+    threads: Mutex<Vec<i32>>,
+}
+
+/// What an argument names.
+#[derive(Clone, Copy, Debug)]
+enum Named {
+    /// A process, or negated its group.
+    Process,
+    /// A thread.
+    Thread,
+}
+use Named::{Process, Thread};
+
+/// Which arguments of a call are ids: (number, positions and what they name).
+#[rustfmt::skip]
+const IDS: &[(u16, &[(usize, Named)])] = &[
+    (30, &[(1, Thread)]), // ioprio_set
+    (31, &[(1, Thread)]), // ioprio_get
+    (118, &[(0, Thread)]), // sched_setparam
+    (119, &[(0, Thread)]), // sched_setscheduler
+    (120, &[(0, Thread)]), // sched_getscheduler
+    (121, &[(0, Thread)]), // sched_getparam
+    (127, &[(0, Thread)]), // sched_rr_get_interval
+    (129, &[(0, Process)]), // kill
+    (130, &[(0, Thread)]), // tkill
+    (131, &[(0, Process), (1, Thread)]), // tgkill
+    (138, &[(0, Process)]), // rt_sigqueueinfo
+    (140, &[(1, Thread)]), // setpriority
+    (141, &[(1, Thread)]), // getpriority
+    (154, &[(0, Process), (1, Process)]), // setpgid
+    (155, &[(0, Process)]), // getpgid
+    (156, &[(0, Process)]), // getsid
+    (240, &[(0, Process), (1, Thread)]), // rt_tgsigqueueinfo
+    (261, &[(0, Process)]), // prlimit64
+    (270, &[(0, Process)]), // process_vm_readv
+    (271, &[(0, Process)]), // process_vm_writev
+    (274, &[(0, Thread)]), // sched_setattr
+    (275, &[(0, Thread)]), // sched_getattr
+    (434, &[(0, Process)]), // pidfd_open
+];
+
+impl Identities {
+    pub(crate) fn new() -> Self {
+        Self { process: std::process::id() as i32, threads: Mutex::default() }
+    }
+
+    /// The id of thread `number`.
+    pub(crate) fn of(number: ThreadNumber) -> i32 {
+        FIRST_ID + number.0 as i32
+    }
+
+    /// The thread that has `id`, alive or not.
+    pub(crate) fn thread(id: i32) -> Option<ThreadNumber> {
+        id.checked_sub(FIRST_ID).and_then(|number| u32::try_from(number).ok()).map(ThreadNumber)
+    }
+
+    /// Notes which host thread runs thread `number`.
+    pub(crate) fn set(&self, number: ThreadNumber, host: i32) {
+        let mut threads = lock(&self.threads);
+        let index = number.0 as usize;
+        if threads.len() <= index {
+            threads.resize(index + 1, 0);
+        }
+        threads[index] = host;
+    }
+
+    /// The host thread that runs thread `number`, if it is alive.
+    pub(crate) fn host_thread(&self, number: ThreadNumber) -> Option<i32> {
+        lock(&self.threads).get(number.0 as usize).copied().filter(|host| *host != 0)
+    }
+
+    /// The host's id of the process.
+    pub(crate) fn host_process(&self) -> i32 {
+        self.process
+    }
+
+    /// What the host calls `id`. One that is over, or never was, keeps the guest's number, which nothing on the host has.
+    fn to_host(&self, id: i32, named: Named) -> i32 {
+        match named {
+            Process if id == FIRST_ID => self.process,
+            Process if id == -FIRST_ID => -self.process,
+            Process => id,
+            Thread => Self::thread(id).and_then(|number| self.host_thread(number)).unwrap_or(id),
+        }
+    }
+
+    /// What the guest calls the host's process or thread `id`.
+    pub(crate) fn to_guest(&self, id: i32) -> i32 {
+        if id == self.process {
+            return FIRST_ID;
+        }
+        let position = lock(&self.threads).iter().position(|host| *host == id && id != 0);
+        position.map_or(id, |number| Self::of(ThreadNumber(number as u32)))
+    }
+
+    /// The arguments of call `number` as the host shall have them.
+    pub(crate) fn translate(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
+        if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
+            for &(index, named) in IDS[row].1 {
+                arguments[index] = i64::from(self.to_host(arguments[index] as i32, named)) as u64;
+            }
+        }
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_translated_both_ways_and_others_are_left_alone() {
+        let identities = Identities::new();
+        let host = std::process::id() as i32;
+        identities.set(ThreadNumber(0), host);
+        identities.set(ThreadNumber(2), 77);
+        let tgkill = identities.translate(131, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
+        assert_eq!(tgkill, [host as u64, 77, 10, 0, 0, 0]);
+        let unknown = [1, FIRST_ID as u64 + 9, 0, 0, 0, 0];
+        assert_eq!(identities.translate(131, unknown), unknown);
+        assert_eq!(identities.translate(62, [FIRST_ID as u64; 6]), [FIRST_ID as u64; 6]);
+        assert_eq!((identities.to_guest(77), identities.to_guest(host)), (FIRST_ID + 2, FIRST_ID));
+        assert_eq!(identities.to_guest(1), 1);
+    }
+
+    #[test]
+    fn the_list_of_ids_is_in_order() {
+        assert!(IDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

@@ -1,0 +1,296 @@
+//! A process in simulated time: its clocks, its waiting and its identities come from a model instead of the host.
+//! Not the model: a [`Scheduler`] knows what time it is and who runs.
+//! Source: time(7), futex(2), sched(7); what shows through of the host is listed in the crate's README.
+
+pub(crate) mod calls;
+pub mod clocks;
+pub(crate) mod futex;
+pub mod identity;
+mod polling;
+mod random;
+pub(crate) mod timers;
+pub(crate) mod waits;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longma_sim::{Duration, Time};
+
+use crate::GuestMemory;
+use identity::Identities;
+use random::Random;
+use timers::Timers;
+
+/// A guest thread's number: dense, from 0, in the order of creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadNumber(pub u32);
+
+/// A set of cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreSet([u64; Self::CORES / 64]);
+
+impl CoreSet {
+    /// The most cores there can be.
+    pub const CORES: usize = 1024;
+
+    /// The cores below `count`.
+    pub fn first(count: usize) -> Self {
+        let mut set = Self([0; Self::CORES / 64]);
+        (0..count.min(Self::CORES)).for_each(|core| set.0[core / 64] |= 1 << (core % 64));
+        set
+    }
+
+    /// These cores; those beyond [`Self::CORES`] are dropped.
+    pub fn of(cores: impl IntoIterator<Item = usize>) -> Self {
+        let mut set = Self([0; Self::CORES / 64]);
+        cores
+            .into_iter()
+            .filter(|core| *core < Self::CORES)
+            .for_each(|core| set.0[core / 64] |= 1 << (core % 64));
+        set
+    }
+
+    /// From the bytes of a `cpu_set_t`; what is beyond [`Self::CORES`] is dropped.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut set = Self([0; Self::CORES / 64]);
+        for (index, byte) in bytes.iter().enumerate().take(Self::CORES / 8) {
+            set.0[index / 8] |= u64::from(*byte) << (index % 8 * 8);
+        }
+        set
+    }
+
+    /// As the bytes of a `cpu_set_t`.
+    pub fn to_bytes(self) -> [u8; Self::CORES / 8] {
+        std::array::from_fn(|index| self.0[index / 8].to_le_bytes()[index % 8])
+    }
+
+    /// Whether `core` is among them.
+    pub fn contains(&self, core: usize) -> bool {
+        core < Self::CORES && self.0[core / 64] >> (core % 64) & 1 != 0
+    }
+
+    /// Those that are in both sets.
+    pub fn and(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+}
+
+/// A file a sleeping thread waits for, as poll(2) takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedFile {
+    /// The host's descriptor.
+    pub descriptor: i32,
+    /// POLLIN and its like.
+    pub events: i16,
+}
+
+/// What ends a sleep. A signal that is to be delivered always does.
+#[derive(Clone, Debug, Default)]
+pub struct Sleep {
+    /// The latest end.
+    pub deadline: Option<Time>,
+    /// One of these files is ready.
+    pub files: Vec<AwaitedFile>,
+    /// A signal was sent, whether or not it can be delivered here.
+    pub any_signal: bool,
+    /// What the thread waits for, in a person's words.
+    pub reason: &'static str,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awoken {
+    /// Somebody woke the thread, or what it waits for may be there: it looks again.
+    Woken,
+    /// The deadline has come.
+    Late,
+    /// A signal is to be delivered.
+    Signalled,
+    /// Something was to be done before the sleep could begin.
+    NotBegun,
+}
+
+/// Decides which guest thread runs, and knows how far simulated time has come. One thread runs at a time; unless said otherwise, it
+/// is the only one that may call, about itself.
+pub trait Scheduler: Send + Sync {
+    /// The time the running thread's core has reached.
+    fn now(&self) -> Time;
+
+    /// How long a thread has run on cores, or all of them together, those that are over included.
+    fn run_time(&self, thread: Option<ThreadNumber>) -> Duration;
+
+    /// A new thread, ready to run.
+    fn add(&self, thread: ThreadNumber);
+
+    /// Gives the core away until something in `sleep` happens.
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken;
+
+    /// Ends the sleep of `thread`, if it sleeps.
+    fn wake(&self, thread: ThreadNumber);
+
+    /// Lets the others of the same core go first.
+    fn yield_now(&self, thread: ThreadNumber);
+
+    /// Gives the core away while `call` is made, which waits for something outside of the model.
+    fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut());
+
+    /// The running thread has sent a signal through the host: those it was for shall see it now.
+    fn signals_sent(&self, sender: ThreadNumber);
+
+    /// The running thread may have made a file ready that others wait for.
+    fn files_changed(&self);
+
+    /// The number of cores.
+    fn cores(&self) -> usize;
+
+    /// The core that `thread` is on, and the NUMA node of that core.
+    fn place(&self, thread: ThreadNumber) -> (usize, usize);
+
+    /// The cores `thread` may use; `None` if there is no such thread.
+    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet>;
+
+    /// Sets the cores `thread` may use; false if there is no such thread or no such core.
+    fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool;
+}
+
+/// How a process shall run in simulated time.
+#[derive(Clone)]
+pub struct SimulationConfig {
+    /// Who decides.
+    pub scheduler: Arc<dyn Scheduler>,
+    /// Where the guest's random bytes come from.
+    pub seed: u64,
+}
+
+impl std::fmt::Debug for SimulationConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulationConfig").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// What a process in simulated time has besides a functional one.
+pub struct Simulation {
+    pub(crate) scheduler: Arc<dyn Scheduler>,
+    pub(crate) identities: Identities,
+    pub(crate) futexes: Mutex<futex::Queues>,
+    pub(crate) timers: Mutex<Timers>,
+    pub(crate) memory: GuestMemory,
+    random: Mutex<Random>,
+    /// The latest time a clock has shown, in picoseconds.
+    shown: AtomicU64,
+    /// Files that were open before the process began: (device, inode).
+    inherited: Vec<(u64, u64)>,
+    /// Other processes may have this one's files open.
+    has_forked: AtomicBool,
+    /// This is a forked child, which simulated time does not know.
+    left: AtomicBool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Simulation {
+    pub(crate) fn new(config: &SimulationConfig, memory: &GuestMemory) -> Self {
+        Self {
+            scheduler: config.scheduler.clone(),
+            identities: Identities::new(),
+            futexes: Mutex::default(),
+            timers: Mutex::default(),
+            memory: memory.clone(),
+            random: Mutex::new(Random::new(config.seed)),
+            shown: AtomicU64::new(0),
+            inherited: waits::open_files(),
+            has_forked: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+        }
+    }
+
+    /// True until the process is a forked child's.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.left.load(Ordering::Relaxed)
+    }
+
+    /// In a forked child: from here on it is a functional process on the host.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        CURRENT.set(None);
+    }
+
+    /// In the parent.
+    pub(crate) fn note_fork(&self) {
+        self.has_forked.store(true, Ordering::Relaxed);
+    }
+
+    /// Random bytes, the same for the same seed.
+    pub(crate) fn fill_random(&self, bytes: &mut [u8]) {
+        lock(&self.random).fill(bytes);
+    }
+
+    /// The time clocks show: no clock of the process ever shows less than another has shown before, though cores differ a little.
+    pub(crate) fn shown_time(&self) -> Time {
+        let now = self.scheduler.now().ps();
+        Time::from_ps(now.max(self.shown.fetch_max(now, Ordering::Relaxed)))
+    }
+
+    /// What the stable counter shows, which counts picoseconds as CLOCK_MONOTONIC does.
+    pub fn counter_ps(&self) -> u64 {
+        self.shown_time().ps().saturating_add(clocks::UP_S * 1_000_000_000_000)
+    }
+
+    /// When the next timer expires.
+    pub fn next_timer(&self) -> Option<Time> {
+        lock(&self.timers).next()
+    }
+
+    /// Expires the timers that are due at `now`. True if signals were sent.
+    pub fn expire_timers(&self, now: Time) -> bool {
+        timers::expire(self, now)
+    }
+
+    /// True if something outside of this process may make one of the files ready.
+    pub fn reaches_outside(&self, files: &[AwaitedFile]) -> bool {
+        files.iter().any(|file| waits::reaches_outside(self, file.descriptor))
+    }
+}
+
+/// The thread of the process that this host thread runs.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub simulation: Arc<Simulation>,
+    pub thread: ThreadNumber,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Context>> = const { RefCell::new(None) };
+}
+
+/// What this host thread runs in simulated time, if it does.
+pub(crate) fn current() -> Option<Context> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// From here on this host thread runs the thread in `context`.
+pub(crate) fn enter(context: Context) {
+    CURRENT.set(Some(context));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_cores_survives_the_way_through_guest_memory() {
+        let set = CoreSet::first(70);
+        assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
+        assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
+        assert!(CoreSet::from_bytes(&[0; 8]).is_empty());
+        assert_eq!(set.and(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
+    }
+}

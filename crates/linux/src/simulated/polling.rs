@@ -1,0 +1,251 @@
+//! poll, select, epoll and the calls that wait for signals, in simulated time.
+//! Not the readiness of files: the host knows it.
+//! Source: poll(2), select(2), epoll_wait(2), sigsuspend(2), sigtimedwait(2).
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use longma_sim::Time;
+
+use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
+use super::{AwaitedFile, Awoken, Context, Sleep};
+use crate::Errno;
+use crate::host::masks::{self, HELD, SignalSet};
+use crate::host::seat;
+use crate::syscalls::host_call;
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const SET_BYTES: u64 = 8;
+
+/// A call that waits for files.
+struct Wait<'a> {
+    context: &'a Context,
+    number: i64,
+    arguments: Arguments,
+    /// The end of the wait; `None` for never.
+    deadline: Option<Time>,
+    /// It only looks.
+    at_once: bool,
+    mask: Option<SignalSet>,
+}
+
+/// # Safety
+/// The arguments are those of ppoll, pselect6, epoll_pwait or epoll_pwait2 as [`crate::events`] makes them: timeouts and masks are
+/// this program's own, the rest is in the guest's memory.
+pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    // SAFETY: the caller's promise: they are this program's own, or null.
+    let (timeout, mask) = unsafe {
+        let timeout = match number {
+            libc::SYS_ppoll => read::<16>(arguments[2]),
+            libc::SYS_pselect6 => read::<16>(arguments[4]),
+            libc::SYS_epoll_pwait2 => read::<16>(arguments[3]),
+            _ => match arguments[3] as i32 {
+                ms @ 0.. => Some(to_timespec(ms as u64 * 1_000_000)),
+                _ => None,
+            },
+        };
+        let mask = match number {
+            libc::SYS_ppoll => arguments[3],
+            libc::SYS_pselect6 => *(arguments[5] as *const u64),
+            _ => arguments[4],
+        };
+        (timeout, read::<8>(mask).map(SignalSet::from_le_bytes))
+    };
+    let ns = timeout.map(timespec_ns).transpose()?;
+    let deadline = ns.and_then(|ns| after_ns(&context.simulation, ns));
+    let wait = Wait { context, number, arguments, deadline, at_once: ns == Some(0), mask };
+    let returned = wait.run();
+    let left = match number {
+        libc::SYS_ppoll => arguments[2],
+        libc::SYS_pselect6 => arguments[4],
+        _ => 0,
+    };
+    if left != 0 {
+        let ns = left_ns(&context.simulation, deadline);
+        // SAFETY: the caller's promise: the timeout's 16 bytes are this program's own and there to be changed.
+        unsafe { *(left as *mut [u8; 16]) = to_timespec(ns) };
+    }
+    returned
+}
+
+/// # Safety
+/// `address` is null or valid for `N` bytes.
+unsafe fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
+    // SAFETY: the caller's promise.
+    (address != 0).then(|| unsafe { *(address as *const [u8; N]) })
+}
+
+impl Wait<'_> {
+    fn run(&self) -> Returned {
+        let sets = self.sets()?;
+        let mut first = true;
+        loop {
+            if !first {
+                self.restore_sets(&sets)?;
+            }
+            first = false;
+            let ready = self.look()?;
+            if ready > 0 || self.at_once {
+                return Ok(ready);
+            }
+            let sleep = Sleep {
+                deadline: self.deadline,
+                files: self.files(&sets)?,
+                reason: "one of several files",
+                ..Sleep::default()
+            };
+            let scheduler = &self.context.simulation.scheduler;
+            let slept = || scheduler.sleep(self.context.thread, sleep.clone());
+            let awoken = match self.mask {
+                Some(mask) => with_mask(mask, slept),
+                None => slept(),
+            };
+            match awoken {
+                Awoken::Woken => {}
+                Awoken::Late => {
+                    self.restore_sets(&sets)?;
+                    return self.look();
+                }
+                Awoken::Signalled => return Err(Errno(libc::EINTR)),
+                Awoken::NotBegun => return Err(Errno::RESTART),
+            }
+        }
+    }
+
+    /// The call, without waiting.
+    fn look(&self) -> Returned {
+        let mut zero = [0u64; 2];
+        let now = zero.as_mut_ptr() as u64;
+        let mut arguments = self.arguments;
+        match self.number {
+            libc::SYS_ppoll => (arguments[2], arguments[3]) = (now, 0),
+            libc::SYS_pselect6 => (arguments[4], arguments[5]) = (now, 0),
+            libc::SYS_epoll_pwait2 => (arguments[3], arguments[4]) = (now, 0),
+            _ => (arguments[3], arguments[4]) = (0, 0),
+        }
+        // SAFETY: what is not the caller's is `zero`, which lives as long as the call, or null.
+        unsafe { host_call(self.number, arguments) }
+    }
+
+    fn guest_address(&self, host: u64) -> u64 {
+        host.wrapping_sub(self.context.simulation.memory.base() as u64)
+    }
+
+    /// Copies of select's three sets, which the call overwrites.
+    fn sets(&self) -> Result<[Vec<u8>; 3], Errno> {
+        let mut sets = [const { Vec::new() }; 3];
+        if self.number == libc::SYS_pselect6 {
+            for (set, address) in sets.iter_mut().zip(&self.arguments[1..4]) {
+                if *address != 0 {
+                    *set = vec![0; self.arguments[0].div_ceil(64) as usize * 8];
+                    self.context.simulation.memory.read(self.guest_address(*address), set)?;
+                }
+            }
+        }
+        Ok(sets)
+    }
+
+    fn restore_sets(&self, sets: &[Vec<u8>; 3]) -> Result<(), Errno> {
+        if self.number == libc::SYS_pselect6 {
+            for (set, address) in sets.iter().zip(&self.arguments[1..4]).filter(|(set, _)| !set.is_empty()) {
+                self.context.simulation.memory.write(self.guest_address(*address), set)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, sets: &[Vec<u8>; 3]) -> Result<Vec<AwaitedFile>, Errno> {
+        match self.number {
+            libc::SYS_ppoll => {
+                let mut bytes = vec![0; 8 * self.arguments[1] as usize];
+                if !bytes.is_empty() {
+                    self.context.simulation.memory.read(self.guest_address(self.arguments[0]), &mut bytes)?;
+                }
+                let file = |entry: &[u8]| AwaitedFile {
+                    descriptor: i32::from_le_bytes(std::array::from_fn(|i| entry[i])),
+                    events: i16::from_le_bytes([entry[4], entry[5]]),
+                };
+                Ok(bytes.chunks_exact(8).map(file).filter(|file| file.descriptor >= 0).collect())
+            }
+            libc::SYS_pselect6 => {
+                let kinds = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+                let bit =
+                    |set: &Vec<u8>, n: usize| set.get(n / 8).is_some_and(|byte| byte >> (n % 8) & 1 != 0);
+                let file = |n: usize| {
+                    let events = sets
+                        .iter()
+                        .zip(kinds)
+                        .filter(|(set, _)| bit(set, n))
+                        .fold(0, |all, (_, kind)| all | kind);
+                    (events != 0).then_some(AwaitedFile { descriptor: n as RawFd, events })
+                };
+                Ok((0..self.arguments[0] as usize).filter_map(file).collect())
+            }
+            _ => Ok(vec![AwaitedFile { descriptor: self.arguments[0] as RawFd, events: libc::POLLIN }]),
+        }
+    }
+}
+
+/// Sleeps with another signal mask on the host.
+fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
+    let before = seat::arrived_signals();
+    let former = masks::replace(mask);
+    let awoken = sleep();
+    masks::replace(HELD);
+    if matches!(awoken, Awoken::Signalled | Awoken::NotBegun) {
+        return awoken;
+    }
+    if seat::arrived_signals() & !before != 0 {
+        // It came after the sleep had ended; further ones are held back until it is delivered, as after any other.
+        return Awoken::Signalled;
+    }
+    masks::replace(former);
+    awoken
+}
+
+/// # Safety
+/// The arguments are those of rt_sigsuspend or rt_sigtimedwait, with pointers of this program's own.
+pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    // SAFETY: the caller's promise.
+    let set = unsafe { read::<8>(arguments[0]) }.map_or(0, SignalSet::from_le_bytes);
+    let scheduler = &context.simulation.scheduler;
+    if number == libc::SYS_rt_sigsuspend {
+        let sleep = Sleep { reason: "a signal", ..Sleep::default() };
+        return match with_mask(set, || scheduler.sleep(context.thread, sleep)) {
+            Awoken::NotBegun => Err(Errno::RESTART),
+            _ => Err(Errno(libc::EINTR)),
+        };
+    }
+    // SAFETY: the caller's promise.
+    let ns = unsafe { read::<16>(arguments[2]) }.map(timespec_ns).transpose()?;
+    let deadline = ns.and_then(|ns| after_ns(&context.simulation, ns));
+    let watch = signal_file(set)?;
+    loop {
+        let mut zero = [0u64; 2];
+        let look = [arguments[0], arguments[1], zero.as_mut_ptr() as u64, SET_BYTES, 0, 0];
+        // SAFETY: the caller's promise; `zero` is live.
+        match unsafe { host_call(number, look) } {
+            Err(Errno(libc::EAGAIN)) if ns != Some(0) => {}
+            returned => return returned,
+        }
+        let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
+        let sleep = Sleep { deadline, files, any_signal: true, reason: "a signal" };
+        match scheduler.sleep(context.thread, sleep) {
+            Awoken::Woken => {}
+            Awoken::Late => return Err(Errno(libc::EAGAIN)),
+            Awoken::Signalled => return Err(Errno(libc::EINTR)),
+            Awoken::NotBegun => return Err(Errno::RESTART),
+        }
+    }
+}
+
+/// A file that is ready when one of the signals waits for this process.
+fn signal_file(set: SignalSet) -> Result<OwnedFd, Errno> {
+    let flags = (libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as u64;
+    // SAFETY: the set is live.
+    let made =
+        unsafe { host_call(libc::SYS_signalfd4, [u64::MAX, &raw const set as u64, SET_BYTES, flags, 0, 0]) }?;
+    // SAFETY: it is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(made as RawFd) })
+}

@@ -1,0 +1,511 @@
+//! Timers in simulated time: setitimer, timer_create, timerfd.
+//! Not those of processor time, which stay the host's: see [`host_clock`].
+//! Source: setitimer(2), timer_create(2), timerfd_create(2), sigevent(7).
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use longma_sim::{Duration, Time};
+
+use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
+use super::identity::Identities;
+use super::{Simulation, ThreadNumber, lock};
+use crate::syscalls::host_call;
+use crate::{Errno, Thread};
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+const SI_TIMER: i32 = -2;
+const SI_KERNEL: i32 = 0x80;
+const SIGEV_SIGNAL: i32 = 0;
+const SIGEV_NONE: i32 = 1;
+const SIGEV_THREAD_ID: i32 = 4;
+/// Ids of the model's timers begin here; those of the host's, which a guest may have too, are small.
+const FIRST_TIMER: i32 = 1 << 20;
+/// More than any program has: a hostile one must not take the host's memory.
+const MOST_TIMERS: usize = 4096;
+/// Where guests do not look for descriptors.
+const PRIVATE_DESCRIPTOR: i32 = 900;
+
+/// Which timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    /// setitimer's ITIMER_REAL.
+    Interval,
+    /// timer_create's, by id.
+    Posix(i32),
+    /// A timerfd, by the number that the kernel gave the eventfd behind it.
+    File(u64),
+}
+
+/// What happens when a timer expires.
+#[derive(Debug)]
+enum Notice {
+    Nothing,
+    /// A signal to the process or to one thread; `value` is the sigevent's.
+    Signal {
+        signal: i32,
+        value: u64,
+        thread: Option<ThreadNumber>,
+    },
+    /// The eventfd behind a timerfd counts.
+    Count(OwnedFd),
+}
+
+#[derive(Debug)]
+struct Timer {
+    clock: Clock,
+    notice: Notice,
+    expires: Option<Time>,
+    interval: Duration,
+    /// How many expirations the last notice did not tell of.
+    overrun: u64,
+}
+
+/// The timers of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    all: BTreeMap<Name, Timer>,
+    next: Option<Time>,
+    next_id: i32,
+}
+
+impl Timers {
+    /// When the first one expires.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.next
+    }
+
+    fn refresh(&mut self) {
+        self.next = self.all.values().filter_map(|timer| timer.expires).min();
+    }
+
+    /// True if a timer is set or could be asked for: what a checkpoint does not keep.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// The two times of a `struct itimerspec`, nanoseconds: interval, value.
+fn times_of(bytes: [u8; 32]) -> Result<(u64, u64), Errno> {
+    let half = |from: usize| timespec_ns(std::array::from_fn(|i| bytes[from + i]));
+    Ok((half(0)?, half(16)?))
+}
+
+impl Timer {
+    fn new(clock: Clock, notice: Notice) -> Self {
+        Self { clock, notice, expires: None, interval: Duration::ZERO, overrun: 0 }
+    }
+
+    /// (interval, time left), nanoseconds.
+    fn left(&self, simulation: &Simulation) -> (u64, u64) {
+        // A set timer never says that it is not set.
+        let left = self.expires.map_or(0, |expires| left_ns(simulation, Some(expires)).max(1));
+        (self.interval.ps() / 1000, left)
+    }
+
+    fn set(&mut self, simulation: &Simulation, absolute: bool, (interval, value): (u64, u64)) {
+        self.interval = Duration::from_ns(interval).unwrap_or_default();
+        self.overrun = 0;
+        self.expires = match value {
+            0 => None,
+            value if absolute => self.clock.at_ns(value),
+            value => super::clocks::after_ns(simulation, value),
+        };
+    }
+
+    /// Expires as often as it has to by `now`; gives how often.
+    fn expire(&mut self, now: Time) -> u64 {
+        let Some(due) = self.expires else { return 0 };
+        let Some(late) = now.checked_since(due) else { return 0 };
+        let interval = self.interval.ps();
+        let Some(more) = late.ps().checked_div(interval) else {
+            self.expires = None;
+            return 1;
+        };
+        let step = Duration::from_ps(interval).checked_mul(more + 1);
+        self.expires = step.and_then(|step| due.checked_add(step));
+        more + 1
+    }
+}
+
+/// Expires what is due at `now`; true if signals were sent.
+pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
+    let mut timers = lock(&simulation.timers);
+    let mut sent = false;
+    for (name, timer) in &mut timers.all {
+        let times = timer.expire(now);
+        if times == 0 {
+            continue;
+        }
+        timer.overrun = times - 1;
+        match &timer.notice {
+            Notice::Nothing => {}
+            Notice::Count(file) => {
+                // SAFETY: eight live bytes; it does not wait.
+                unsafe { libc::write(file.as_raw_fd(), (&raw const times).cast(), 8) };
+            }
+            Notice::Signal { signal, value, thread } => {
+                send(simulation, *name, *signal, *value, *thread, timer.overrun);
+                sent = true;
+            }
+        }
+    }
+    timers.refresh();
+    sent
+}
+
+fn send(
+    simulation: &Simulation,
+    name: Name,
+    signal: i32,
+    value: u64,
+    thread: Option<ThreadNumber>,
+    overrun: u64,
+) {
+    let mut info = [0u8; 128];
+    info[0..4].copy_from_slice(&signal.to_le_bytes());
+    let process = simulation.identities.host_process() as u64;
+    let host_thread = thread.map(|thread| simulation.identities.host_thread(thread));
+    let number = signal as u64;
+    if let Name::Posix(id) = name {
+        info[8..12].copy_from_slice(&SI_TIMER.to_le_bytes());
+        info[16..20].copy_from_slice(&id.to_le_bytes());
+        info[20..24].copy_from_slice(&(overrun.min(i32::MAX as u64) as i32).to_le_bytes());
+        info[24..32].copy_from_slice(&value.to_le_bytes());
+    } else {
+        info[8..12].copy_from_slice(&SI_KERNEL.to_le_bytes());
+    }
+    let info = info.as_ptr() as u64;
+    // SAFETY: the information is live; the signal goes to this process. A thread that is over gets none.
+    unsafe {
+        let sent = match host_thread {
+            Some(None) => Ok(0),
+            Some(Some(host)) => {
+                host_call(libc::SYS_rt_tgsigqueueinfo, [process, host as u64, number, info, 0, 0])
+            }
+            None => host_call(libc::SYS_rt_sigqueueinfo, [process, number, info, 0, 0, 0]),
+        };
+        if sent.is_err() {
+            // Only the first thread may pretend to be the kernel.
+            let _ = host_call(libc::SYS_kill, [process, number, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// Says that a timer follows the host's clock; the call then goes to the host.
+fn host_clock(thread: &Thread) -> Option<Returned> {
+    thread.process.say_once(
+        "timers of processor time (ITIMER_VIRTUAL, ITIMER_PROF, timer_create with a CPU clock) follow the host's clock, not \
+         simulated time",
+    );
+    None
+}
+
+fn replace(
+    thread: &Thread,
+    simulation: &Simulation,
+    name: Name,
+    absolute: bool,
+    new: Option<(u64, u64)>,
+) -> Result<(u64, u64), Errno> {
+    let mut timers = lock(&simulation.timers);
+    let timer = timers.all.get_mut(&name).ok_or(INVALID)?;
+    let old = timer.left(simulation);
+    if let Some(new) = new {
+        timer.set(simulation, absolute, new);
+        if let Notice::Count(file) = &timer.notice {
+            let mut count = 0u64;
+            // SAFETY: eight live bytes; the private descriptor does not wait, nor does the guest's, which shares its mode only
+            // when the guest wants that.
+            if is_counted(file) {
+                unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
+            }
+        }
+        timers.refresh();
+    }
+    let _ = thread;
+    Ok(old)
+}
+
+fn is_counted(file: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+}
+
+fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
+    let (first, second) = (to_timespec(interval), to_timespec(value));
+    std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
+}
+
+pub(super) fn getitimer(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    itimer(thread, simulation, arguments[0], 0, arguments[1], false)
+}
+
+pub(super) fn setitimer(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    itimer(thread, simulation, arguments[0], arguments[1], arguments[2], true)
+}
+
+fn itimer(
+    thread: &Thread,
+    simulation: &Simulation,
+    which: u64,
+    new: u64,
+    old: u64,
+    sets: bool,
+) -> Option<Returned> {
+    match which as i32 {
+        0 => Some(real_timer(thread, simulation, new, old, sets)),
+        1 | 2 => host_clock(thread),
+        _ => Some(Err(INVALID)),
+    }
+}
+
+fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets: bool) -> Returned {
+    let memory = thread.process.memory();
+    let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
+        None => None,
+        // As the kernel: null stops the timer.
+        Some(None) => Some((0, 0)),
+        Some(Some(bytes)) => {
+            let us = |at: usize| -> Result<u64, Errno> {
+                let word = |at: usize| i64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+                if word(at) < 0 || !(0..1_000_000).contains(&word(at + 8)) {
+                    return Err(INVALID);
+                }
+                Ok((word(at) as u64).saturating_mul(1_000_000_000).saturating_add(word(at + 8) as u64 * 1000))
+            };
+            Some((us(0)?, us(16)?))
+        }
+    };
+    lock(&simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
+        let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
+        Timer::new(Clock::Wall(UP_S), notice)
+    });
+    let (interval, left) = replace(thread, simulation, Name::Interval, false, value)?;
+    let halves = [to_timeval(interval), to_timeval(left)];
+    memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
+    Ok(0)
+}
+
+pub(super) fn timer_create(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [clock, event, id, ..]: Arguments,
+) -> Option<Returned> {
+    match Clock::of(clock as i32, thread.number) {
+        Ok(Clock::Processor(_)) => host_clock(thread),
+        Ok(clock) => Some(create(thread, simulation, clock, event, id)),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn create(thread: &Thread, simulation: &Simulation, clock: Clock, event: u64, result: u64) -> Returned {
+    let memory = thread.process.memory();
+    let event = memory.read_optional::<24>(event)?;
+    let mut timers = lock(&simulation.timers);
+    if timers.all.len() >= MOST_TIMERS {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let id = FIRST_TIMER + timers.next_id;
+    let notice = match event {
+        None => Notice::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
+        Some(bytes) => {
+            let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+            let (signal, kind, target) = (word(8), word(12), word(16));
+            let thread = Identities::thread(target)
+                .filter(|thread| simulation.identities.host_thread(*thread).is_some());
+            match kind {
+                SIGEV_NONE => Notice::Nothing,
+                _ if !(1..=64).contains(&signal) => return Err(INVALID),
+                SIGEV_SIGNAL => Notice::Signal { signal, value, thread: None },
+                SIGEV_THREAD_ID if thread.is_some() => Notice::Signal { signal, value, thread },
+                _ => return Err(INVALID),
+            }
+        }
+    };
+    memory.store(result, id as u32)?;
+    timers.next_id += 1;
+    timers.all.insert(Name::Posix(id), Timer::new(clock, notice));
+    Ok(0)
+}
+
+/// A timer of the model's; others are the host's.
+fn posix(id: u64) -> Option<Name> {
+    (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
+}
+
+pub(super) fn timer_settime(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, flags, new, old, ..]: Arguments,
+) -> Option<Returned> {
+    Some(set(thread, simulation, posix(id)?, flags, new, old))
+}
+
+fn set(thread: &Thread, simulation: &Simulation, name: Name, flags: u64, new: u64, old: u64) -> Returned {
+    let memory = thread.process.memory();
+    let new = times_of(memory.read_array(new)?)?;
+    let former = replace(thread, simulation, name, flags as i32 & 1 != 0, Some(new))?;
+    memory.write_optional(old, &to_itimerspec(former))?;
+    Ok(0)
+}
+
+pub(super) fn timer_gettime(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, result, ..]: Arguments,
+) -> Option<Returned> {
+    Some(get(thread, simulation, posix(id)?, result))
+}
+
+fn get(thread: &Thread, simulation: &Simulation, name: Name, result: u64) -> Returned {
+    let left = replace(thread, simulation, name, false, None)?;
+    thread.process.memory().write(result, &to_itimerspec(left))?;
+    Ok(0)
+}
+
+pub(super) fn timer_getoverrun(
+    _: &mut Thread,
+    simulation: &Simulation,
+    [id, ..]: Arguments,
+) -> Option<Returned> {
+    let name = posix(id)?;
+    let timers = lock(&simulation.timers);
+    Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
+}
+
+pub(super) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
+    let name = posix(id)?;
+    let mut timers = lock(&simulation.timers);
+    let removed = timers.all.remove(&name);
+    timers.refresh();
+    Some(removed.map(|_| 0).ok_or(INVALID))
+}
+
+/// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
+pub(super) fn timerfd_create(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [clock, flags, ..]: Arguments,
+) -> Returned {
+    let clock = match Clock::of(clock as i32, thread.number)? {
+        Clock::Processor(_) => return Err(INVALID),
+        clock => clock,
+    };
+    let mut timers = lock(&simulation.timers);
+    timers.forget_closed();
+    if timers.all.len() >= MOST_TIMERS {
+        return Err(Errno(libc::EMFILE));
+    }
+    // TFD_CLOEXEC and TFD_NONBLOCK are EFD_CLOEXEC and EFD_NONBLOCK.
+    // SAFETY: no pointers.
+    let made = unsafe { host_call(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }?;
+    let descriptor = made as RawFd;
+    // SAFETY: it only makes a new descriptor.
+    let private = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR) };
+    let (true, Some(number)) = (private >= 0, number_of(descriptor)) else {
+        // SAFETY: it was made above and nobody has seen it.
+        unsafe { libc::close(descriptor) };
+        return Err(Errno(libc::EMFILE));
+    };
+    // SAFETY: it is new and nobody else's.
+    let private = unsafe { OwnedFd::from_raw_fd(private) };
+    timers.all.insert(Name::File(number), Timer::new(clock, Notice::Count(private)));
+    Ok(made)
+}
+
+impl Timers {
+    /// Drops timers whose guest's descriptors are all closed.
+    fn forget_closed(&mut self) {
+        let files = self.all.keys().filter(|name| matches!(name, Name::File(_))).count();
+        if files < 16 {
+            return;
+        }
+        let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+        let open: Vec<RawFd> =
+            open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let private: Vec<RawFd> = self
+            .all
+            .values()
+            .filter_map(|timer| match &timer.notice {
+                Notice::Count(file) => Some(file.as_raw_fd()),
+                _ => None,
+            })
+            .collect();
+        let alive: Vec<u64> =
+            open.iter().filter(|fd| !private.contains(fd)).filter_map(|fd| number_of(*fd)).collect();
+        self.all.retain(|name, _| !matches!(name, Name::File(number) if !alive.contains(number)));
+        self.refresh();
+    }
+}
+
+/// The number the kernel gave an eventfd; `None` if it is something else.
+fn number_of(descriptor: RawFd) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
+}
+
+fn file(descriptor: u64) -> Result<Name, Errno> {
+    // SAFETY: no pointers.
+    if unsafe { libc::fcntl(descriptor as i32, libc::F_GETFD) } < 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    number_of(descriptor as RawFd).map(Name::File).ok_or(INVALID)
+}
+
+pub(super) fn timerfd_settime(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [descriptor, flags, new, old, ..]: Arguments,
+) -> Returned {
+    set(thread, simulation, file(descriptor)?, flags, new, old)
+}
+
+pub(super) fn timerfd_gettime(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [descriptor, result, ..]: Arguments,
+) -> Returned {
+    get(thread, simulation, file(descriptor)?, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(expires: u64, interval: u64) -> Timer {
+        Timer {
+            expires: Some(Time::from_ps(expires)),
+            interval: Duration::from_ps(interval),
+            ..Timer::new(Clock::Wall(0), Notice::Nothing)
+        }
+    }
+
+    #[test]
+    fn a_timer_without_an_interval_expires_once() {
+        let mut timer = timer(100, 0);
+        assert_eq!(timer.expire(Time::from_ps(99)), 0);
+        assert_eq!(timer.expire(Time::from_ps(500)), 1);
+        assert_eq!((timer.expires, timer.expire(Time::from_ps(600))), (None, 0));
+    }
+
+    #[test]
+    fn a_late_timer_counts_what_it_has_missed_and_keeps_its_rhythm() {
+        let mut timer = timer(100, 30);
+        assert_eq!(timer.expire(Time::from_ps(165)), 3);
+        assert_eq!(timer.expires, Some(Time::from_ps(190)));
+    }
+}

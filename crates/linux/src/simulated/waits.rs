@@ -1,0 +1,528 @@
+//! Host calls that may wait, in simulated time: tried without waiting, and tried again when something has happened.
+//! Not calls that wait for nothing but time or futexes; and not poll and its kin, which are in `polling`.
+//! Source: fcntl(2) (O_NONBLOCK), pipe(7), socket(7), wait(2).
+
+use std::os::fd::RawFd;
+
+use longma_sim::Duration;
+
+use super::{AwaitedFile, Awoken, Context, Simulation, Sleep, polling};
+use crate::Errno;
+use crate::host::calls::interruptible_on_host;
+use crate::syscalls::host_call;
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const AGAIN: Errno = Errno(libc::EAGAIN);
+const READ: i16 = libc::POLLIN;
+const WRITE: i16 = libc::POLLOUT;
+
+/// What a host call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// The descriptor in its first argument.
+    Descriptor {
+        /// Reading or writing.
+        events: i16,
+        /// Which argument holds MSG_ flags, if one does.
+        flags: Option<usize>,
+    },
+    /// A connection.
+    Connection,
+    /// A child: the argument that holds the options.
+    Child(usize),
+    /// A lock that the call takes at once with another value in an argument: (argument, value or bits to add, errors that say no).
+    Lock,
+    /// A FIFO's other end, if it opens one.
+    Other,
+    /// Files, and a time: see `polling`.
+    Files,
+    /// Signals.
+    Signals,
+    /// System V queues and semaphores: the argument that takes IPC_NOWAIT.
+    Queue(usize),
+    /// Something that cannot be asked without waiting.
+    Unknown,
+}
+
+const fn descriptor(events: i16) -> Waits {
+    Waits::Descriptor { events, flags: None }
+}
+
+const fn message(events: i16, flags: usize) -> Waits {
+    Waits::Descriptor { events, flags: Some(flags) }
+}
+
+/// Calls that are not here do not wait for anything but the disk.
+const CALLS: &[(i64, Waits)] = &[
+    (libc::SYS_read, descriptor(READ)),
+    (libc::SYS_readv, descriptor(READ)),
+    (libc::SYS_preadv2, descriptor(READ)),
+    (libc::SYS_recvfrom, message(READ, 3)),
+    (libc::SYS_recvmsg, message(READ, 2)),
+    (libc::SYS_recvmmsg, message(READ, 3)),
+    (libc::SYS_accept4, descriptor(READ)),
+    (libc::SYS_write, descriptor(WRITE)),
+    (libc::SYS_writev, descriptor(WRITE)),
+    (libc::SYS_pwritev2, descriptor(WRITE)),
+    (libc::SYS_sendfile, descriptor(WRITE)),
+    (libc::SYS_sendto, message(WRITE, 3)),
+    (libc::SYS_sendmsg, message(WRITE, 2)),
+    (libc::SYS_sendmmsg, message(WRITE, 3)),
+    (libc::SYS_connect, Waits::Connection),
+    (libc::SYS_wait4, Waits::Child(2)),
+    (libc::SYS_waitid, Waits::Child(3)),
+    (libc::SYS_flock, Waits::Lock),
+    (libc::SYS_fcntl, Waits::Lock),
+    (libc::SYS_openat, Waits::Other),
+    (libc::SYS_openat2, Waits::Other),
+    (libc::SYS_ppoll, Waits::Files),
+    (libc::SYS_pselect6, Waits::Files),
+    (libc::SYS_epoll_pwait, Waits::Files),
+    (libc::SYS_epoll_pwait2, Waits::Files),
+    (libc::SYS_rt_sigsuspend, Waits::Signals),
+    (libc::SYS_rt_sigtimedwait, Waits::Signals),
+    (libc::SYS_msgrcv, Waits::Queue(4)),
+    (libc::SYS_msgsnd, Waits::Queue(3)),
+    (libc::SYS_semtimedop, Waits::Unknown),
+    (libc::SYS_mq_timedreceive, Waits::Unknown),
+    (libc::SYS_mq_timedsend, Waits::Unknown),
+    (libc::SYS_splice, Waits::Unknown),
+    (libc::SYS_tee, Waits::Unknown),
+    (libc::SYS_vmsplice, Waits::Unknown),
+    (libc::SYS_futex, Waits::Unknown),
+    (libc::SYS_futex_waitv, Waits::Unknown),
+];
+
+/// Makes a host call that may wait; while it would, others run.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+pub(crate) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    let found = CALLS.iter().find(|(call, _)| *call == number);
+    let Some((_, waits)) = found else {
+        // SAFETY: the caller's promise.
+        return unsafe { interruptible_on_host(number, arguments) };
+    };
+    // SAFETY: the caller's promise, here and below: the arguments are those of the call.
+    unsafe {
+        match *waits {
+            Waits::Descriptor { events, flags } => transfer(context, number, arguments, events, flags),
+            Waits::Connection => connect(context, arguments),
+            Waits::Child(options) => wait_for_child(context, number, arguments, options),
+            Waits::Lock => take_lock(context, number, arguments),
+            Waits::Other => open(context, number, arguments),
+            Waits::Files => polling::wait(context, number, arguments),
+            Waits::Signals => polling::wait_for_signal(context, number, arguments),
+            Waits::Queue(flags) => {
+                let mut at_once = arguments;
+                at_once[flags] |= libc::IPC_NOWAIT as u64;
+                let tried = host_call(number, at_once);
+                let asks = arguments[flags] as i32 & libc::IPC_NOWAIT == 0;
+                match tried {
+                    Err(Errno(libc::EAGAIN | libc::ENOMSG)) if asks => outside(context, number, arguments),
+                    _ => tried,
+                }
+            }
+            Waits::Unknown => outside(context, number, arguments),
+        }
+    }
+}
+
+/// Makes the call on the host, where it may wait as long as it likes; others run meanwhile.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    let mut returned = Err(Errno::RESTART);
+    let mut call = || {
+        // SAFETY: the caller's promise.
+        returned = unsafe { interruptible_on_host(number, arguments) };
+    };
+    context.simulation.scheduler.outside(context.thread, &mut call);
+    returned
+}
+
+/// What is known of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Openness {
+    /// Never waits: a file, a directory, a bad descriptor.
+    Immediate,
+    /// Others beyond this process have it open: it must stay as it is.
+    Inherited,
+    /// The process has made it itself.
+    Own,
+}
+
+fn status_of(descriptor: RawFd) -> Option<libc::stat> {
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
+}
+
+/// (device, inode) of what is open now and may be waited for.
+pub(super) fn open_files() -> Vec<(u64, u64)> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers: Vec<RawFd> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    numbers
+        .into_iter()
+        .filter_map(status_of)
+        .filter(|status| matches!(status.st_mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK))
+        .map(|status| (status.st_dev, status.st_ino))
+        .collect()
+}
+
+fn openness(simulation: &Simulation, descriptor: RawFd) -> Openness {
+    let Some(status) = status_of(descriptor) else { return Openness::Immediate };
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Openness::Immediate,
+        // A terminal belongs to whoever looks at it.
+        libc::S_IFCHR => Openness::Inherited,
+        libc::S_IFIFO | libc::S_IFSOCK if simulation.inherited.contains(&(status.st_dev, status.st_ino)) => {
+            Openness::Inherited
+        }
+        _ => Openness::Own,
+    }
+}
+
+/// Whether something outside of this process may make a file ready.
+pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> bool {
+    let Some(status) = status_of(descriptor) else { return false };
+    let shared = simulation.has_forked.load(std::sync::atomic::Ordering::Relaxed);
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFCHR => true,
+        libc::S_IFIFO => shared || openness(simulation, descriptor) == Openness::Inherited,
+        libc::S_IFSOCK => {
+            shared || openness(simulation, descriptor) == Openness::Inherited || is_network(descriptor)
+        }
+        // Eventfd, epoll and their kin. What is in an epoll set, the kernel tells.
+        0 => awaited_by_epoll(descriptor)
+            .into_iter()
+            .any(|inner| inner != descriptor && reaches_outside(simulation, inner)),
+        _ => false,
+    }
+}
+
+/// Anything but a pair of unnamed sockets, which nobody else can reach.
+fn is_network(descriptor: RawFd) -> bool {
+    let mut address = [0u8; 128];
+    let mut bytes = address.len() as libc::socklen_t;
+    // SAFETY: the buffer has that many bytes.
+    let named = unsafe { libc::getsockname(descriptor, address.as_mut_ptr().cast(), &raw mut bytes) };
+    let family = u16::from_ne_bytes([address[0], address[1]]);
+    let is_unnamed = i32::from(family) == libc::AF_UNIX && bytes as usize <= size_of::<libc::sa_family_t>();
+    named != 0 || !is_unnamed
+}
+
+/// The descriptors in an epoll set.
+fn awaited_by_epoll(descriptor: RawFd) -> Vec<RawFd> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
+        .collect()
+}
+
+fn is_ready(descriptor: RawFd, events: i16) -> bool {
+    let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
+}
+
+/// Reads or writes.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn transfer(
+    context: &Context,
+    number: i64,
+    mut arguments: Arguments,
+    events: i16,
+    flags: Option<usize>,
+) -> Returned {
+    let descriptor = arguments[0] as RawFd;
+    // SAFETY: the caller's promise.
+    let on_host = |arguments: Arguments| unsafe { interruptible_on_host(number, arguments) };
+    let at_once = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
+    let openness = openness(&context.simulation, descriptor);
+    // Output that leaves the model: the simulation waits for who reads it, in no time.
+    let leaves = openness == Openness::Inherited && events == WRITE;
+    if at_once || openness == Openness::Immediate || leaves {
+        return on_host(arguments);
+    }
+    let mut output = Output::default();
+    loop {
+        // SAFETY: F_GETFL has no pointers.
+        let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        if mode < 0 || mode & libc::O_NONBLOCK != 0 {
+            return on_host(arguments);
+        }
+        let returned = if openness == Openness::Inherited {
+            if is_ready(descriptor, events) { return on_host(arguments) } else { Err(AGAIN) }
+        } else {
+            // SAFETY: no pointers. Nobody else runs, so nobody sees that it does not wait meanwhile.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
+            // SAFETY: the caller's promise.
+            let returned = unsafe { host_call(number, arguments) };
+            // SAFETY: as above.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
+            returned
+        };
+        match returned {
+            Ok(done) => match output.advance(number, &mut arguments, done) {
+                Some(total) => return Ok(total),
+                None => {
+                    context.simulation.scheduler.files_changed();
+                    continue;
+                }
+            },
+            Err(AGAIN) => {}
+            Err(error) => return output.or(error),
+        }
+        let limit = if events == READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+        let deadline = timeout_of(descriptor, limit)
+            .and_then(|timeout| context.simulation.scheduler.now().checked_add(timeout));
+        let files = vec![AwaitedFile { descriptor, events }];
+        let sleep = Sleep { deadline, files, reason: "a file", ..Sleep::default() };
+        match context.simulation.scheduler.sleep(context.thread, sleep) {
+            Awoken::Woken => {}
+            Awoken::Late => return output.or(AGAIN),
+            Awoken::Signalled | Awoken::NotBegun => return output.or(Errno::RESTART),
+        }
+    }
+}
+
+/// A write that waits goes on until everything is written.
+#[derive(Default)]
+struct Output {
+    done: u64,
+    /// What is left of the buffers of writev.
+    vectors: Vec<libc::iovec>,
+}
+
+impl Output {
+    /// Notes that `done` more bytes are written. `None`: there are more, and the arguments say which; otherwise how many were
+    /// written in all.
+    fn advance(&mut self, number: i64, arguments: &mut Arguments, done: u64) -> Option<u64> {
+        self.done += done;
+        let more = match number {
+            libc::SYS_write | libc::SYS_sendto => {
+                arguments[1] += done;
+                arguments[2] -= done;
+                arguments[2] > 0
+            }
+            libc::SYS_writev => self.advance_vectors(arguments, done),
+            _ => false,
+        };
+        // A datagram, or a file that takes no more: the caller sees it from the count.
+        if more && done > 0 { None } else { Some(self.done) }
+    }
+
+    fn advance_vectors(&mut self, arguments: &mut Arguments, mut done: u64) -> bool {
+        if self.vectors.is_empty() {
+            // SAFETY: the array that the call just made has read.
+            let given = unsafe {
+                std::slice::from_raw_parts(arguments[1] as *const libc::iovec, arguments[2] as usize)
+            };
+            self.vectors = given.to_vec();
+        }
+        self.vectors.retain_mut(|vector| {
+            let step = done.min(vector.iov_len as u64);
+            done -= step;
+            vector.iov_base = vector.iov_base.wrapping_byte_add(step as usize);
+            vector.iov_len -= step as usize;
+            vector.iov_len > 0
+        });
+        arguments[1] = self.vectors.as_ptr() as u64;
+        arguments[2] = self.vectors.len() as u64;
+        !self.vectors.is_empty()
+    }
+
+    /// What a call returns that could not go on: what it has done, or the error.
+    fn or(&self, error: Errno) -> Returned {
+        if self.done > 0 { Ok(self.done) } else { Err(error) }
+    }
+}
+
+/// A socket's time limit, if it has one.
+fn timeout_of(descriptor: RawFd, option: i32) -> Option<Duration> {
+    let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut bytes = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: the structure has that many bytes. It fails if it is no socket.
+    let got = unsafe {
+        libc::getsockopt(descriptor, libc::SOL_SOCKET, option, (&raw mut limit).cast(), &raw mut bytes)
+    };
+    let us = (limit.tv_sec as u64).checked_mul(1_000_000)?.checked_add(limit.tv_usec as u64)?;
+    if got == 0 && us > 0 { Duration::from_ns(us.checked_mul(1000)?) } else { None }
+}
+
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
+    let descriptor = arguments[0] as RawFd;
+    // SAFETY: no pointers.
+    let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    if mode < 0 || mode & libc::O_NONBLOCK != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { interruptible_on_host(libc::SYS_connect, arguments) };
+    }
+    // SAFETY: no pointers; nobody else runs meanwhile.
+    unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
+    // SAFETY: the caller's promise.
+    let returned = unsafe { host_call(libc::SYS_connect, arguments) };
+    // SAFETY: as above.
+    unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
+    match returned {
+        // A listener whose queue is full does not say when it no longer is.
+        // SAFETY: the caller's promise.
+        Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
+        Err(Errno(libc::EINPROGRESS)) => {
+            let files = vec![AwaitedFile { descriptor, events: WRITE }];
+            let sleep = Sleep { files, reason: "a connection", ..Sleep::default() };
+            match context.simulation.scheduler.sleep(context.thread, sleep) {
+                Awoken::Signalled | Awoken::NotBegun => Err(Errno(libc::EINTR)),
+                Awoken::Woken | Awoken::Late => match pending_error(descriptor) {
+                    0 => Ok(0),
+                    error => Err(Errno(error)),
+                },
+            }
+        }
+        returned => returned,
+    }
+}
+
+fn pending_error(descriptor: RawFd) -> i32 {
+    let mut error = 0;
+    let mut bytes = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the number has that many bytes.
+    unsafe {
+        libc::getsockopt(
+            descriptor,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &raw mut bytes,
+        )
+    };
+    error
+}
+
+/// Children run on the host, outside of simulated time.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, options: usize) -> Returned {
+    if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
+        // SAFETY: the caller's promise.
+        return unsafe { outside(context, number, arguments) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { interruptible_on_host(number, arguments) }
+}
+
+/// Whether a wait would return at once, for an error perhaps.
+fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
+    let (kind, id, options) = if number == libc::SYS_waitid {
+        (arguments[0] as libc::idtype_t, arguments[1] as libc::id_t, arguments[3] as i32)
+    } else {
+        let options = arguments[2] as i32 | libc::WEXITED;
+        match arguments[0] as i32 {
+            -1 => (libc::P_ALL, 0, options),
+            0 => (libc::P_PGID, 0, options),
+            group @ ..-1 => (libc::P_PGID, group.unsigned_abs(), options),
+            process => (libc::P_PID, process as u32, options),
+        }
+    };
+    // SAFETY: plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is live; WNOWAIT leaves the child as it is.
+    let found = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG | libc::WNOWAIT) };
+    // SAFETY: the field is plain data, zero if no child is ready.
+    found != 0 || unsafe { info.si_pid() } != 0
+}
+
+/// flock and the commands of fcntl that wait.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    let mut at_once = arguments;
+    let waits = match (number, arguments[1] as i32) {
+        (libc::SYS_flock, operation) if operation & libc::LOCK_NB == 0 => {
+            at_once[1] |= libc::LOCK_NB as u64;
+            true
+        }
+        (libc::SYS_fcntl, command @ (libc::F_SETLKW | libc::F_OFD_SETLKW)) => {
+            at_once[1] = command as u64 - 1;
+            true
+        }
+        _ => false,
+    };
+    // SAFETY: the caller's promise; the other commands take the same argument.
+    match unsafe { interruptible_on_host(number, at_once) } {
+        // SAFETY: the caller's promise.
+        Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe { outside(context, number, arguments) },
+        returned => returned,
+    }
+}
+
+/// Opens a file; a FIFO may wait for its other end.
+///
+/// # Safety
+/// As for [`interruptible_on_host`].
+unsafe fn open(context: &Context, number: i64, arguments: Arguments) -> Returned {
+    const PATH: u64 = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    // SAFETY: the caller's promise, here and below; `how` is a live structure whose first word are the flags.
+    unsafe {
+        let (flags, looked) = if number == libc::SYS_openat {
+            let kept = arguments[2] & libc::O_NOFOLLOW as u64;
+            (arguments[2], host_call(number, [arguments[0], arguments[1], PATH | kept, 0, 0, 0]))
+        } else {
+            let mut how = *(arguments[2] as *const [u64; 3]);
+            let flags = how[0];
+            (how[0], how[1]) = (PATH | flags & libc::O_NOFOLLOW as u64, 0);
+            let look = [arguments[0], arguments[1], how.as_ptr() as u64, arguments[3], 0, 0];
+            (flags, host_call(number, look))
+        };
+        let mut is_fifo = false;
+        if let Ok(descriptor) = looked {
+            let kind = status_of(descriptor as RawFd).map_or(0, |status| status.st_mode & libc::S_IFMT);
+            is_fifo = kind == libc::S_IFIFO;
+            libc::close(descriptor as RawFd);
+        }
+        if is_fifo && flags as i32 & (libc::O_NONBLOCK | libc::O_PATH) == 0 {
+            return outside(context, number, arguments);
+        }
+        interruptible_on_host(number, arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_of_several_buffers_goes_on_where_it_stopped() {
+        let (first, second) = ([1u8; 10], [2u8; 10]);
+        let vectors = [&first, &second]
+            .map(|bytes| libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() });
+        let mut arguments = [0, vectors.as_ptr() as u64, 2, 0, 0, 0];
+        let mut output = Output::default();
+        assert_eq!(output.advance(libc::SYS_writev, &mut arguments, 12), None);
+        assert_eq!((arguments[2], output.vectors[0].iov_len), (1, 8));
+        assert_eq!(output.vectors[0].iov_base as u64, second.as_ptr() as u64 + 2);
+        assert_eq!(output.advance(libc::SYS_writev, &mut arguments, 8), Some(20));
+        assert_eq!(output.or(AGAIN), Ok(20));
+    }
+
+    #[test]
+    fn an_unnamed_pair_of_sockets_is_nobody_elses() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        use std::os::fd::AsRawFd;
+        assert!(!is_network(one.as_raw_fd()));
+        assert!(is_network(listener.as_raw_fd()));
+    }
+}

@@ -1,0 +1,44 @@
+//! Tags of one cache: which lines it holds, in which state, and which of them goes next.
+//! Not when: times are the system's. Not data: guest memory is the host's own.
+//! Source: Hennessy and Patterson, Computer Architecture, 6th edition, appendix B.
+
+mod counters;
+mod filter;
+mod in_flight;
+mod index;
+mod lock;
+mod miss;
+mod partition;
+mod replacement;
+mod tags;
+
+pub(crate) use counters::{Counters, Kind};
+pub(crate) use filter::Filter;
+pub(crate) use in_flight::InFlight;
+pub(crate) use index::Index;
+pub(crate) use lock::LineLock;
+pub use lock::LockWindow;
+pub(crate) use miss::MissRegisters;
+pub(crate) use partition::Partition;
+pub use partition::Requester;
+pub(crate) use replacement::Policy;
+pub(crate) use tags::{Evicted, Flags, MAX_WAYS, Slot, Tags};
+
+/// The number of a physical line: its address by the length of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Line(pub u64);
+
+impl Line {
+    /// The line `n` lines further; `None` beyond either end of memory.
+    pub fn offset(self, n: i64) -> Option<Self> {
+        self.0.checked_add_signed(n).map(Self)
+    }
+
+    /// Spreads the bits of the number, for indices that hash. The constant is 2^64 by the golden ratio (Knuth, The Art of
+    /// Computer Programming, volume 3, section 6.4).
+    #[inline]
+    pub fn hash(self) -> u64 {
+        let mixed = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    }
+}

@@ -1,0 +1,182 @@
+//! Which line of a set goes: the named replacement policies.
+//! Not which ways may be used at all: `lock` and `partition` say that with a mask.
+//! Source: each policy's own file.
+
+mod fifo;
+mod lru;
+mod nru;
+mod random;
+mod rrip;
+mod tree_plru;
+
+use longma_topology::parts::Replacement;
+
+/// A replacement policy. Its state is one byte a way ("age"), in an array that is a power of two long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Lru,
+    TreePlru,
+    Nru,
+    Random,
+    Fifo,
+    Rrip,
+}
+
+impl From<Replacement> for Policy {
+    /// An unknown policy is taken as LRU: what most makers' documents imply where they speak of "the oldest line", and the usual
+    /// assumption of other simulators.
+    fn from(named: Replacement) -> Self {
+        match named {
+            Replacement::Lru | Replacement::Unknown => Self::Lru,
+            Replacement::TreePlru => Self::TreePlru,
+            Replacement::Nru => Self::Nru,
+            Replacement::Random => Self::Random,
+            Replacement::Fifo => Self::Fifo,
+            Replacement::Rrip => Self::Rrip,
+        }
+    }
+}
+
+/// The ways in a mask, lowest first.
+fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let way = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (way < 64).then_some(way)
+    })
+}
+
+impl Policy {
+    /// Puts the ages of an empty set into order.
+    pub fn reset(self, ages: &mut [u8]) {
+        match self {
+            Self::Lru | Self::Fifo => lru::reset(ages),
+            Self::Rrip => ages.fill(rrip::DISTANT),
+            Self::TreePlru | Self::Nru | Self::Random => ages.fill(0),
+        }
+    }
+
+    /// A line was used. Doing this twice to one way, with no other in between, changes nothing: `Filter` relies on it.
+    #[inline]
+    pub fn touched(self, ages: &mut [u8], way: usize) {
+        match self {
+            Self::Lru => lru::touched(ages, way),
+            Self::TreePlru => tree_plru::touched(ages, way),
+            Self::Nru => nru::touched(ages, way),
+            Self::Rrip => rrip::touched(ages, way),
+            Self::Random | Self::Fifo => {}
+        }
+    }
+
+    /// A line was put in.
+    #[inline]
+    pub fn filled(self, ages: &mut [u8], way: usize) {
+        match self {
+            Self::Lru | Self::Fifo => lru::touched(ages, way),
+            Self::TreePlru => tree_plru::touched(ages, way),
+            Self::Nru => nru::touched(ages, way),
+            Self::Rrip => rrip::filled(ages, way),
+            Self::Random => {}
+        }
+    }
+
+    /// The way of `ways` to give up, one of `allowed`, which has at least one.
+    #[inline]
+    pub fn victim(self, ages: &mut [u8], ways: usize, allowed: u64, random: &mut u64) -> usize {
+        match self {
+            Self::Lru => lru::victim(ages, ways, allowed),
+            Self::Fifo => fifo::victim(ages, ways, allowed),
+            Self::TreePlru => tree_plru::victim(ages, allowed),
+            Self::Nru => nru::victim(ages, allowed),
+            Self::Random => random::victim(allowed, random),
+            Self::Rrip => rrip::victim(ages, allowed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Policy; 6] =
+        [Policy::Lru, Policy::TreePlru, Policy::Nru, Policy::Random, Policy::Fifo, Policy::Rrip];
+
+    fn set(policy: Policy, ways: usize) -> Vec<u8> {
+        let mut ages = vec![0; ways.next_power_of_two()];
+        policy.reset(&mut ages);
+        (0..ways).for_each(|way| policy.filled(&mut ages, way));
+        ages
+    }
+
+    #[test]
+    fn lru_gives_up_the_line_used_longest_ago_and_fifo_the_one_filled_first() {
+        for (policy, expected) in [(Policy::Lru, 1), (Policy::Fifo, 0)] {
+            let mut ages = set(policy, 4);
+            policy.touched(&mut ages, 0);
+            assert_eq!(policy.victim(&mut ages, 4, 0b1111, &mut 1), expected, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn the_tree_points_away_from_the_last_two_uses() {
+        let mut ages = set(Policy::TreePlru, 4);
+        Policy::TreePlru.touched(&mut ages, 0);
+        assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 2);
+        Policy::TreePlru.touched(&mut ages, 2);
+        assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 1);
+    }
+
+    #[test]
+    fn rrip_keeps_a_line_that_was_used_again_through_a_scan() {
+        let mut ages = set(Policy::Rrip, 4);
+        Policy::Rrip.touched(&mut ages, 3);
+        for _ in 0..3 {
+            let way = Policy::Rrip.victim(&mut ages, 4, 0b1111, &mut 1);
+            assert_ne!(way, 3);
+            Policy::Rrip.filled(&mut ages, way);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_victim_is_always_one_of_the_allowed_ways(
+            count in 1usize..=20, uses in prop::collection::vec(0usize..20, 0..60), mask in any::<u64>(), seed in 1u64..,
+        ) {
+            for policy in ALL {
+                let mut ages = set(policy, count);
+                uses.iter().filter(|way| **way < count).for_each(|way| policy.touched(&mut ages, *way));
+                let all = u64::MAX >> (64 - count);
+                let allowed = if mask & all == 0 { all } else { mask & all };
+                let mut random = seed;
+                let way = policy.victim(&mut ages, count, allowed, &mut random);
+                prop_assert!(allowed >> way & 1 == 1, "{:?} gave up way {} of {:b}", policy, way, allowed);
+            }
+        }
+
+        #[test]
+        fn a_second_use_in_a_row_changes_nothing(count in 1usize..=20, uses in prop::collection::vec(0usize..20, 1..60)) {
+            for policy in ALL {
+                let mut ages = set(policy, count);
+                for way in uses.iter().filter(|way| **way < count) {
+                    policy.touched(&mut ages, *way);
+                    let before = ages.clone();
+                    policy.touched(&mut ages, *way);
+                    prop_assert_eq!(&before, &ages, "{:?}", policy);
+                }
+            }
+        }
+
+        #[test]
+        fn lru_is_the_textbooks_list(count in 1usize..=20, uses in prop::collection::vec(0usize..20, 0..60)) {
+            let mut ages = set(Policy::Lru, count);
+            let mut list: Vec<_> = (0..count).collect();
+            for way in uses.into_iter().filter(|way| *way < count) {
+                Policy::Lru.touched(&mut ages, way);
+                list.retain(|w| *w != way);
+                list.push(way);
+                prop_assert_eq!(Policy::Lru.victim(&mut ages, count, u64::MAX >> (64 - count), &mut 1), list[0]);
+            }
+        }
+    }
+}

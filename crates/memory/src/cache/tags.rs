@@ -1,0 +1,268 @@
+//! The tag array of a cache, packed so that a set is read from one or two of the host's lines.
+//! Not the protocol: a line's flags mean what `coherence` makes of them.
+//! Source: none.
+
+use super::{Index, Line, Policy};
+
+/// What is known of a line beside its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// Nobody else has the line: it may be written without asking (E or M of MESI; S without it).
+    pub const WRITABLE: Self = Self(1);
+    /// Newer than what is below (M of MESI, together with `WRITABLE`).
+    pub const DIRTY: Self = Self(1 << 1);
+    /// Not to be given up: inside a lock window.
+    pub const LOCKED: Self = Self(1 << 2);
+    /// Brought by a prefetcher and not asked for yet.
+    pub const PREFETCHED: Self = Self(1 << 3);
+    /// Written by a device and not asked for yet.
+    pub const DEVICE: Self = Self(1 << 4);
+    /// Of a directory: the only sharer may have written the line.
+    pub const OWNED: Self = Self(1 << 5);
+    /// A clean, shared line.
+    pub const NONE: Self = Self(0);
+
+    /// True if every flag of `other` is set.
+    #[inline]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// With the flags of `other` as well.
+    #[inline]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Without the flags of `other`.
+    #[inline]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// These flags if `condition` holds, none otherwise.
+    #[inline]
+    pub const fn when(self, condition: bool) -> Self {
+        if condition { self } else { Self::NONE }
+    }
+
+    /// Only what says who may write and who did.
+    #[inline]
+    pub const fn state(self) -> Self {
+        Self(self.0 & (Self::WRITABLE.0 | Self::DIRTY.0))
+    }
+}
+
+/// Where a line is in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    set: u32,
+    way: u32,
+}
+
+impl Slot {
+    /// The set.
+    pub const fn set(self) -> usize {
+        self.set as usize
+    }
+}
+
+/// A line that had to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    /// Which.
+    pub line: Line,
+    /// Its flags.
+    pub flags: Flags,
+    /// Who had it, as the directory beside it says.
+    pub sharers: u64,
+}
+
+/// Sharers that fit beside a line; caches with more cores above them keep theirs in an array of its own.
+const NARROW: u32 = 12;
+const LINE_SHIFT: u32 = 20;
+const SHARER_SHIFT: u32 = 8;
+const SHARER_MASK: u64 = ((1 << NARROW) - 1) << SHARER_SHIFT;
+
+/// More ways than a set may have: masks of ways are one word.
+pub(crate) const MAX_WAYS: u64 = 64;
+
+/// The tags of one cache.
+///
+/// A line is one word: flags in bits 7:0, sharers in bits 19:8, and its number plus one above, so that an empty way is 0 and
+/// never found.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    index: Index,
+    ways: usize,
+    /// Words of a set in `ages`: a tree needs a power of two.
+    stride: usize,
+    words: Vec<u64>,
+    ages: Vec<u8>,
+    wide_sharers: Vec<u64>,
+    policy: Policy,
+    random: u64,
+}
+
+impl Tags {
+    /// An empty cache of `ways` (at most 64) ways, with a directory of `sharers` cores. `seed` matters to random replacement alone.
+    pub fn new(index: Index, ways: usize, policy: Policy, sharers: usize, seed: u64) -> Self {
+        let stride = ways.next_power_of_two();
+        let lines = index.sets() * ways;
+        let mut ages = vec![0; index.sets() * stride];
+        ages.chunks_mut(stride).for_each(|set| policy.reset(set));
+        let wide_sharers = if sharers > NARROW as usize { vec![0; lines] } else { Vec::new() };
+        // Never 0, where the generator would stay.
+        let random = Line(seed).hash() | 1;
+        Self { index, ways, stride, words: vec![0; lines], ages, wide_sharers, policy, random }
+    }
+
+    /// Which bank and set a line belongs to.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// A mask of all ways.
+    pub fn all_ways(&self) -> u64 {
+        u64::MAX >> (u64::BITS as usize - self.ways)
+    }
+
+    #[inline]
+    fn at(&self, slot: Slot) -> usize {
+        slot.set as usize * self.ways + slot.way as usize
+    }
+
+    /// A number for `slot` that no other slot of this cache has, from 0.
+    #[inline]
+    pub fn number(&self, slot: Slot) -> usize {
+        self.at(slot)
+    }
+
+    /// Slots of the cache.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Where `line` is, if it is here.
+    #[inline]
+    pub fn find(&self, line: Line) -> Option<Slot> {
+        let set = self.index.set(line);
+        let from = set * self.ways;
+        let wanted = line.0 + 1;
+        let words = &self.words[from..from + self.ways];
+        let slot = |way: usize| Slot { set: set as u32, way: way as u32 };
+        let is = |word: &u64| word >> LINE_SHIFT == wanted;
+        // Four at a time: a branch for each way would cost the host more than the comparisons.
+        let (fours, rest) = words.as_chunks::<4>();
+        for (four, words) in fours.iter().enumerate() {
+            if is(&words[0]) | is(&words[1]) | is(&words[2]) | is(&words[3]) {
+                return words.iter().position(is).map(|way| slot(four * 4 + way));
+            }
+        }
+        rest.iter().position(is).map(|way| slot(fours.len() * 4 + way))
+    }
+
+    /// The flags of the line in `slot`.
+    #[inline]
+    pub fn flags(&self, slot: Slot) -> Flags {
+        Flags(self.words[self.at(slot)] as u8)
+    }
+
+    /// Changes the flags of the line in `slot`.
+    #[inline]
+    pub fn set_flags(&mut self, slot: Slot, flags: Flags) {
+        let at = self.at(slot);
+        self.words[at] = self.words[at] & !0xff | u64::from(flags.0);
+    }
+
+    /// Adds flags to the line in `slot`.
+    #[inline]
+    pub fn add_flags(&mut self, slot: Slot, flags: Flags) {
+        self.set_flags(slot, self.flags(slot).with(flags));
+    }
+
+    /// The cores that may have the line in `slot`, one bit each.
+    #[inline]
+    pub fn sharers(&self, slot: Slot) -> u64 {
+        let at = self.at(slot);
+        if self.wide_sharers.is_empty() {
+            (self.words[at] & SHARER_MASK) >> SHARER_SHIFT
+        } else {
+            self.wide_sharers[at]
+        }
+    }
+
+    /// Changes who may have the line in `slot`.
+    #[inline]
+    pub fn set_sharers(&mut self, slot: Slot, sharers: u64) {
+        let at = self.at(slot);
+        if self.wide_sharers.is_empty() {
+            self.words[at] = self.words[at] & !SHARER_MASK | sharers << SHARER_SHIFT;
+        } else {
+            self.wide_sharers[at] = sharers;
+        }
+    }
+
+    /// Notes a use of the line in `slot`.
+    #[inline]
+    pub fn touch(&mut self, slot: Slot) {
+        let from = slot.set as usize * self.stride;
+        self.policy.touched(&mut self.ages[from..from + self.stride], slot.way as usize);
+    }
+
+    /// Puts `line`, which must not be here, into one of the ways in `allowed`, and returns what had to go for it. `None` if
+    /// `allowed` has no way.
+    pub fn insert(&mut self, line: Line, flags: Flags, allowed: u64) -> Option<(Slot, Option<Evicted>)> {
+        let set = self.index.set(line);
+        let from = set * self.ways;
+        let ages = &mut self.ages[set * self.stride..(set + 1) * self.stride];
+        let words = &mut self.words[from..from + self.ways];
+        let allowed = allowed & (u64::MAX >> (u64::BITS as usize - self.ways));
+        if allowed == 0 {
+            return None;
+        }
+        let empty = words.iter().enumerate().position(|(way, word)| *word == 0 && allowed >> way & 1 == 1);
+        let way = empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random));
+        self.policy.filled(ages, way);
+        let word = std::mem::replace(&mut words[way], (line.0 + 1) << LINE_SHIFT | u64::from(flags.0));
+        let slot = Slot { set: set as u32, way: way as u32 };
+        let mut sharers = (word & SHARER_MASK) >> SHARER_SHIFT;
+        if !self.wide_sharers.is_empty() {
+            sharers = std::mem::take(&mut self.wide_sharers[from + way]);
+        }
+        let evicted = (word != 0).then(|| Evicted {
+            line: Line((word >> LINE_SHIFT) - 1),
+            flags: Flags(word as u8),
+            sharers,
+        });
+        Some((slot, evicted))
+    }
+
+    /// Takes the line in `slot` out and returns its flags.
+    pub fn remove(&mut self, slot: Slot) -> Flags {
+        let at = self.at(slot);
+        if !self.wide_sharers.is_empty() {
+            self.wide_sharers[at] = 0;
+        }
+        Flags(std::mem::take(&mut self.words[at]) as u8)
+    }
+
+    /// The ways of the set of `line` whose lines are locked.
+    pub fn locked_ways(&self, line: Line) -> u64 {
+        let from = self.index.set(line) * self.ways;
+        let locked = |word: &u64| Flags(*word as u8).has(Flags::LOCKED) && *word != 0;
+        let words = self.words[from..from + self.ways].iter().enumerate();
+        words.filter(|(_, word)| locked(word)).fold(0, |mask, (way, _)| mask | 1 << way)
+    }
+
+    /// Every line that is here, set by set.
+    pub fn lines(&self) -> impl Iterator<Item = (Line, Slot)> + '_ {
+        let filled = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
+        filled.map(|(at, word)| {
+            let slot = Slot { set: (at / self.ways) as u32, way: (at % self.ways) as u32 };
+            (Line((word >> LINE_SHIFT) - 1), slot)
+        })
+    }
+}

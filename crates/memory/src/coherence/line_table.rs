@@ -1,0 +1,159 @@
+//! A directory beside the caches: who holds each line that anybody holds.
+//! Not bounded like a sparse directory of hardware: it never evicts lines for its own sake.
+//! Source: open addressing with linear probing and deletion without tombstones (Knuth, volume 3, section 6.4, algorithm R).
+
+use crate::cache::Line;
+
+/// Who holds a line: one bit a holder, and whether the only one may have written it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holders(u64);
+
+/// More holders than a directory can name.
+pub(crate) const MAX_HOLDERS: usize = 63;
+const ALONE: u64 = 1 << MAX_HOLDERS;
+
+impl Holders {
+    /// The holders of `mask`; `alone` if the only one may write the line.
+    pub fn new(mask: u64, alone: bool) -> Self {
+        Self(mask | if alone { ALONE } else { 0 })
+    }
+
+    /// One bit a holder.
+    pub fn mask(self) -> u64 {
+        self.0 & !ALONE
+    }
+
+    /// The holder that may write the line, if there is one.
+    pub fn owner(self) -> Option<usize> {
+        (self.0 & ALONE != 0).then(|| self.mask().trailing_zeros() as usize)
+    }
+
+    /// The same without `holder`.
+    pub fn without(self, holder: usize) -> Self {
+        let mask = self.mask() & !(1 << holder);
+        Self::new(mask, self.0 & ALONE != 0 && mask != 0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// The line's number plus one; 0 if there is none.
+    key: u64,
+    holders: Holders,
+}
+
+/// Holders by line. Grows with the number of lines held; the order of entries is never visible.
+#[derive(Debug)]
+pub(crate) struct LineTable {
+    entries: Vec<Entry>,
+    used: usize,
+}
+
+const FIRST_ENTRIES: usize = 1 << 10;
+
+impl Default for LineTable {
+    fn default() -> Self {
+        Self { entries: vec![Entry::default(); FIRST_ENTRIES], used: 0 }
+    }
+}
+
+impl LineTable {
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        (Line(key).hash() >> 20) as usize & (self.entries.len() - 1)
+    }
+
+    /// Where `key` is, or the empty entry where it would be put.
+    #[inline]
+    fn seek(&self, key: u64) -> usize {
+        let mut at = self.home(key);
+        while self.entries[at].key != key && self.entries[at].key != 0 {
+            at = (at + 1) & (self.entries.len() - 1);
+        }
+        at
+    }
+
+    /// Who holds `line`.
+    #[inline]
+    pub fn get(&self, line: Line) -> Holders {
+        // An empty entry has no holders.
+        self.entries[self.seek(line.0 + 1)].holders
+    }
+
+    /// Notes who holds `line`; nobody forgets the line.
+    pub fn set(&mut self, line: Line, holders: Holders) {
+        let key = line.0 + 1;
+        let at = self.seek(key);
+        if holders.mask() == 0 {
+            if self.entries[at].key == key {
+                self.used -= 1;
+                self.take_out(at);
+            }
+            return;
+        }
+        if self.entries[at].key == 0 {
+            self.used += 1;
+        }
+        self.entries[at] = Entry { key, holders };
+        // Above half full, chains get long.
+        if self.used * 2 > self.entries.len() {
+            self.grow();
+        }
+    }
+
+    fn grow(&mut self) {
+        let doubled = vec![Entry::default(); self.entries.len() * 2];
+        for entry in std::mem::replace(&mut self.entries, doubled).into_iter().filter(|e| e.key != 0) {
+            let at = self.seek(entry.key);
+            self.entries[at] = entry;
+        }
+    }
+
+    /// Empties an entry and moves up those behind it that would not be found any more.
+    fn take_out(&mut self, mut hole: usize) {
+        let mask = self.entries.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let entry = self.entries[at];
+            if entry.key == 0 {
+                break;
+            }
+            // How far each is from the entry's home, around the end of the array.
+            let home = self.home(entry.key);
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.entries[hole] = entry;
+                hole = at;
+            }
+        }
+        self.entries[hole] = Entry::default();
+    }
+
+    /// Every line and its holders, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (Line, Holders)> + '_ {
+        self.entries.iter().filter(|e| e.key != 0).map(|e| (Line(e.key - 1), e.holders))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn it_holds_what_an_ordered_map_holds(changes in prop::collection::vec((0u64..4000, 0u64..8, any::<bool>()), 0..6000)) {
+            let mut table = LineTable::default();
+            let mut reference = BTreeMap::new();
+            for (line, mask, alone) in changes {
+                let holders = Holders::new(mask, alone && mask.count_ones() == 1);
+                table.set(Line(line), holders);
+                if mask == 0 { reference.remove(&line); } else { reference.insert(line, holders); }
+                prop_assert_eq!(table.get(Line(line)).mask(), mask);
+            }
+            let held: BTreeMap<_, _> = table.iter().map(|(line, holders)| (line.0, holders)).collect();
+            prop_assert_eq!(held, reference);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Memory controllers: channels, ranks, banks with row buffers, refresh, data buses.
+//! Not the way there: see `interconnect`. Not commands one by one: a bank's time is taken in one piece an access.
+//! Source: the JEDEC standards cited in `timing`; parameters from machine files.
+
+mod channel;
+pub mod overhead;
+mod timing;
+
+pub use channel::ChannelCounts;
+pub use timing::Timing;
+
+use crate::build_error::{BuildError, host_of};
+use crate::placement::Split;
+use channel::{Cell, Channel, RefreshTurn};
+use longma_sim::{Duration, Statistics, StatisticsError, Time};
+use longma_topology::Machine;
+
+/// Bytes of neighbouring addresses in one channel before the next channel's turn. An estimate: what AMD's and Intel's server
+/// processors commonly use; a line of 64 bytes to a page of 4 KiB is possible.
+const CHANNEL_INTERLEAVE_BYTES: u64 = 256;
+
+/// Most banks one controller may have; a file that asks for more cannot be modelled in reasonable memory.
+const MAX_BANKS: u64 = 1 << 16;
+
+/// The memory controllers of a host, numbered through its nodes in order.
+#[derive(Clone, Debug)]
+pub struct Controllers {
+    controllers: Vec<Controller>,
+}
+
+#[derive(Clone, Debug)]
+struct Controller {
+    node: usize,
+    timing: Timing,
+    channels: Vec<Channel>,
+    map: AddressMap,
+    mean_random_ps: u64,
+}
+
+impl Controllers {
+    /// The controllers of host number `host` of `machine`.
+    ///
+    /// # Errors
+    /// If there is no such host, if it has no memory, or more banks than can be modelled.
+    pub fn new(machine: &Machine, host: usize) -> Result<Self, BuildError> {
+        let host = host_of(machine, host)?;
+        let line = machine.caches.iter().map(|c| c.1.line.bytes()).max().unwrap_or(64);
+        let line = u32::try_from(line).unwrap_or(64);
+        let mut controllers = Vec::new();
+        for (number, node) in host.nodes.iter().enumerate() {
+            let core = node.cores.first().or(Some(&0)).and_then(|c| host.cores.get(*c));
+            let clock = core.and_then(|c| machine.cores.get(&c.core)).map(|c| c.clock).unwrap_or_default();
+            for name in &node.memories {
+                let Some(memory) = machine.memories.get(name) else { continue };
+                let timing = Timing::of(memory, clock);
+                let mean_random_ps = overhead::mean_random_ps(&timing, node.memories.len(), line);
+                controllers.push(Controller::new(name, number, timing, mean_random_ps)?);
+            }
+        }
+        let ranks = |c: &Controller| u64::from(c.timing.channels) * u64::from(c.timing.ranks);
+        let ranks_of_host = controllers.iter().map(ranks).sum();
+        let mut first_rank = 0;
+        for controller in &mut controllers {
+            controller.add_channels(RefreshTurn { first_rank, ranks_of_host });
+            first_rank += ranks(controller);
+        }
+        if controllers.is_empty() {
+            return Err(BuildError::NoMemory { host: host.name.clone() });
+        }
+        Ok(Self { controllers })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.controllers.len()
+    }
+
+    /// Never: a host without controllers is refused.
+    pub fn is_empty(&self) -> bool {
+        self.controllers.is_empty()
+    }
+
+    /// The NUMA node of a controller.
+    pub fn node_of(&self, controller: usize) -> usize {
+        self.controllers[controller].node
+    }
+
+    /// A controller's shape and timing.
+    pub fn timing(&self, controller: usize) -> &Timing {
+        &self.controllers[controller].timing
+    }
+
+    /// Reads or writes `bytes` at `local_address` (see `AddressSpaces::controller_of`) of a controller. A request is at the
+    /// controller at `at`; a read's last byte is over the data bus, or a write has found room in the queue, at the time returned.
+    /// Requests may come out of the order of `at` by the few microseconds that a `Calendar` remembers.
+    ///
+    /// # Panics
+    /// If there is no such controller.
+    pub fn access(
+        &mut self,
+        controller: usize,
+        local_address: u64,
+        bytes: u32,
+        write: bool,
+        at: Time,
+    ) -> Time {
+        let Controller { timing, channels, map, .. } = &mut self.controllers[controller];
+        let (mut address, mut left, mut end) = (local_address, bytes, at);
+        // Nearly always one turn: a line lies in one channel.
+        while left > 0 {
+            let here = CHANNEL_INTERLEAVE_BYTES - address % CHANNEL_INTERLEAVE_BYTES;
+            let chunk = left.min(here as u32);
+            let (channel, cell) = map.cell(address);
+            let channel = &mut channels[channel];
+            let done = match write {
+                true => channel.write(timing, cell, chunk, at),
+                false => channel.read(timing, cell, chunk, at),
+            };
+            end = end.max(done);
+            address += u64::from(chunk);
+            left -= chunk;
+        }
+        end
+    }
+
+    /// The mean time of a read of a line at a random place on an idle machine, from its coming to the controller to its last
+    /// byte on the bus: what a pointer chase sees of it. See [`overhead`].
+    pub fn mean_random_ps(&self, controller: usize) -> u64 {
+        self.controllers[controller].mean_random_ps
+    }
+
+    /// The stated load-to-use latency of a controller's memory on an idle machine, or the default.
+    pub fn load_to_use_ps(&self, controller: usize) -> u64 {
+        self.controllers[controller].timing.load_to_use_ps.unwrap_or(overhead::DEFAULT_LOAD_TO_USE_PS)
+    }
+
+    /// What the channels of a controller did, in their order.
+    pub fn counts(&self, controller: usize) -> impl Iterator<Item = &ChannelCounts> {
+        self.controllers[controller].channels.iter().map(|c| &c.counts)
+    }
+
+    /// Bytes that a controller read and wrote.
+    pub fn bytes(&self, controller: usize) -> u64 {
+        self.controllers[controller].channels.iter().map(|c| c.bus.bytes()).sum()
+    }
+
+    /// Forgets the statistics, not the state: for the start of a region of interest.
+    pub fn clear_statistics(&mut self) {
+        for channel in self.controllers.iter_mut().flat_map(|c| &mut c.channels) {
+            channel.bus.clear_statistics();
+            channel.counts = ChannelCounts::default();
+        }
+    }
+
+    /// Adds the statistics of every channel below `name`, as `NAME.controller0.channel0...`.
+    ///
+    /// # Errors
+    /// If a name is malformed or taken.
+    pub fn report(
+        &self,
+        statistics: &mut Statistics,
+        name: &str,
+        elapsed: Duration,
+    ) -> Result<(), StatisticsError> {
+        for (index, controller) in self.controllers.iter().enumerate() {
+            for (number, channel) in controller.channels.iter().enumerate() {
+                let name = format!("{name}.controller{index}.channel{number}");
+                channel.bus.report(statistics, &format!("{name}.bus"), elapsed)?;
+                let ChannelCounts { reads, writes, row_hits, rows_closed, row_conflicts, refresh_waits } =
+                    channel.counts;
+                let counts = [
+                    ("reads", reads, "reads from memory"),
+                    ("writes", writes, "writes to memory"),
+                    ("row_hits", row_hits, "accesses whose row was open"),
+                    ("rows_closed", rows_closed, "accesses that found no row open"),
+                    ("row_conflicts", row_conflicts, "accesses that had to close another row"),
+                    ("refresh_waits", refresh_waits, "accesses that waited for a refresh"),
+                ];
+                for (key, value, description) in counts {
+                    statistics.count(&format!("{name}.{key}"), value, "accesses", description)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Controller {
+    fn new(name: &str, node: usize, timing: Timing, mean_random_ps: u64) -> Result<Self, BuildError> {
+        let banks = [timing.channels, timing.ranks, timing.banks];
+        let banks = banks.iter().try_fold(1u64, |all, n| all.checked_mul(u64::from(*n)));
+        if banks.is_none_or(|b| b > MAX_BANKS) {
+            return Err(BuildError::Impossible {
+                what: format!("memory `{name}` has more than {MAX_BANKS} banks in all"),
+                help: "give it fewer `channels`, `ranks` or `banks`".into(),
+            });
+        }
+        let map = AddressMap::new(&timing);
+        Ok(Self { node, timing, channels: Vec::new(), map, mean_random_ps })
+    }
+
+    fn add_channels(&mut self, mut turn: RefreshTurn) {
+        for _ in 0..self.timing.channels {
+            self.channels.push(Channel::new(&self.timing, turn));
+            turn.first_rank += u64::from(self.timing.ranks);
+        }
+    }
+}
+
+/// Which channel, rank, bank and row an address of a controller is in: from the lowest bits up, a piece of a row, the channel,
+/// the rest of the row, the bank, the rank, the row. So a stream stays in its rows, and neighbouring rows are in different banks.
+#[derive(Clone, Debug)]
+struct AddressMap {
+    interleave: Split,
+    channels: Split,
+    row: Split,
+    banks: Split,
+    ranks: Split,
+    /// Ones where the row's lowest bits are mixed into the bank, so that addresses a power of two apart do not meet in one bank
+    /// (Zhang, Zhu and Zhang, A permutation-based page interleaving scheme, MICRO 2000); 0 for numbers of banks that are no
+    /// power of two.
+    mix: u64,
+}
+
+impl AddressMap {
+    fn new(timing: &Timing) -> Self {
+        Self {
+            interleave: Split::by(CHANNEL_INTERLEAVE_BYTES),
+            channels: Split::by(timing.channels.into()),
+            row: Split::by(timing.row_bytes),
+            banks: Split::by(timing.banks.into()),
+            ranks: Split::by(timing.ranks.into()),
+            mix: if timing.banks.is_power_of_two() { u64::from(timing.banks) - 1 } else { 0 },
+        }
+    }
+
+    #[inline]
+    fn cell(&self, address: u64) -> (usize, Cell) {
+        let (piece, offset) = self.interleave.split(address);
+        let (piece, channel) = self.channels.split(piece);
+        let (rest, _column) = self.row.split(piece * CHANNEL_INTERLEAVE_BYTES + offset);
+        let (rest, bank) = self.banks.split(rest);
+        let (row, rank) = self.ranks.split(rest);
+        let bank = bank ^ (row & self.mix);
+        (channel as usize, Cell { rank: rank as u32, bank: bank as u32, row })
+    }
+}

@@ -1,0 +1,136 @@
+//! The timing of a memory controller's parts, from the machine file or from the standard of its technology.
+//! Not the state of banks: see `channel`.
+//! Source: JEDEC 21-C (SDRAM), JESD79 (DDR), JESD79-2, -3, -4, -5 (DDR2 to DDR5), JESD235 (HBM).
+
+use longma_topology::parts::{Memory, PagePolicy, Technology};
+use longma_topology::units::{Cycles, Frequency, Time, TransferRate};
+
+/// What the standard says of a technology's usual speed grade. Times in picoseconds.
+struct Standard {
+    transfers_per_second: u64,
+    width_bits: u64,
+    banks: u32,
+    cl_ps: u64,
+    trcd_ps: u64,
+    trp_ps: u64,
+    tras_ps: u64,
+    trefi_ps: u64,
+    trfc_ps: u64,
+}
+
+/// One row a technology: rate, width, banks, CL, tRCD, tRP, tRAS, tREFI, tRFC.
+const fn standard(technology: Technology) -> Standard {
+    let row: (u64, u64, u32, [u64; 6]) = match technology {
+        // PC133, 3-3-3, 256 Mb devices.
+        Technology::Sdram => (133_000_000, 64, 4, [22_500, 22_500, 22_500, 45_000, 7_800_000, 75_000]),
+        // DDR-400B, 3-3-3, 512 Mb devices.
+        Technology::Ddr => (400_000_000, 64, 4, [15_000, 15_000, 15_000, 40_000, 7_800_000, 70_000]),
+        // DDR2-800E, 6-6-6, 1 Gb devices.
+        Technology::Ddr2 => (800_000_000, 64, 8, [15_000, 15_000, 15_000, 45_000, 7_800_000, 127_500]),
+        // DDR3-1600K, 11-11-11, 4 Gb devices.
+        Technology::Ddr3 => (1_600_000_000, 64, 8, [13_750, 13_750, 13_750, 35_000, 7_800_000, 260_000]),
+        // DDR4-3200AA, 22-22-22, 8 Gb devices. Also where the technology is not known: what most servers of today have.
+        Technology::Ddr4 | Technology::Unknown => {
+            (3_200_000_000, 64, 16, [13_750, 13_750, 13_750, 32_000, 7_800_000, 350_000])
+        }
+        // DDR5-4800B, 40-39-39, 16 Gb devices.
+        Technology::Ddr5 => (4_800_000_000, 64, 32, [16_667, 16_250, 16_250, 32_000, 3_900_000, 295_000]),
+        // HBM2 at 2 Gb/s a pin, 8 Gb a channel pair.
+        Technology::Hbm => (2_000_000_000, 128, 16, [14_000, 14_000, 14_000, 33_000, 3_900_000, 350_000]),
+    };
+    let (transfers_per_second, width_bits, banks, [cl_ps, trcd_ps, trp_ps, tras_ps, trefi_ps, trfc_ps]) = row;
+    Standard { transfers_per_second, width_bits, banks, cl_ps, trcd_ps, trp_ps, tras_ps, trefi_ps, trfc_ps }
+}
+
+/// Row buffer of a rank where the file has none: eight devices of 8 bits with a page of 1 KiB each (JESD79-3, -4).
+const ROW_BUFFER_BYTES: u64 = 8192;
+
+/// From the end of write data to a read command of the same rank (tWTR_L), picoseconds: 7.5 ns in JESD79-3 and -4.
+const TWTR_PS: u64 = 7_500;
+
+/// Requests a controller holds where the file has none. An estimate: 32 is what published simulators' controllers commonly have.
+const QUEUE_ENTRIES: u32 = 32;
+
+/// Shape and timing of one controller. Times in picoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Channels.
+    pub channels: u32,
+    /// Ranks of a channel.
+    pub ranks: u32,
+    /// Banks of a rank.
+    pub banks: u32,
+    /// Row buffer of a rank, bytes.
+    pub row_bytes: u64,
+    /// Whether rows stay open.
+    pub open_rows: bool,
+    /// From a column command to the first data (CL).
+    pub cl_ps: u64,
+    /// From opening a row to a column command (tRCD).
+    pub trcd_ps: u64,
+    /// Closing a row (tRP).
+    pub trp_ps: u64,
+    /// From opening a row to closing it, at least (tRAS).
+    pub tras_ps: u64,
+    /// Between two refreshes (tREFI).
+    pub trefi_ps: u64,
+    /// A refresh (tRFC); always less than tREFI.
+    pub trfc_ps: u64,
+    /// How long a channel's bus is idle between writes and the reads behind them: tWTR and CL.
+    pub turnaround_ps: u64,
+    /// Rate of one channel, bytes a second.
+    pub channel_bytes_per_second: u64,
+    /// Requests that may wait.
+    pub queue_entries: u32,
+    /// Load to use on an idle machine, all levels included, if the file states it.
+    pub load_to_use_ps: Option<u64>,
+}
+
+impl Timing {
+    /// The timing of a controller of type `memory`; `clock` is that of the cores, for latencies stated in cycles of it.
+    pub fn of(memory: &Memory, clock: Frequency) -> Self {
+        let standard = standard(memory.technology);
+        let transfers = memory.rate.map_or(standard.transfers_per_second, TransferRate::per_second).max(1);
+        // SDRAM transfers once a clock, all that came after it twice.
+        let memory_hz = if memory.technology == Technology::Sdram { transfers } else { transfers / 2 };
+        let ps = |cycles: Option<Cycles>, otherwise: u64| {
+            cycles.map_or(otherwise, |c| {
+                let ps = u128::from(c.count()) * 1_000_000_000_000 / u128::from(memory_hz.max(1));
+                u64::try_from(ps).unwrap_or(u64::MAX).min(MAX_PS)
+            })
+        };
+        let width = memory.width.map_or(standard.width_bits, |w| w.bits());
+        let peak = (transfers.saturating_mul(width) / 8).max(1);
+        let channels = memory.channels.max(1);
+        let stated = memory.bandwidth.map(|b| b.bytes_per_second(Frequency::new(memory_hz)));
+        // A stated or measured bandwidth below the peak is what the channels really carry. Without a known rate it is all there is.
+        let stated = stated.map(|b| (b / u64::from(channels)).max(1));
+        let rate = match (stated, memory.rate) {
+            (Some(stated), Some(_)) => stated.min(peak),
+            (Some(stated), None) => stated,
+            (None, _) => peak,
+        };
+        let cl_ps = ps(memory.cl, standard.cl_ps);
+        let trefi_ps = memory.trefi.map_or(standard.trefi_ps, Time::ps).max(2);
+        Self {
+            channels,
+            ranks: memory.ranks.max(1),
+            banks: memory.banks.unwrap_or(standard.banks).max(1),
+            row_bytes: memory.row_buffer.map_or(ROW_BUFFER_BYTES, |r| r.bytes()).max(1),
+            open_rows: memory.page_policy == PagePolicy::Open,
+            cl_ps,
+            trcd_ps: ps(memory.trcd, standard.trcd_ps),
+            trp_ps: ps(memory.trp, standard.trp_ps),
+            tras_ps: ps(memory.tras, standard.tras_ps),
+            trefi_ps,
+            trfc_ps: memory.trfc.map_or(standard.trfc_ps, Time::ps).min(trefi_ps / 2),
+            turnaround_ps: TWTR_PS + cl_ps,
+            channel_bytes_per_second: rate,
+            queue_entries: memory.queue_entries.unwrap_or(QUEUE_ENTRIES).max(1),
+            load_to_use_ps: memory.latency.map(|l| l.ps(clock)),
+        }
+    }
+}
+
+/// Longest time of a single step that is modelled: one microsecond, a hundred times what any standard has.
+const MAX_PS: u64 = 1_000_000;

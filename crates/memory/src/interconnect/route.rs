@@ -1,0 +1,111 @@
+//! The ways between places, worked out once for each place that something starts from.
+//! Not what is joined to what: see `graph`.
+//! Source: Dijkstra's algorithm; of equal ways the one over lower numbers, so that it is the same on every run.
+
+use super::graph::{Graph, Vertex};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A channel on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) channel: u32,
+}
+
+/// The way to one place: its hops in the arena, and the latency of all of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    first: u32,
+    hops: u32,
+    latency_ps: u64,
+}
+
+/// All ways that were asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Routes {
+    graph: Graph,
+    /// Vertices that are places come first.
+    places: usize,
+    /// Whether ways may lead through a vertex.
+    passes: Vec<bool>,
+    /// The NUMA node of each place.
+    node: Vec<u32>,
+    /// What a way from one node to another takes beside its hops, picoseconds: row = from.
+    pub(super) between_nodes_ps: Vec<Vec<u64>>,
+    rows: Vec<Option<Box<[Way]>>>,
+    hops: Vec<Hop>,
+}
+
+impl Routes {
+    pub(super) fn new(graph: Graph, places: usize, passes: Vec<bool>, node: Vec<u32>, nodes: usize) -> Self {
+        Self {
+            graph,
+            places,
+            passes,
+            node,
+            between_nodes_ps: vec![vec![0; nodes]; nodes],
+            rows: vec![None; places],
+            hops: Vec::new(),
+        }
+    }
+
+    /// The way from one place to another: its hops and its latency in picoseconds.
+    #[inline]
+    pub(super) fn find(&mut self, from: Vertex, to: Vertex) -> (&[Hop], u64) {
+        if self.rows[from].is_none() {
+            self.work_out(from);
+        }
+        let way = self.rows[from].as_ref().map_or(Way::default(), |row| row[to]);
+        let hops = &self.hops[way.first as usize..(way.first + way.hops) as usize];
+        (hops, way.latency_ps)
+    }
+
+    /// Forgets what was worked out, after latencies have changed.
+    pub(super) fn forget(&mut self) {
+        self.rows.fill(None);
+        self.hops.clear();
+    }
+
+    #[cold]
+    fn work_out(&mut self, from: Vertex) {
+        let before = self.shortest(from);
+        let mut row = vec![Way::default(); self.places];
+        for (to, way) in row.iter_mut().enumerate() {
+            let first = self.hops.len();
+            // Steps are found from the end; each adds its hops in reverse.
+            let mut at = to;
+            while let Some((vertex, step)) = before[at].filter(|_| at != from) {
+                let edge = &self.graph.edges[vertex][step];
+                way.latency_ps += edge.latency_ps;
+                self.hops.extend(edge.hops.iter().rev().flatten());
+                at = vertex;
+            }
+            self.hops[first..].reverse();
+            (way.first, way.hops) = (first as u32, (self.hops.len() - first) as u32);
+            way.latency_ps += self.between_nodes_ps[self.node[from] as usize][self.node[to] as usize];
+        }
+        self.rows[from] = Some(row.into());
+    }
+
+    /// For each vertex, the vertex before it on the shortest way from `from`, and which of its edges.
+    fn shortest(&self, from: Vertex) -> Vec<Option<(Vertex, usize)>> {
+        let mut before = vec![None; self.graph.edges.len()];
+        let mut length = vec![u64::MAX; self.graph.edges.len()];
+        let mut next = BinaryHeap::from([Reverse((0u64, from))]);
+        length[from] = 0;
+        while let Some(Reverse((so_far, vertex))) = next.pop() {
+            if so_far > length[vertex] || (vertex != from && !self.passes[vertex]) {
+                continue;
+            }
+            for (step, edge) in self.graph.edges[vertex].iter().enumerate() {
+                let there = so_far + u64::from(edge.weight);
+                if there < length[edge.to] {
+                    length[edge.to] = there;
+                    before[edge.to] = Some((vertex, step));
+                    next.push(Reverse((there, edge.to)));
+                }
+            }
+        }
+        before
+    }
+}

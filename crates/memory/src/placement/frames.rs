@@ -1,0 +1,168 @@
+//! The free frames of one node, and the order in which they are given out.
+//! Not which node a page goes to: see the policies.
+//! Source: Linux's buddy allocator gives neighbouring frames inside blocks (pageblocks) that lie anywhere after a machine has run
+//! for a while (Gorman, Understanding the Linux Virtual Memory Manager, chapter 6).
+
+/// In which order a node's frames are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameOrder {
+    /// One after another from the lowest: as just after booting. Conflicts in physically indexed caches are rarer than in use.
+    Sequential,
+    /// One after another inside blocks of 2 MiB, the blocks in an order that the seed shuffles: as on a machine in use.
+    Shuffled {
+        /// The seed; the same seed gives the same frames.
+        seed: u64,
+    },
+}
+
+/// Frames of a block that are given out together: 2 MiB, a pageblock of x86-64 and within one of LoongArch (32 MiB).
+const BLOCK_BYTES_LOG2: u32 = 21;
+
+/// The frames of one node.
+#[derive(Clone, Debug)]
+pub(super) struct Frames {
+    base: u64,
+    /// Frames the node has.
+    frames: u64,
+    /// Frames that have addresses in the node.
+    addressable: u64,
+    /// Frames given out for the first time so far.
+    given: u64,
+    returned: Vec<u64>,
+    /// Frames of a block, or 0 for no blocks.
+    block: u64,
+    blocks: Shuffle,
+    current: u64,
+}
+
+impl Frames {
+    /// `frames` frames from `base` on, of which there could be `addressable`; a frame has `1 << page_shift` bytes.
+    pub(super) fn new(base: u64, frames: u64, addressable: u64, page_shift: u32, order: FrameOrder) -> Self {
+        let block = 1u64 << BLOCK_BYTES_LOG2.saturating_sub(page_shift);
+        let (block, seed) = match order {
+            FrameOrder::Sequential => (0, 0),
+            FrameOrder::Shuffled { seed } => (block, seed),
+        };
+        let blocks = Shuffle::new(frames.checked_div(block).unwrap_or(0), seed ^ base);
+        Self { base, frames, addressable, given: 0, returned: Vec::new(), block, blocks, current: 0 }
+    }
+
+    /// A free frame; the one given back last first, as Linux's lists are stacks.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        if let Some(frame) = self.returned.pop() {
+            return Some(frame);
+        }
+        if self.given >= self.frames {
+            return None;
+        }
+        let index = self.given;
+        self.given += 1;
+        // Frames behind the last whole block keep their order.
+        if self.block == 0 || index / self.block >= self.blocks.count {
+            return Some(self.base + index);
+        }
+        if index.is_multiple_of(self.block) {
+            self.current = self.blocks.place(index / self.block) * self.block;
+        }
+        Some(self.base + self.current + index % self.block)
+    }
+
+    /// A frame that the node does not have, at an address of the node.
+    pub(super) fn take_beyond(&mut self) -> u64 {
+        let index = self.given;
+        self.given += 1;
+        self.base + index % self.addressable
+    }
+
+    pub(super) fn give_back(&mut self, frame: u64) {
+        self.returned.push(frame);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.given - self.returned.len() as u64
+    }
+}
+
+/// A permutation of 0 to count - 1 that needs no table.
+#[derive(Clone, Copy, Debug)]
+struct Shuffle {
+    count: u64,
+    bits: u32,
+    multipliers: [u64; 3],
+    offsets: [u64; 3],
+}
+
+impl Shuffle {
+    fn new(count: u64, seed: u64) -> Self {
+        let bits = count.next_power_of_two().trailing_zeros();
+        let mut state = seed;
+        let mut next = || {
+            // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        };
+        let multipliers = [next() | 1, next() | 1, next() | 1];
+        Self { count, bits, multipliers, offsets: [next(), next(), next()] }
+    }
+
+    /// Where `index` goes. Every step is one-to-one on `bits` bits; what falls outside goes round again, so all together is a
+    /// permutation.
+    fn place(&self, index: u64) -> u64 {
+        let mask = (1u64 << self.bits) - 1;
+        let mut value = index;
+        loop {
+            for (multiplier, offset) in self.multipliers.iter().zip(self.offsets) {
+                value = value.wrapping_mul(*multiplier).wrapping_add(offset) & mask;
+                value ^= value >> (self.bits / 2).max(1);
+            }
+            if value < self.count {
+                return value;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn every_frame_is_given_out_exactly_once(frames in 1u64..3000, seed in any::<u64>(), shuffled in any::<bool>()) {
+            let order = if shuffled { FrameOrder::Shuffled { seed } } else { FrameOrder::Sequential };
+            let mut node = Frames::new(1000, frames, 1 << 20, 14, order);
+            let given: BTreeSet<u64> = std::iter::from_fn(|| node.take()).collect();
+            prop_assert_eq!(given.len() as u64, frames);
+            prop_assert_eq!((given.first(), given.last()), (Some(&1000), Some(&(1000 + frames - 1))));
+            prop_assert_eq!(node.used(), frames);
+        }
+    }
+
+    #[test]
+    fn shuffled_blocks_are_contiguous_inside_and_scattered_outside() {
+        let mut node = Frames::new(0, 1 << 16, 1 << 20, 14, FrameOrder::Shuffled { seed: 1 });
+        let given: Vec<u64> = (0..1 << 14).map(|_| node.take().unwrap()).collect();
+        let breaks = given.windows(2).filter(|w| w[1] != w[0] + 1).count();
+        assert!((100..=127).contains(&breaks), "{breaks} breaks between 128 blocks");
+    }
+
+    #[test]
+    fn another_seed_gives_other_frames() {
+        let first = |seed| Frames::new(0, 1 << 20, 1 << 20, 14, FrameOrder::Shuffled { seed }).take();
+        assert!((1..9).any(|seed| first(seed) != first(0)));
+        assert_eq!(first(5), first(5));
+    }
+
+    #[test]
+    fn a_frame_that_was_given_back_is_used_again() {
+        let mut node = Frames::new(0, 2, 2, 14, FrameOrder::Sequential);
+        let (one, _) = (node.take().unwrap(), node.take().unwrap());
+        assert_eq!(node.take(), None);
+        node.give_back(one);
+        assert_eq!(node.take(), Some(one));
+    }
+}

@@ -1,0 +1,360 @@
+//! Which physical page a virtual page is in, and which node and controller a physical address belongs to.
+//! Not how long looking it up takes: see `translation`. Not contents.
+//! Source: Linux's memory policies (set_mempolicy(2)) and page allocator; physical addresses after the Loongson 3A5000 manual.
+
+mod frames;
+mod physical;
+mod split;
+
+pub use frames::FrameOrder;
+pub use physical::PhysicalMap;
+pub(crate) use split::Split;
+
+use crate::build_error::{BuildError, host_of};
+use frames::Frames;
+use longma_sim::{Statistics, StatisticsError};
+use longma_topology::Machine;
+use longma_topology::parts::Distances;
+
+/// An address space: the threads of one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpaceId(pub u16);
+
+/// A physical page: the physical address divided by the page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PhysicalPage(pub u64);
+
+/// Where the pages of a process go when they are first touched. A node that is full passes them on to the nearest that is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The node of the core that touches the page (Linux: MPOL_DEFAULT).
+    #[default]
+    FirstTouch,
+    /// The nearest of these nodes (MPOL_BIND). Linux ends a process whose nodes are full; here its pages go elsewhere, counted.
+    Bind(Vec<usize>),
+    /// These nodes in turn, by virtual page (MPOL_INTERLEAVE).
+    Interleave(Vec<usize>),
+    /// This node (MPOL_PREFERRED).
+    Preferred(usize),
+}
+
+/// A policy that a host cannot follow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// It names no node.
+    #[error("a memory policy names no node: name at least one")]
+    NoNode,
+    /// It names a node without memory, or one that the host does not have.
+    #[error("a memory policy names node {node}: nodes with memory are {with_memory:?}")]
+    NotMemory {
+        /// The node.
+        node: usize,
+        /// Nodes that have memory.
+        with_memory: Vec<usize>,
+    },
+}
+
+/// No page is there yet.
+const ABSENT: u64 = u64::MAX;
+
+/// The page tables of all processes of a host, and the free memory of its nodes.
+///
+/// A page table has the shape of a real one's last level: tables of one page, 8 bytes an entry, each in a frame of its own.
+#[derive(Clone, Debug)]
+pub struct AddressSpaces {
+    page_shift: u32,
+    nodes: Vec<Frames>,
+    /// Nodes with memory, nearest first, for each node.
+    nearest: Vec<Vec<usize>>,
+    spaces: Vec<Space>,
+    physical: PhysicalMap,
+    counts: PlacementCounts,
+}
+
+/// What became of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlacementCounts {
+    /// Pages touched for the first time.
+    pub touched: u64,
+    /// Of these, pages that did not go where the policy wanted them, because it was full.
+    pub elsewhere: u64,
+    /// Of these, pages for which no node had room: the guest needs more memory than the machine has.
+    pub beyond_capacity: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Space {
+    policy: Policy,
+    /// Which part of the address space each table maps, ascending.
+    parts: Vec<u64>,
+    tables: Vec<Table>,
+    /// The table that was used last.
+    recent: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    /// Where the table itself lies.
+    frame: PhysicalPage,
+    pages: Box<[u64]>,
+}
+
+impl AddressSpaces {
+    /// Empty address spaces on host number `host` of `machine`, with pages of `page_bytes` (a power of two from 4 KiB to 1 GiB).
+    ///
+    /// # Errors
+    /// If there is no such host, if it has no memory, or if pages cannot have that size.
+    pub fn new(
+        machine: &Machine,
+        host: usize,
+        page_bytes: u64,
+        order: FrameOrder,
+    ) -> Result<Self, BuildError> {
+        if !page_bytes.is_power_of_two() || !(1 << 12..=1 << 30).contains(&page_bytes) {
+            return Err(BuildError::Impossible {
+                what: format!("a page of {page_bytes} bytes"),
+                help: "give a power of two from 4 KiB to 1 GiB".into(),
+            });
+        }
+        let page_shift = page_bytes.trailing_zeros();
+        let physical = PhysicalMap::new(machine, host)?;
+        let instance = host_of(machine, host)?;
+        let frames = |(number, node): (usize, &longma_topology::NodeInstance)| {
+            let bytes = match node.memories.is_empty() {
+                true => 0,
+                false => node.memory_bytes.unwrap_or(u64::MAX).min(physical.node_bytes()),
+            };
+            let base = physical.base_of(number) >> page_shift;
+            Frames::new(base, bytes >> page_shift, physical.node_bytes() >> page_shift, page_shift, order)
+        };
+        let nodes: Vec<_> = instance.nodes.iter().enumerate().map(frames).collect();
+        let distances = machine.hosts[instance.of].distances.as_ref();
+        let nearest = (0..nodes.len()).map(|from| nearest(from, instance, distances)).collect();
+        let counts = PlacementCounts::default();
+        Ok(Self { page_shift, nodes, nearest, spaces: Vec::new(), physical, counts })
+    }
+
+    /// Sets where pages of `space` go from now on; pages that are in place stay.
+    ///
+    /// # Errors
+    /// If the policy names no node, or one that has no memory.
+    pub fn set_policy(&mut self, space: SpaceId, policy: Policy) -> Result<(), PolicyError> {
+        let with_memory = &self.nearest[0];
+        let named = match &policy {
+            Policy::FirstTouch => &[][..],
+            Policy::Bind(nodes) | Policy::Interleave(nodes) if nodes.is_empty() => {
+                return Err(PolicyError::NoNode);
+            }
+            Policy::Bind(nodes) | Policy::Interleave(nodes) => nodes,
+            Policy::Preferred(node) => std::slice::from_ref(node),
+        };
+        if let Some(node) = named.iter().find(|n| !with_memory.contains(n)) {
+            let mut with_memory = with_memory.clone();
+            with_memory.sort_unstable();
+            return Err(PolicyError::NotMemory { node: *node, with_memory });
+        }
+        self.space(space).policy = policy;
+        Ok(())
+    }
+
+    /// The physical page of a virtual page; a page that is touched for the first time, by a core of `touching_node`, gets one.
+    ///
+    /// # Panics
+    /// If the host has no node `touching_node`.
+    #[inline]
+    pub fn translate(&mut self, space: SpaceId, virtual_page: u64, touching_node: usize) -> PhysicalPage {
+        match self.lookup(space, virtual_page) {
+            Some(page) => page,
+            None => self.touch(space, virtual_page, touching_node),
+        }
+    }
+
+    /// The physical page of a virtual page, if it was touched.
+    #[inline]
+    pub fn lookup(&mut self, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
+        let (part, index) = self.split(virtual_page);
+        let table = self.spaces.get_mut(usize::from(space.0))?.table(part)?;
+        let page = table.pages[index];
+        (page != ABSENT).then_some(PhysicalPage(page))
+    }
+
+    /// The physical address of the page table's entry for a virtual page: what a page walk loads last. `None` before the page is
+    /// touched.
+    pub fn entry_address(&mut self, space: SpaceId, virtual_page: u64) -> Option<u64> {
+        let (part, index) = self.split(virtual_page);
+        let shift = self.page_shift;
+        let table = self.spaces.get_mut(usize::from(space.0))?.table(part)?;
+        Some((table.frame.0 << shift) + index as u64 * 8)
+    }
+
+    /// Gives the frames of `pages` virtual pages from `first` on back.
+    pub fn unmap(&mut self, space: SpaceId, first: u64, pages: u64) {
+        let entries = self.entries() as u64;
+        let end = first.saturating_add(pages);
+        let Some(space) = self.spaces.get_mut(usize::from(space.0)) else { return };
+        let from = space.parts.partition_point(|p| *p < first / entries);
+        for (part, table) in space.parts.iter().zip(&mut space.tables).skip(from) {
+            let start = part * entries;
+            if start >= end {
+                break;
+            }
+            let range = first.saturating_sub(start) as usize..(end - start).min(entries) as usize;
+            for page in table.pages[range].iter_mut().filter(|p| **p != ABSENT) {
+                let node = self.physical.node_of(*page << self.page_shift);
+                self.nodes[node].give_back(std::mem::replace(page, ABSENT));
+            }
+        }
+    }
+
+    /// Bytes of a page.
+    pub const fn page_bytes(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    /// The node, controller and local address of a physical address.
+    pub const fn physical(&self) -> &PhysicalMap {
+        &self.physical
+    }
+
+    /// The NUMA node of a physical address.
+    #[inline]
+    pub fn node_of(&self, physical: u64) -> usize {
+        self.physical.node_of(physical)
+    }
+
+    /// The controller of a physical address, and the address there.
+    #[inline]
+    pub fn controller_of(&self, physical: u64) -> (usize, u64) {
+        self.physical.controller_of(physical)
+    }
+
+    /// Frames in use of each node.
+    pub fn used_frames(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().map(Frames::used)
+    }
+
+    /// What became of pages.
+    pub const fn counts(&self) -> PlacementCounts {
+        self.counts
+    }
+
+    /// Adds statistics below `name`.
+    ///
+    /// # Errors
+    /// If a name is malformed or taken.
+    pub fn report(&self, statistics: &mut Statistics, name: &str) -> Result<(), StatisticsError> {
+        let PlacementCounts { touched, elsewhere, beyond_capacity } = self.counts;
+        statistics.count(&format!("{name}.pages_touched"), touched, "pages", "pages touched")?;
+        let description = "pages not placed by their policy because the node was full";
+        statistics.count(&format!("{name}.pages_elsewhere"), elsewhere, "pages", description)?;
+        let description = "pages for which no node had room";
+        statistics.count(&format!("{name}.pages_beyond_capacity"), beyond_capacity, "pages", description)?;
+        for (number, node) in self.nodes.iter().enumerate() {
+            let name = format!("{name}.node{number}.pages");
+            statistics.count(&name, node.used(), "pages", "pages of the node in use")?;
+        }
+        Ok(())
+    }
+
+    /// Entries of a page table.
+    const fn entries(&self) -> usize {
+        1 << (self.page_shift - 3)
+    }
+
+    #[inline]
+    const fn split(&self, virtual_page: u64) -> (u64, usize) {
+        let bits = self.page_shift - 3;
+        (virtual_page >> bits, (virtual_page & ((1 << bits) - 1)) as usize)
+    }
+
+    fn space(&mut self, space: SpaceId) -> &mut Space {
+        let index = usize::from(space.0);
+        if self.spaces.len() <= index {
+            self.spaces.resize_with(index + 1, Space::default);
+        }
+        &mut self.spaces[index]
+    }
+
+    #[cold]
+    fn touch(&mut self, space: SpaceId, virtual_page: u64, touching_node: usize) -> PhysicalPage {
+        let (part, index) = self.split(virtual_page);
+        let entries = self.entries();
+        if self.space(space).table(part).is_none() {
+            // The kernel takes page tables from the node it runs on, whatever the process's policy.
+            let frame = self.allocate(&Policy::FirstTouch, virtual_page, touching_node);
+            let table = Table { frame, pages: vec![ABSENT; entries].into() };
+            self.space(space).insert(part, table);
+        }
+        let policy = std::mem::take(&mut self.space(space).policy);
+        let page = self.allocate(&policy, virtual_page, touching_node);
+        self.counts.touched += 1;
+        let space = self.space(space);
+        space.policy = policy;
+        if let Some(table) = space.table(part) {
+            table.pages[index] = page.0;
+        }
+        page
+    }
+
+    fn allocate(&mut self, policy: &Policy, virtual_page: u64, touching: usize) -> PhysicalPage {
+        let from = match policy {
+            Policy::FirstTouch | Policy::Bind(_) => touching,
+            Policy::Interleave(nodes) => nodes[(virtual_page % nodes.len() as u64) as usize],
+            Policy::Preferred(node) => *node,
+        };
+        let nearest = &self.nearest[from];
+        let wanted = |node: &usize| match policy {
+            Policy::Bind(nodes) => nodes.contains(node),
+            _ => *node == nearest[0],
+        };
+        let first = nearest.iter().copied().find(wanted).unwrap_or(nearest[0]);
+        let frames = &mut self.nodes;
+        let mut here = |node: &usize| frames[*node].take();
+        let as_wanted = nearest.iter().filter(|n| wanted(n)).find_map(&mut here);
+        if let Some(page) = as_wanted {
+            return PhysicalPage(page);
+        }
+        self.counts.elsewhere += 1;
+        if let Some(page) = nearest.iter().find_map(&mut here) {
+            return PhysicalPage(page);
+        }
+        self.counts.beyond_capacity += 1;
+        PhysicalPage(self.nodes[first].take_beyond())
+    }
+}
+
+impl Space {
+    #[inline]
+    fn table(&mut self, part: u64) -> Option<&mut Table> {
+        if self.parts.get(self.recent) != Some(&part) {
+            self.recent = self.parts.binary_search(&part).ok()?;
+        }
+        self.tables.get_mut(self.recent)
+    }
+
+    fn insert(&mut self, part: u64, table: Table) {
+        let at = self.parts.partition_point(|p| *p < part);
+        self.parts.insert(at, part);
+        self.tables.insert(at, table);
+    }
+}
+
+/// Nodes with memory in the order in which `from` asks them: by stated distance, else those of its own chip first; then by
+/// number.
+fn nearest(from: usize, host: &longma_topology::HostInstance, distances: Option<&Distances>) -> Vec<usize> {
+    let distance = |to: usize| -> u64 {
+        let slit = distances.and_then(|d| d.slit.as_ref()).and_then(|s| s.rows.get(from)?.get(to).copied());
+        let latency = distances.and_then(|d| d.latency.as_ref()).and_then(|l| l.rows.get(from)?.get(to));
+        let chip = if host.nodes[from].chip == host.nodes[to].chip { 0 } else { 1 };
+        match (to == from, latency, slit) {
+            (true, ..) => 0,
+            (_, Some(latency), _) => 1 + latency.ps(),
+            (_, None, Some(slit)) => 1 + u64::from(slit),
+            _ => 1 + chip,
+        }
+    };
+    let mut nodes: Vec<usize> =
+        (0..host.nodes.len()).filter(|n| !host.nodes[*n].memories.is_empty()).collect();
+    nodes.sort_by_key(|n| (distance(*n), *n));
+    nodes
+}

@@ -1,0 +1,12 @@
+//! Next line: a miss brings the lines that follow.
+//! Not selective: it never learns that nobody asks.
+//! Source: one-block lookahead, Smith, Cache memories, ACM Computing Surveys 14(3), 1982, section 2.1.
+
+use super::{Reach, Wanted};
+use crate::cache::Line;
+
+pub(super) fn observe(line: Line, reach: Reach) -> Wanted {
+    let mut wanted = Wanted::default();
+    (0..reach.degree).for_each(|n| reach.want(&mut wanted, line, reach.distance + n));
+    wanted
+}

@@ -1,0 +1,47 @@
+//! Stride: a load that advances by the same step twice will do so again.
+//! Not a predictor of values or of linked lists.
+//! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3; strides are in
+//! lines here, as it sees misses only.
+
+use super::{Reach, Wanted};
+use crate::cache::Line;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    instruction: u64,
+    last: u64,
+    stride: i64,
+}
+
+/// A direct-mapped table by the load's own address.
+#[derive(Debug)]
+pub(super) struct Strides {
+    entries: Vec<Entry>,
+}
+
+impl Strides {
+    pub(super) fn new(entries: usize) -> Self {
+        Self { entries: vec![Entry::default(); entries.next_power_of_two()] }
+    }
+
+    pub(super) fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted {
+        // Instructions are four bytes long.
+        let at = (instruction >> 2) as usize & (self.entries.len() - 1);
+        let entry = &mut self.entries[at];
+        let mut wanted = Wanted::default();
+        if entry.instruction != instruction {
+            *entry = Entry { instruction, last: line.0, stride: 0 };
+            return wanted;
+        }
+        let stride = line.0.wrapping_sub(entry.last) as i64;
+        entry.last = line.0;
+        let confirmed = stride != 0 && stride == entry.stride;
+        entry.stride = stride;
+        if confirmed {
+            for n in 0..reach.degree {
+                reach.want(&mut wanted, line, stride.saturating_mul(reach.distance + n));
+            }
+        }
+        wanted
+    }
+}

@@ -1,0 +1,328 @@
+//! One access through a core's own caches: hits, misses, fills, and prefetches on their own account.
+//! Not beyond the last private cache: that is `request`.
+//! Source: Hennessy and Patterson, appendix B; victim and exclusive levels after Jouppi and Wilton, ISCA 1994.
+
+use super::MemorySystem;
+use super::private::Unit;
+use crate::cache::{Flags, Kind, Line};
+use crate::port::Source;
+
+/// An access to one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub line: Line,
+    /// The line's number as the program addresses it; all ones for accesses by hardware.
+    pub virtual_line: u64,
+    pub kind: Kind,
+    /// The instruction's own address.
+    pub instruction: u64,
+}
+
+/// No program addresses this line.
+const BY_HARDWARE: u64 = u64::MAX;
+
+/// A line that a core got: when (its own cycles), from where, and with which rights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Got {
+    pub ready: u64,
+    pub source: Source,
+    pub flags: Flags,
+}
+
+impl MemorySystem {
+    /// Accesses a line through the first level; says when it is there and where it came from.
+    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+        let l1 = self.cores[core].level1(unit);
+        l1.counters.access(access.kind);
+        if l1.tags.find(access.line).is_some() {
+            self.hit(core, unit, access, at)
+        } else {
+            self.miss(core, unit, access, at)
+        }
+    }
+
+    fn hit(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+        let Access { line, kind, .. } = access;
+        let l1 = self.cores[core].level1(unit);
+        let Some(slot) = l1.tags.find(line) else { return (at, Source::Level1) };
+        l1.tags.touch(slot);
+        let arrives = l1.ready[l1.tags.number(slot)];
+        let (hit, mut source) = (at + l1.latency, Source::Level1);
+        let mut ready = hit.max(arrives);
+        l1.counters.merged += u64::from(arrives > hit);
+        let mut flags = l1.tags.flags(slot);
+        let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
+        if first_use {
+            flags = flags.without(Flags::PREFETCHED);
+            l1.counters.useful_prefetches += 1;
+        }
+        if kind.writes() && !flags.has(Flags::WRITABLE) {
+            l1.counters.upgrades += 1;
+            let got = self.request(core, line, kind, hit);
+            (ready, source) = (ready.max(got.ready), got.source);
+            self.allow_writing(core, line);
+        }
+        if kind.writes() && !flags.has(Flags::DIRTY) {
+            self.drop_instructions(core, line);
+        }
+        flags = self.after_write(core, line, kind, flags);
+        let l1 = self.cores[core].level1(unit);
+        l1.tags.set_flags(slot, flags);
+        let number = l1.tags.number(slot);
+        if access.virtual_line == BY_HARDWARE {
+            l1.filter.forget_set(slot.set());
+        } else {
+            l1.filter.note(
+                access.virtual_line,
+                slot.set(),
+                number,
+                ready.max(arrives),
+                flags.has(Flags::DIRTY),
+            );
+        }
+        if first_use {
+            self.prefetch_level1(core, unit, access, at);
+        }
+        (ready, source)
+    }
+
+    /// The flags of a line in the first level after an access of `kind`; a write-through cache passes the store on.
+    fn after_write(&mut self, core: usize, line: Line, kind: Kind, flags: Flags) -> Flags {
+        if !kind.writes() {
+            return flags;
+        }
+        if !self.cores[core].data.write_through {
+            return flags.with(Flags::WRITABLE).with(Flags::DIRTY);
+        }
+        self.cores[core].data.counters.write_throughs += 1;
+        let passed = self.write_below(core, line);
+        flags.with(Flags::WRITABLE).with(Flags::DIRTY.when(!passed))
+    }
+
+    /// A line becomes dirty on the data side: what the instruction side has of it is old.
+    fn drop_instructions(&mut self, core: usize, line: Line) {
+        if let Some(fetch) = &mut self.cores[core].fetch
+            && let Some(slot) = fetch.tags.find(line)
+        {
+            fetch.remove(slot);
+            fetch.counters.invalidations += 1;
+        }
+    }
+
+    /// Passes a store on to the level below the first; false if that does not hold the line.
+    fn write_below(&mut self, core: usize, line: Line) -> bool {
+        let dirty = Flags::WRITABLE.with(Flags::DIRTY);
+        if let Some(l2) = &mut self.cores[core].second {
+            let slot = l2.tags.find(line);
+            slot.inspect(|slot| l2.tags.add_flags(*slot, dirty));
+            return slot.is_some();
+        }
+        let shared = self.domains[self.cores[core].domain].shared.as_mut();
+        let slot = shared.as_ref().and_then(|s| s.tags.find(line));
+        if let (Some(shared), Some(slot)) = (shared, slot) {
+            shared.tags.add_flags(slot, dirty);
+        }
+        slot.is_some()
+    }
+
+    /// The core has the right to write `line` now: its second level must know, for when it has the line alone.
+    fn allow_writing(&mut self, core: usize, line: Line) {
+        if let Some(l2) = &mut self.cores[core].second
+            && let Some(slot) = l2.tags.find(line)
+        {
+            l2.tags.add_flags(slot, Flags::WRITABLE);
+        }
+    }
+
+    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+        let Access { line, kind, .. } = access;
+        let l1 = self.cores[core].level1(unit);
+        l1.counters.miss(kind);
+        let start = if self.path.timing { l1.registers.start(at) } else { at };
+        if start > at {
+            l1.counters.register_waits += 1;
+            l1.counters.register_wait_time += start - at;
+        }
+        let got = self.second_level(core, unit, access, start);
+        let flags = self.after_write(core, line, kind, got.flags);
+        self.fill(core, unit, access, flags, got.ready);
+        let l1 = self.cores[core].level1(unit);
+        if self.path.timing {
+            l1.registers.hold(start, got.ready);
+        }
+        if kind != Kind::Prefetch {
+            self.prefetch_level1(core, unit, access, at);
+        }
+        (got.ready, got.source)
+    }
+
+    /// Puts a line into the first level. Instructions are never writable.
+    fn fill(&mut self, core: usize, unit: Unit, access: Access, flags: Flags, ready: u64) {
+        let separate = unit == Unit::Fetch && self.cores[core].fetch.is_some();
+        let flags = if separate { flags.without(Flags::WRITABLE.with(Flags::DIRTY)) } else { flags };
+        if flags.has(Flags::DIRTY) || access.kind.writes() {
+            self.drop_instructions(core, access.line);
+        }
+        let l1 = self.cores[core].level1(unit);
+        let Some((slot, evicted)) = l1.tags.insert(access.line, flags, u64::MAX) else { return };
+        let number = l1.tags.number(slot);
+        l1.ready[number] = ready;
+        if access.virtual_line == BY_HARDWARE {
+            l1.filter.forget_set(slot.set());
+        } else {
+            l1.filter.note(access.virtual_line, slot.set(), number, ready, flags.has(Flags::DIRTY));
+        }
+        if let Some(evicted) = evicted {
+            l1.counters.evictions += 1;
+            l1.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            self.left_level1(core, evicted.line, evicted.flags.state(), ready);
+        }
+    }
+
+    /// Gets a line for the first level from the second, or from beyond.
+    fn second_level(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+        let Access { line, kind, .. } = access;
+        if unit == Unit::Fetch {
+            self.flush_data(core, line, at);
+        }
+        let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
+        l2.counters.access(kind);
+        if l2.tags.find(line).is_some() {
+            return self.hit_level2(core, unit, access, at);
+        }
+        l2.counters.miss(kind);
+        let start = if self.path.timing { l2.registers.start(at) } else { at };
+        if start > at {
+            l2.counters.register_waits += 1;
+            l2.counters.register_wait_time += start - at;
+        }
+        let got = self.request(core, line, kind, start);
+        let timing = self.path.timing;
+        let Some(l2) = &mut self.cores[core].second else { return got };
+        if timing {
+            l2.registers.hold(start, got.ready);
+        }
+        let mut flags = got.flags;
+        if !l2.takes_victims() {
+            self.fill_level2(core, line, flags, got.ready);
+            // The second level keeps what is to be written back; the first only the right to write.
+            flags = flags.without(Flags::DIRTY);
+        }
+        if kind != Kind::Prefetch {
+            self.prefetch_level2(core, access, at);
+        }
+        Got { flags, ..got }
+    }
+
+    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+        let Access { line, kind, .. } = access;
+        let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
+        let Some(slot) = l2.tags.find(line) else { return self.request(core, line, kind, at) };
+        l2.tags.touch(slot);
+        let mut flags = l2.tags.flags(slot);
+        let mut ready = at + l2.latency;
+        let mut source = Source::Level2;
+        let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
+        if first_use {
+            flags = flags.without(Flags::PREFETCHED);
+            l2.counters.useful_prefetches += 1;
+        }
+        if self.path.timing && l2.prefetcher.is_some() {
+            let arrives = l2.in_flight.ready(line);
+            l2.counters.merged += u64::from(arrives > ready);
+            ready = ready.max(arrives);
+        }
+        let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
+        if kind.writes() && !flags.has(Flags::WRITABLE) {
+            l2.counters.upgrades += 1;
+            let got = self.request(core, line, kind, ready);
+            (ready, source) = (ready.max(got.ready), got.source);
+            flags = flags.with(Flags::WRITABLE);
+        }
+        let Some(l2) = &mut self.cores[core].second else { return Got { ready, source, flags } };
+        let mut given = flags.state();
+        if moves {
+            l2.tags.remove(slot);
+        } else {
+            l2.tags.set_flags(slot, flags);
+            given = given.without(Flags::DIRTY);
+        }
+        if first_use {
+            self.prefetch_level2(core, access, at);
+        }
+        Got { ready, source, flags: given }
+    }
+
+    /// Puts a line into a second level that holds what the first does.
+    fn fill_level2(&mut self, core: usize, line: Line, flags: Flags, ready: u64) {
+        let Some(l2) = &mut self.cores[core].second else { return };
+        if let Some(slot) = l2.tags.find(line) {
+            l2.tags.add_flags(slot, flags.state());
+            return;
+        }
+        if l2.prefetcher.is_some() {
+            l2.in_flight.note(line, ready);
+        }
+        if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
+            l2.counters.evictions += 1;
+            l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+            self.left_level2(core, evicted.line, evicted.flags.state(), ready);
+        }
+    }
+
+    /// Instructions are about to be fetched from a line that the data side may have written: that copy moves down first.
+    fn flush_data(&mut self, core: usize, line: Line, at: u64) {
+        let private = &mut self.cores[core];
+        if private.fetch.is_some()
+            && let Some(slot) = private.data.tags.find(line)
+        {
+            let flags = private.data.remove(slot).state();
+            self.left_level1(core, line, flags, at);
+        }
+    }
+
+    fn prefetch_level1(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
+        let l1 = self.cores[core].level1(unit);
+        let Some(prefetcher) = &mut l1.prefetcher else { return };
+        let wanted = prefetcher.observe(access.line, access.instruction);
+        for line in wanted.lines() {
+            let l1 = self.cores[core].level1(unit);
+            // Demand comes first: without a free register the prefetch is dropped.
+            let busy = self.path.timing && l1.registers.start(at) > at;
+            if busy || l1.tags.find(*line).is_some() {
+                continue;
+            }
+            l1.counters.prefetched += 1;
+            let access = Access { line: *line, virtual_line: BY_HARDWARE, kind: Kind::Prefetch, ..access };
+            let got = self.second_level(core, unit, access, at);
+            self.fill(core, unit, access, got.flags.with(Flags::PREFETCHED), got.ready);
+            if self.path.timing {
+                self.cores[core].level1(unit).registers.hold(at, got.ready);
+            }
+        }
+    }
+
+    fn prefetch_level2(&mut self, core: usize, access: Access, at: u64) {
+        let Some(l2) = &mut self.cores[core].second else { return };
+        let Some(prefetcher) = &mut l2.prefetcher else { return };
+        let wanted = prefetcher.observe(access.line, access.instruction);
+        for line in wanted.lines() {
+            if self.cores[core].has(*line) {
+                continue;
+            }
+            let timing = self.path.timing;
+            let Some(l2) = &mut self.cores[core].second else { return };
+            if timing && l2.registers.start(at) > at {
+                continue;
+            }
+            l2.counters.prefetched += 1;
+            let got = self.request(core, *line, Kind::Prefetch, at);
+            self.fill_level2(core, *line, got.flags.with(Flags::PREFETCHED), got.ready);
+            if let Some(l2) = &mut self.cores[core].second
+                && timing
+            {
+                l2.registers.hold(at, got.ready);
+            }
+        }
+    }
+}

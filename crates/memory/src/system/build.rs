@@ -1,0 +1,400 @@
+//! Builds the memory of a host from its machine file.
+//! Not a check of the file: `longma_topology` did that.
+//! Source: defaults for what a file leaves out are the named constants below.
+
+use super::MemorySystem;
+use super::core_port::LastPage;
+use super::domain::{Bank, Directory, Domain, Shared};
+use super::path::{Detail, Legs, Path, REQUEST_BYTES};
+use super::private::{Level1, Level2, Private};
+use super::report::Messages;
+use crate::build_error::{BuildError, host_of};
+use crate::cache::{
+    Counters, Filter, InFlight, Index, LineLock, MAX_WAYS, MissRegisters, Partition, Policy, Tags,
+};
+use crate::coherence::{LineTable, MAX_HOLDERS};
+use crate::dram::{Controllers, overhead};
+use crate::interconnect::{Interconnect, Place};
+use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
+use crate::prefetch::Prefetcher;
+use crate::translation::Tlbs;
+use longma_sim::{Clock, Duration, Resource};
+use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, WritePolicy};
+use longma_topology::units::{Frequency, Latency};
+use longma_topology::{CoreInstance, HostInstance, Machine};
+
+/// Load to use of a first-level cache, cycles, where the file says nothing: what most cores of today have (Intel 64 and IA-32
+/// Optimization Reference Manual, table 2-4).
+const LEVEL1_CYCLES: u64 = 4;
+/// Load to use of a core's second level: 12 on Sandy Bridge (the same manual), 14 on Zen and Loongson's cores.
+const LEVEL2_CYCLES: u64 = 14;
+/// Load to use of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of today's many-core servers.
+const SHARED_CYCLES: u64 = 40;
+/// Outstanding misses of a first-level cache: Sandy Bridge's ten line fill buffers (the same manual, section 2.3.5.1).
+const LEVEL1_REGISTERS: usize = 10;
+/// Outstanding misses of a second-level cache: an estimate, as Sandy Bridge's superqueue of 16.
+const LEVEL2_REGISTERS: usize = 16;
+/// What a bank of a shared cache moves a cycle: half of a usual line (Sandy Bridge's ring stop; the Loongson 3A5000's bank).
+const BANK_BYTES_PER_CYCLE: u64 = 32;
+/// Pages where neither the core nor the system says: LoongArch Linux's default.
+const PAGE_BYTES: u64 = 16 << 10;
+/// A bank's calendar has buckets of this many lines' service.
+const BUCKET_LINES: u64 = 8;
+
+/// A host under construction.
+struct Plan<'a> {
+    machine: &'a Machine,
+    host: &'a HostInstance,
+    seed: u64,
+    timing: bool,
+    line_bits: u32,
+    page_bytes: u64,
+}
+
+/// The caches of one core, sorted out: instance numbers in the host's layout.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stack {
+    fetch: Option<usize>,
+    data: Option<usize>,
+    second: Option<usize>,
+    shared: Option<usize>,
+}
+
+fn impossible(what: String, help: &str) -> BuildError {
+    BuildError::Impossible { what, help: help.into() }
+}
+
+impl MemorySystem {
+    /// The memory of host number `host` of `machine`. `seed` decides random replacement and the order of page frames.
+    ///
+    /// # Errors
+    /// If there is no such host, it has no memory, or its caches are put together in a way that is not modelled.
+    pub fn new(machine: &Machine, host: usize, detail: Detail, seed: u64) -> Result<Self, BuildError> {
+        let instance = host_of(machine, host)?;
+        let plan = Plan::new(machine, instance, detail, seed)?;
+        let stacks: Vec<_> = instance.cores.iter().map(|c| plan.stack(c)).collect::<Result<_, _>>()?;
+        let mut domains = plan.domains(&stacks)?;
+        let order = FrameOrder::Shuffled { seed };
+        let mut path = Path {
+            timing: plan.timing,
+            line_bits: plan.line_bits,
+            interconnect: Interconnect::new(machine, host)?,
+            controllers: Controllers::new(machine, host)?,
+            spaces: AddressSpaces::new(machine, host, plan.page_bytes, order)?,
+            legs: Vec::new(),
+            memory_ps: Vec::new(),
+            hop_ps: Vec::new(),
+        };
+        let cores =
+            (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
+        path.legs = (0..stacks.len()).map(|core| plan.legs(core, &stacks[core], &mut path)).collect();
+        plan.distances(&stacks, &mut path, &domains);
+        for domain in &mut domains {
+            domain.look_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
+        }
+        let home = (domains.len() > 1).then(LineTable::default);
+        let line_bits = plan.line_bits;
+        Ok(Self { line_bits, cores, domains, home, path, messages: Messages::default() })
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        machine: &'a Machine,
+        host: &'a HostInstance,
+        detail: Detail,
+        seed: u64,
+    ) -> Result<Self, BuildError> {
+        let first = host.cores.first().and_then(|c| machine.cores.get(&c.core));
+        let core = first.ok_or_else(|| {
+            impossible(format!("host `{}` has no cores", host.name), "give it a chip with cores")
+        })?;
+        let system = machine.hosts[host.of].os.as_ref().and_then(|os| os.page_size);
+        let page_bytes = core.page_size.or(system).map_or(PAGE_BYTES, |size| size.bytes());
+        let lines: Vec<u64> = host.caches.iter().map(|c| machine.caches[&c.cache].line.bytes()).collect();
+        let line = lines.first().copied().unwrap_or(64);
+        if lines.iter().any(|other| *other != line) || !line.is_power_of_two() {
+            let what = format!("host `{}` has caches with lines of {lines:?} bytes", host.name);
+            return Err(impossible(what, "give all caches of a host the same line, a power of two"));
+        }
+        let timing = detail == Detail::Timing;
+        Ok(Self { machine, host, seed, timing, line_bits: line.trailing_zeros(), page_bytes })
+    }
+
+    fn cache(&self, instance: usize) -> &'a Cache {
+        &self.machine.caches[&self.host.caches[instance].cache]
+    }
+
+    fn clock(&self, core: usize) -> Frequency {
+        self.machine.cores[&self.host.cores[core].core].clock
+    }
+
+    /// Sorts the caches that a core reaches: first level, one more of its own, and one that is shared or the last.
+    fn stack(&self, core: &CoreInstance) -> Result<Stack, BuildError> {
+        let mut stack = Stack::default();
+        let mut below = Vec::new();
+        for instance in &core.caches {
+            let cache = self.cache(*instance);
+            match cache.kind {
+                CacheKind::Instruction => stack.fetch = stack.fetch.or(Some(*instance)),
+                CacheKind::Data => stack.data = stack.data.or(Some(*instance)),
+                CacheKind::Unified if cache.level == 1 => stack.data = Some(*instance),
+                CacheKind::Unified => below.push(*instance),
+            }
+        }
+        below.sort_by_key(|instance| self.cache(*instance).level);
+        let own = &self.machine.cores[&core.core].caches;
+        let private = |i: &usize| own.iter().any(|name| **name == *self.host.caches[*i].cache);
+        match below[..] {
+            [] => {}
+            [one] if private(&one) => stack.second = Some(one),
+            [one] => stack.shared = Some(one),
+            [one, last] if self.host.caches[one].cores.len() == 1 => {
+                (stack.second, stack.shared) = (Some(one), Some(last));
+            }
+            _ => {
+                let names: Vec<_> = below.iter().map(|i| self.host.caches[*i].cache.as_str()).collect();
+                let what = format!(
+                    "core type `{}` has the caches {} below its first level",
+                    core.core,
+                    names.join(", ")
+                );
+                let help = "at most one private and one shared cache below the first level are modelled";
+                return Err(impossible(what, help));
+            }
+        }
+        if stack.data.is_none() {
+            let what = format!("core type `{}` has no first-level cache for data", core.core);
+            return Err(impossible(what, "give it one"));
+        }
+        Ok(stack)
+    }
+
+    fn tags(&self, instance: usize, bank_bit: Option<u32>, sharers: usize) -> Result<Tags, BuildError> {
+        let cache = self.cache(instance);
+        let ways = cache.ways();
+        if ways == 0 || ways > MAX_WAYS || cache.sets() == 0 {
+            let what = format!("cache `{}` has {ways} ways", self.host.caches[instance].cache);
+            return Err(impossible(what, "1 to 64 ways are modelled: give `ways`"));
+        }
+        // A different sequence for each cache.
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(instance as u64);
+        Ok(Tags::new(
+            Index::new(cache, bank_bit),
+            ways as usize,
+            Policy::from(cache.replacement),
+            sharers,
+            seed,
+        ))
+    }
+
+    fn prefetcher(&self, cache: &Cache) -> Option<Prefetcher> {
+        let page_lines = (self.page_bytes >> self.line_bits).max(1);
+        cache.prefetcher.as_ref().map(|p| Prefetcher::new(p, page_lines))
+    }
+
+    /// A latency of `cache` in cycles of `core`; 0 if times are not wanted.
+    fn cycles(&self, cache: &Cache, core: usize, otherwise: u64) -> u64 {
+        match cache.latency {
+            _ if !self.timing => 0,
+            None => otherwise,
+            Some(Latency::Cycles(cycles)) => cycles.count(),
+            Some(Latency::Time(time)) => {
+                let ps = u128::from(time.ps()) * u128::from(self.clock(core).hz());
+                ps.div_ceil(1_000_000_000_000) as u64
+            }
+        }
+    }
+
+    fn level1(&self, instance: usize, core: usize) -> Result<Level1, BuildError> {
+        let cache = self.cache(instance);
+        let tags = self.tags(instance, None, 0)?;
+        Ok(Level1 {
+            filter: Filter::new(tags.index().sets()),
+            ready: vec![0; tags.len()],
+            tags,
+            registers: MissRegisters::new(cache.mshrs.map_or(LEVEL1_REGISTERS, |n| n.max(1) as usize)),
+            prefetcher: self.prefetcher(cache),
+            counters: Counters::default(),
+            latency: self.cycles(cache, core, LEVEL1_CYCLES),
+            write_through: cache.write == WritePolicy::Through,
+        })
+    }
+
+    fn level2(&self, instance: usize, core: usize) -> Result<Level2, BuildError> {
+        let cache = self.cache(instance);
+        Ok(Level2 {
+            tags: self.tags(instance, None, 0)?,
+            in_flight: InFlight::default(),
+            registers: MissRegisters::new(cache.mshrs.map_or(LEVEL2_REGISTERS, |n| n.max(1) as usize)),
+            prefetcher: self.prefetcher(cache),
+            counters: Counters::default(),
+            latency: self.cycles(cache, core, LEVEL2_CYCLES),
+            inclusion: cache.inclusion,
+        })
+    }
+
+    fn core(&self, core: usize, stacks: &[Stack], domains: &[Domain]) -> Result<Private, BuildError> {
+        let stack = stacks[core];
+        let instance = &self.host.cores[core];
+        let hz = self.clock(core).hz();
+        let clock =
+            Clock::new(hz).map_err(|error| impossible(format!("core {core}: {error}"), "mend its clock"))?;
+        let part = domains.iter().position(|d| d.cores.contains(&core)).unwrap_or(0);
+        let bit = domains[part].cores.iter().position(|c| *c == core).unwrap_or(0);
+        // `stack` refuses cores without a data cache.
+        let data = self.level1(stack.data.unwrap_or(0), core)?;
+        Ok(Private {
+            clock,
+            fetch: stack.fetch.map(|i| self.level1(i, core)).transpose()?,
+            data,
+            second: stack.second.map(|i| self.level2(i, core)).transpose()?,
+            domain: part,
+            bit,
+            node: instance.node,
+            probe_ps: self.private_ps(core, &stack),
+            line_bits: self.line_bits,
+            page_bits: self.page_bytes.trailing_zeros(),
+            tlbs: Tlbs::new(&self.machine.cores[&instance.core], self.page_bytes),
+            space: SpaceId::default(),
+            last_page: [LastPage::NONE; 2],
+        })
+    }
+
+    /// Groups cores by their shared cache; those without one by chip.
+    fn domains(&self, stacks: &[Stack]) -> Result<Vec<Domain>, BuildError> {
+        let mut groups: Vec<((Option<usize>, usize), Vec<usize>)> = Vec::new();
+        for (core, stack) in stacks.iter().enumerate() {
+            let key = (stack.shared, if stack.shared.is_some() { 0 } else { self.host.cores[core].chip });
+            match groups.iter_mut().find(|group| group.0 == key) {
+                Some(group) => group.1.push(core),
+                None => groups.push((key, vec![core])),
+            }
+        }
+        let too_many = groups.iter().map(|g| g.1.len()).chain([groups.len()]).find(|n| *n > MAX_HOLDERS);
+        if let Some(n) = too_many {
+            let what = format!(
+                "host `{}` has {n} cores that share a cache, or groups of such cores",
+                self.host.name
+            );
+            return Err(impossible(what, "at most 63 of either are modelled"));
+        }
+        groups.into_iter().map(|((shared, _), cores)| self.domain(shared, cores)).collect()
+    }
+
+    fn domain(&self, shared: Option<usize>, cores: Vec<usize>) -> Result<Domain, BuildError> {
+        let first = &self.host.cores[cores[0]];
+        let inclusive = shared.is_some_and(|i| self.cache(i).inclusion == Inclusion::Inclusive);
+        let directory = if inclusive { Directory::InTags } else { Directory::Beside(LineTable::default()) };
+        let coherence = |i: &usize| self.cache(*i).coherence;
+        let snoops = first.caches.iter().any(|i| coherence(i) == Coherence::Snoop);
+        let sharers = if inclusive { cores.len() } else { 0 };
+        let built = shared.map(|i| self.shared(i, &cores, sharers)).transpose()?;
+        Ok(Domain { node: first.node, chip: first.chip, look_ps: 0, shared: built, directory, snoops, cores })
+    }
+
+    fn shared(&self, instance: usize, cores: &[usize], sharers: usize) -> Result<Shared, BuildError> {
+        let cache = self.cache(instance);
+        let chip = &self.machine.chips[&self.host.chips[self.host.cores[cores[0]].chip]];
+        let bank_bit = chip.address_windows.as_ref().and_then(|w| w.bank_bit);
+        let tags = self.tags(instance, bank_bit, sharers)?;
+        let clock = self.clock(cores[0]);
+        let otherwise = BANK_BYTES_PER_CYCLE * clock.hz();
+        let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
+        let bucket_ps = (BUCKET_LINES << self.line_bits) as u128 * 1_000_000_000_000 / u128::from(rate);
+        let bank = |_| Bank {
+            port: Resource::new(rate, Duration::from_ps(bucket_ps.clamp(1, 1 << 30) as u64)),
+            registers: cache.mshrs.map(|n| MissRegisters::new(n.max(1) as usize)),
+        };
+        Ok(Shared {
+            banks: (0..tags.index().banks()).map(bank).collect(),
+            tags,
+            inclusion: cache.inclusion,
+            instance,
+            level: cache.level,
+            in_flight: InFlight::default(),
+            prefetcher: self.prefetcher(cache),
+            partition: Partition::new(self.host.cores.len()),
+            lock: cache.lock.as_ref().map(|l| LineLock::new(l.windows, l.min_unlocked_ways)),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Load to use of the last private cache of `core`.
+    fn private_ps(&self, core: usize, stack: &Stack) -> u64 {
+        let (instance, otherwise) = match (stack.second, stack.data) {
+            (Some(second), _) => (Some(second), LEVEL2_CYCLES),
+            (None, data) => (data, LEVEL1_CYCLES),
+        };
+        let cycles = instance.map_or(otherwise, |i| self.cycles(self.cache(i), core, otherwise));
+        Latency::Cycles(longma_topology::units::Cycles::new(cycles)).ps(self.clock(core))
+    }
+
+    fn shared_ps(&self, core: usize, shared: usize) -> u64 {
+        let latency = self.cache(shared).latency;
+        let otherwise = Latency::Cycles(longma_topology::units::Cycles::new(SHARED_CYCLES));
+        latency.unwrap_or(otherwise).ps(self.clock(core))
+    }
+
+    /// Splits the stated latency of the shared cache into what the interconnect and the bank take, and fixed parts before and
+    /// after them.
+    fn legs(&self, core: usize, stack: &Stack, path: &mut Path) -> Legs {
+        let before_ps = self.private_ps(core, stack);
+        let Some(shared) = stack.shared else { return Legs { before_ps, after_ps: 0 } };
+        let rest = self.shared_ps(core, shared).saturating_sub(self.modelled_ps(core, shared, path));
+        let before_ps = before_ps.min(rest);
+        Legs { before_ps, after_ps: rest - before_ps }
+    }
+
+    /// What interconnect and bank take of a hit in `shared` on an idle machine.
+    fn modelled_ps(&self, core: usize, shared: usize, path: &mut Path) -> u64 {
+        let (here, there) = (Place::Core(core), Place::Cache(shared));
+        let line = 1 << self.line_bits;
+        let cache = self.cache(shared);
+        let clock = self.clock(self.host.caches[shared].cores[0]);
+        let otherwise = BANK_BYTES_PER_CYCLE * clock.hz();
+        let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
+        let bank = Resource::new(rate, Duration::from_ps(1)).service(line).ps();
+        let interconnect = &mut path.interconnect;
+        interconnect.idle_ps(here, there, REQUEST_BYTES) + interconnect.idle_ps(there, here, line) + bank
+    }
+
+    /// Works out the fixed part of every way to memory, so that an idle machine shows the stated latencies.
+    fn distances(&self, stacks: &[Stack], path: &mut Path, domains: &[Domain]) {
+        let nodes = self.host.nodes.len();
+        let stated = self.machine.hosts[self.host.of].distances.as_ref().and_then(|d| d.latency.as_ref());
+        let line = 1 << self.line_bits;
+        let mut rows = Vec::new();
+        for node in 0..nodes {
+            let core = self.host.nodes[node].cores.first().copied();
+            let row = (0..path.controllers.len()).map(|controller| {
+                let Some(core) = core else { return 0 };
+                let to = path.controllers.node_of(controller);
+                let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.place_for(core));
+                let from = own.unwrap_or(Place::Core(core));
+                let there = Place::Controller(controller);
+                let way = path.interconnect.idle_ps(from, there, REQUEST_BYTES)
+                    + path.interconnect.idle_ps(there, from, line);
+                let Legs { before_ps, after_ps } = path.legs[core];
+                let caches = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
+                let stated = stated.and_then(|m| m.rows.get(node)?.get(to)).map(|time| time.ps());
+                let total = stated.unwrap_or_else(|| path.controllers.load_to_use_ps(controller));
+                let mean = path.controllers.mean_random_ps(controller);
+                overhead::fixed_ps(total, before_ps + caches + way + after_ps, mean)
+            });
+            rows.push(row.collect::<Vec<_>>());
+        }
+        path.memory_ps = rows;
+        path.hop_ps = hops(&path.memory_ps, &path.controllers, nodes);
+    }
+}
+
+/// The fixed part of one crossing between nodes: half of what a remote read costs more than a local one, beside the interconnect.
+fn hops(memory_ps: &[Vec<i64>], controllers: &Controllers, nodes: usize) -> Vec<Vec<u64>> {
+    let of = |node: usize| (0..controllers.len()).find(|c| controllers.node_of(*c) == node);
+    let hop = |from: usize, to: usize| {
+        let Some(controller) = of(to) else { return 0 };
+        (memory_ps[from][controller] - memory_ps[to][controller]).max(0) as u64 / 2
+    };
+    (0..nodes).map(|from| (0..nodes).map(|to| hop(from, to)).collect()).collect()
+}

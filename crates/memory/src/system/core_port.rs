@@ -1,0 +1,173 @@
+//! One core's way into the modelled memory: the fast answer to repeated hits, and translation.
+//! Not the caches: see `access`.
+//! Source: our own.
+
+use super::MemorySystem;
+use super::access::Access;
+use super::private::Unit;
+use crate::cache::{Kind, Line};
+use crate::placement::SpaceId;
+use crate::port::{Answer, MemoryPort, Source};
+use crate::translation::{Found, Side};
+use longma_sim::Cycle;
+
+/// One core's way into a [`MemorySystem`].
+#[derive(Debug)]
+pub struct CorePort<'a> {
+    system: &'a mut MemorySystem,
+    core: usize,
+}
+
+/// The page a side translated last. Asking the TLB for the same page again would find it where it is and change nothing (but the
+/// order of use in a TLB that both sides share, where a run of uses by one side counts as one).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastPage {
+    /// Its virtual number; all ones if there is none.
+    pub number: u64,
+    /// Its physical address.
+    pub physical: u64,
+}
+
+impl LastPage {
+    pub const NONE: Self = Self { number: u64::MAX, physical: 0 };
+}
+
+impl<'a> CorePort<'a> {
+    pub(super) fn new(system: &'a mut MemorySystem, core: usize) -> Self {
+        Self { system, core }
+    }
+
+    /// Addresses belong to `space` from now on. The TLBs keep both spaces' entries apart.
+    pub fn set_space(&mut self, space: SpaceId) {
+        let core = &mut self.system.cores[self.core];
+        if core.space != space {
+            core.space = space;
+            core.forget_translations();
+        }
+    }
+
+    /// The answer to a hit on the line that was used last in its set, on the page that was used last.
+    #[inline]
+    fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Answer> {
+        let core = &mut self.system.cores[self.core];
+        let line = address >> core.line_bits;
+        let last = core.last_page[unit as usize].number;
+        let l1 = match unit {
+            Unit::Fetch => core.fetch.as_mut()?,
+            Unit::Data => &mut core.data,
+        };
+        let entry = l1.filter.look(line)?;
+        let inside = (address & ((1 << core.line_bits) - 1)) + u64::from(bytes) <= 1 << core.line_bits;
+        let writable = kind != Kind::Store || entry.writable;
+        if entry.key != line || last != address >> core.page_bits || !inside || !writable {
+            return None;
+        }
+        let ready = entry.ready.max(at.0 + l1.latency);
+        l1.counters.access(kind);
+        Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
+    }
+
+    /// Any access, one line after another.
+    fn reach(
+        &mut self,
+        unit: Unit,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        instruction: u64,
+        at: Cycle,
+    ) -> Answer {
+        let line_bits = self.system.line_bits;
+        let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
+        let mut answer = self.one_line(unit, kind, address, instruction, at);
+        for line in (address >> line_bits) + 1..=last >> line_bits {
+            let more = self.one_line(unit, kind, line << line_bits, instruction, at);
+            answer.ready = answer.ready.max(more.ready);
+            answer.source = answer.source.max_distance(more.source);
+            answer.translation_cycles = answer.translation_cycles.max(more.translation_cycles);
+        }
+        answer
+    }
+
+    fn one_line(&mut self, unit: Unit, kind: Kind, address: u64, instruction: u64, at: Cycle) -> Answer {
+        let (physical, translation_cycles) = self.system.translate(self.core, unit, address, at.0);
+        let line_bits = self.system.line_bits;
+        let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
+        let access = Access { line, virtual_line, kind, instruction };
+        let start = at.0 + u64::from(translation_cycles);
+        let (ready, source) = self.system.access(self.core, unit, access, start);
+        Answer { ready: Cycle(ready), source, translation_cycles }
+    }
+}
+
+impl MemoryPort for CorePort<'_> {
+    #[inline]
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        match self.again(Unit::Fetch, address, 1, Kind::Fetch, at) {
+            Some(answer) => answer,
+            None => self.reach(Unit::Fetch, Kind::Fetch, address, 1, address, at),
+        }
+    }
+
+    #[inline]
+    fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        match self.again(Unit::Data, address, bytes, Kind::Load, at) {
+            Some(answer) => answer,
+            None => self.reach(Unit::Data, Kind::Load, address, bytes, instruction, at),
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        match self.again(Unit::Data, address, bytes, Kind::Store, at) {
+            Some(answer) => answer,
+            None => self.reach(Unit::Data, Kind::Store, address, bytes, instruction, at),
+        }
+    }
+
+    fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
+        self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
+    }
+}
+
+impl MemorySystem {
+    /// The physical address of a virtual one, and how many cycles finding it takes beyond a first-level hit.
+    fn translate(&mut self, core: usize, unit: Unit, address: u64, at: u64) -> (u64, u32) {
+        let private = &mut self.cores[core];
+        let number = address >> private.page_bits;
+        let offset = address & ((1 << private.page_bits) - 1);
+        let last = private.last_page[unit as usize];
+        if last.number == number {
+            return (last.physical | offset, 0);
+        }
+        let (space, node, page_bits) = (private.space, private.node, private.page_bits);
+        let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
+        let spaces = &mut self.path.spaces;
+        let resolve = || spaces.translate(space, number, node);
+        let translation = private.tlbs.translate(side, space, number, resolve);
+        let physical = translation.page.0 << page_bits;
+        private.last_page[unit as usize] = LastPage { number, physical };
+        let mut cycles = u64::from(translation.extra_cycles);
+        if translation.found == Found::Walk {
+            cycles += self.walk(core, space, number, at + cycles);
+        }
+        let cycles = if self.path.timing { u32::try_from(cycles).unwrap_or(u32::MAX) } else { 0 };
+        (physical | offset, cycles)
+    }
+
+    /// Loads the page table's last entry through the data cache, as hardware walkers do; says how many cycles that took.
+    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> u64 {
+        let Some(entry) = self.path.spaces.entry_address(space, page) else { return 0 };
+        let line = Line(entry >> self.line_bits);
+        let access = Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0 };
+        let (ready, _) = self.access(core, Unit::Data, access, at);
+        ready - at
+    }
+}
+
+impl Source {
+    /// The farther of two sources.
+    fn max_distance(self, other: Self) -> Self {
+        if self as u8 >= other as u8 { self } else { other }
+    }
+}

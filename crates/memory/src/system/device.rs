@@ -1,0 +1,292 @@
+//! Devices as masters: reads and writes of physical memory, kept coherent with the caches.
+//! Not the devices, nor the buses in front of the chip's port.
+//! Source: direct cache access after Huggahalli, Iyer and Tetrick, ISCA 2005, and Intel's Data Direct I/O brief (writes hit or
+//! allocate in a few ways, reads never allocate); writes to locked lines after the Loongson 3A5000 manual.
+
+use super::MemorySystem;
+use super::domain::Directory;
+use super::path::REQUEST_BYTES;
+use super::probe::{Probe, bits};
+use crate::cache::{Flags, Kind, Line, Requester, Slot};
+use crate::coherence::Holders;
+use crate::interconnect::Place;
+use longma_sim::Time;
+
+/// Where a device's write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// To memory; cached copies are invalidated. A locked line stays and is updated as well.
+    No,
+    /// Into the shared cache: where the line is, or into one of the first `ways` ways that devices may fill.
+    Shared {
+        /// Ways of a set that lines not yet there may go into.
+        ways: u32,
+    },
+    /// Into the shared cache if it hits a locked line, else to memory.
+    LockedOnly,
+}
+
+/// A device's access to one line or a part of it.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    line: Line,
+    bytes: u32,
+    /// All of the line.
+    whole: bool,
+}
+
+impl MemorySystem {
+    /// A device behind `from` writes `bytes` from physical `address` on; says when the last of them is visible to cores.
+    pub fn device_write(
+        &mut self,
+        from: Place,
+        address: u64,
+        bytes: u64,
+        allocate: Allocate,
+        at: Time,
+    ) -> Time {
+        let mut end = at.ps();
+        for piece in pieces(self.line_bits, address, bytes) {
+            end = end.max(self.device_write_piece(from, piece, allocate, at.ps()));
+        }
+        Time::from_ps(end)
+    }
+
+    /// A device behind `to` reads `bytes` from physical `address` on; says when the last of them is there. Reads leave lines where
+    /// they are.
+    pub fn device_read(&mut self, to: Place, address: u64, bytes: u64, at: Time) -> Time {
+        let mut end = at.ps();
+        for piece in pieces(self.line_bits, address, bytes) {
+            end = end.max(self.device_read_piece(to, piece, at.ps()));
+        }
+        Time::from_ps(end)
+    }
+
+    /// The domain whose shared cache a device's accesses pass.
+    fn domain_of(&self, place: Place) -> usize {
+        let found = match place {
+            Place::Core(core) => self.cores.get(core).map(|c| c.domain),
+            Place::Cache(cache) => {
+                let is = |d: &super::Domain| d.shared.as_ref().is_some_and(|s| s.instance == cache);
+                self.domains.iter().position(is)
+            }
+            Place::Port { chip, .. } => self.domains.iter().position(|d| d.chip == chip),
+            Place::Controller(_) => None,
+        };
+        found.unwrap_or(0)
+    }
+
+    fn device_write_piece(&mut self, from: Place, piece: Piece, allocate: Allocate, at: u64) -> u64 {
+        let domain = self.domain_of(from);
+        let line = piece.line;
+        let mut dirty = self.take_from_all_but(domain, line, at);
+        let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
+        let sharers = self.domains[domain].sharers(line, slot);
+        for bit in bits(sharers) {
+            let core = self.domains[domain].cores[bit];
+            let found = self.probe_core(core, line, Probe::Invalidate);
+            dirty |= found.is_some_and(|f| f.has(Flags::DIRTY));
+        }
+        if let Directory::Beside(table) = &mut self.domains[domain].directory {
+            table.set(line, Holders::default());
+        }
+        let (locked, old) = match (&mut self.domains[domain].shared, slot) {
+            (Some(shared), Some(slot)) => {
+                shared.counters.access(Kind::Device);
+                let flags = shared.tags.flags(slot).without(Flags::OWNED);
+                shared.tags.set_sharers(slot, 0);
+                shared.tags.set_flags(slot, flags.with(Flags::DIRTY.when(dirty)));
+                (flags.has(Flags::LOCKED), Some(slot))
+            }
+            (Some(shared), None) => {
+                shared.counters.access(Kind::Device);
+                shared.counters.miss(Kind::Device);
+                (false, None)
+            }
+            (None, _) => (false, None),
+        };
+        match (allocate, old) {
+            (Allocate::Shared { .. }, Some(slot)) => self.device_update(from, domain, slot, piece, at),
+            (Allocate::LockedOnly, Some(slot)) if locked => self.device_update(from, domain, slot, piece, at),
+            (Allocate::Shared { ways }, None) => match self.device_ways(domain, line, ways) {
+                0 => self.device_to_memory(from, domain, piece, dirty, at),
+                ways => self.device_fill(from, domain, piece, dirty, ways, at),
+            },
+            (_, slot) => {
+                if let Some(slot) = slot {
+                    dirty |= self.device_drop(domain, slot, line, locked);
+                }
+                self.device_to_memory(from, domain, piece, dirty, at)
+            }
+        }
+    }
+
+    /// Takes a line away from every domain but one; true if somebody had it dirty.
+    fn take_from_all_but(&mut self, domain: usize, line: Line, at: u64) -> bool {
+        let Some(home) = &self.home else { return false };
+        let holders = home.get(line);
+        let mut dirty = false;
+        for other in bits(holders.mask() & !(1 << domain)) {
+            let found = self.probe_domain(other, line, Probe::Invalidate);
+            if found.is_some_and(|f| f.has(Flags::DIRTY)) {
+                dirty = true;
+                self.write_to_memory(other, line, at);
+            }
+        }
+        if let Some(home) = &mut self.home {
+            let here = holders.mask() & 1 << domain;
+            home.set(line, Holders::new(here, here != 0));
+        }
+        // What was dirty elsewhere is in memory now, so nothing of it is left to keep.
+        dirty && self.home.is_none()
+    }
+
+    /// The ways of the set of `line` that a device may fill: the first `limit` of its partition, without locked ones.
+    fn device_ways(&self, domain: usize, line: Line, limit: u32) -> u64 {
+        let Some(shared) = &self.domains[domain].shared else { return 0 };
+        let allowed = shared.partition.ways(Requester::Device) & shared.tags.all_ways();
+        let first = bits(allowed).take(limit as usize).fold(0, |mask, way| mask | 1 << way);
+        first & !shared.tags.locked_ways(line)
+    }
+
+    /// A device's write into a line of the shared cache.
+    fn device_update(&mut self, from: Place, domain: usize, slot: Slot, piece: Piece, at: u64) -> u64 {
+        if let Some(home) = &mut self.home {
+            home.set(piece.line, Holders::new(1 << domain, true));
+        }
+        let Some(shared) = &mut self.domains[domain].shared else { return at };
+        shared.tags.touch(slot);
+        shared.tags.add_flags(slot, Flags::WRITABLE.with(Flags::DIRTY).with(Flags::DEVICE));
+        self.path.device_to_shared(from, shared, piece.line, piece.bytes, at)
+    }
+
+    /// A device's write makes a new line of the shared cache. What the device does not write comes from memory; the write does not
+    /// wait for it.
+    fn device_fill(
+        &mut self,
+        from: Place,
+        domain: usize,
+        piece: Piece,
+        dirty: bool,
+        ways: u64,
+        at: u64,
+    ) -> u64 {
+        let Piece { line, bytes, whole } = piece;
+        if !whole && !dirty {
+            self.messages.memory_reads += 1;
+            let to = self.domains[domain].place();
+            let line_bytes = 1 << self.line_bits;
+            self.path.device_read_memory(to, line, line_bytes, at);
+        }
+        if let Some(home) = &mut self.home {
+            home.set(line, Holders::new(1 << domain, true));
+        }
+        let flags = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::DEVICE);
+        self.insert_shared(domain, line, flags, ways, at);
+        let Some(shared) = &mut self.domains[domain].shared else { return at };
+        shared.counters.device_fills += 1;
+        self.path.device_to_shared(from, shared, line, bytes, at)
+    }
+
+    /// A line of the shared cache that a device writes in memory: locked lines stay and are updated, others go. True if it was dirty
+    /// and went.
+    fn device_drop(&mut self, domain: usize, slot: Slot, line: Line, locked: bool) -> bool {
+        let Some(shared) = &mut self.domains[domain].shared else { return false };
+        shared.counters.invalidations += u64::from(!locked);
+        if locked {
+            return false;
+        }
+        let dirty = shared.tags.remove(slot).has(Flags::DIRTY);
+        self.left_domain(domain, line);
+        dirty
+    }
+
+    fn device_to_memory(&mut self, from: Place, domain: usize, piece: Piece, dirty: bool, at: u64) -> u64 {
+        let Piece { line, bytes, whole } = piece;
+        if dirty && !whole {
+            // What the device does not write must not be lost.
+            self.write_to_memory(domain, line, at);
+        }
+        let held = self.domains[domain].shared.as_ref().is_some_and(|s| s.tags.find(line).is_some());
+        if !held {
+            self.left_domain(domain, line);
+        }
+        self.messages.write(line, true);
+        self.path.write_memory_bytes(from, line, bytes, at)
+    }
+
+    fn device_read_piece(&mut self, to: Place, piece: Piece, at: u64) -> u64 {
+        let Piece { line, bytes, .. } = piece;
+        let domain = self.domain_of(to);
+        let owner = self.home.as_ref().and_then(|home| home.get(line).owner());
+        let elsewhere = owner.filter(|owner| *owner != domain);
+        if let Some(owner) = elsewhere {
+            let found = self.probe_domain(owner, line, Probe::Share);
+            if found.is_some_and(|f| f.has(Flags::DIRTY)) {
+                self.write_to_memory(owner, line, at);
+            }
+            if let Some(home) = &mut self.home {
+                home.set(line, Holders::new(home.get(line).mask(), false));
+            }
+        }
+        self.clean_cores(domain, line, at);
+        let Some(shared) = &mut self.domains[domain].shared else {
+            self.messages.memory_reads += 1;
+            return self.path.device_read_memory(to, line, bytes, at);
+        };
+        shared.counters.access(Kind::Device);
+        let Some(slot) = shared.tags.find(line) else {
+            shared.counters.miss(Kind::Device);
+            self.messages.memory_reads += 1;
+            return self.path.device_read_memory(to, line, bytes, at);
+        };
+        shared.tags.touch(slot);
+        let instance = shared.instance;
+        let at = self.path.device_to_shared(to, shared, line, REQUEST_BYTES, at);
+        self.path.send(Place::Cache(instance), to, bytes, at)
+    }
+
+    /// What a core of `domain` has dirty goes to the shared cache or to memory; it keeps a clean copy.
+    fn clean_cores(&mut self, domain: usize, line: Line, at: u64) {
+        let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
+        let sharers = self.domains[domain].sharers(line, slot);
+        let owner = match (&self.domains[domain].directory, &self.domains[domain].shared, slot) {
+            (Directory::Beside(table), ..) => table.get(line).owner(),
+            (Directory::InTags, Some(shared), Some(slot)) => shared.holders(slot).1,
+            _ => None,
+        };
+        let Some(owner) = owner else { return };
+        let core = self.domains[domain].cores[owner];
+        let found = self.probe_core(core, line, Probe::Share);
+        let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+        let part = &mut self.domains[domain];
+        if let Directory::Beside(table) = &mut part.directory {
+            table.set(line, Holders::new(sharers, false));
+        }
+        match (&mut part.shared, slot) {
+            (Some(shared), Some(slot)) => {
+                let flags = shared.tags.flags(slot).without(Flags::OWNED);
+                shared.tags.set_flags(slot, flags.with(Flags::DIRTY.when(dirty)));
+            }
+            _ if dirty => self.write_to_memory(domain, line, at),
+            _ => {}
+        }
+    }
+}
+
+/// The lines, or parts of lines, that `bytes` from `address` on lie in.
+fn pieces(line_bits: u32, address: u64, bytes: u64) -> impl Iterator<Item = Piece> {
+    let length = 1u64 << line_bits;
+    let end = address.saturating_add(bytes);
+    let mut next = address;
+    std::iter::from_fn(move || {
+        if next >= end {
+            return None;
+        }
+        let until = ((next / length + 1).saturating_mul(length)).min(end);
+        let here = until - next;
+        let piece = Piece { line: Line(next >> line_bits), bytes: here as u32, whole: here == length };
+        next = until;
+        Some(piece)
+    })
+}

@@ -1,0 +1,180 @@
+//! Lines that leave a cache: where they go, and who has to know.
+//! Not why they leave.
+//! Source: Hennessy and Patterson, appendix B; inclusion after Baer and Wang, ISCA 1988.
+
+use super::MemorySystem;
+use super::domain::{Directory, Shared};
+use crate::cache::{Evicted, Flags, Line, Requester};
+use longma_topology::parts::Inclusion;
+
+impl MemorySystem {
+    /// A line left a first-level cache of `core` at `at` (its cycles).
+    pub(super) fn left_level1(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+        let dirty = flags.has(Flags::DIRTY);
+        let private = &mut self.cores[core];
+        if dirty {
+            private.data.counters.write_backs += 1;
+        }
+        let fetch = private.fetch.as_ref().is_some_and(|l1| l1.tags.find(line).is_some());
+        if !dirty && (fetch || private.data.tags.find(line).is_some()) {
+            // The other first-level cache has it still.
+            return;
+        }
+        let Some(l2) = &mut private.second else { return self.left_core(core, line, flags, at) };
+        if let Some(slot) = l2.tags.find(line) {
+            l2.tags.add_flags(slot, flags.state());
+            return;
+        }
+        // An inclusive second level has every line of the first; any other takes what it must or may.
+        if !dirty && !l2.takes_victims() {
+            return self.left_core(core, line, flags, at);
+        }
+        let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
+        l2.counters.evictions += 1;
+        l2.counters.useless_prefetches += u64::from(evicted.flags.has(Flags::PREFETCHED));
+        self.left_level2(core, evicted.line, evicted.flags.state(), at);
+    }
+
+    /// A line left the second-level cache of `core`.
+    pub(super) fn left_level2(&mut self, core: usize, line: Line, mut flags: Flags, at: u64) {
+        let private = &mut self.cores[core];
+        let Some(l2) = &mut private.second else { return };
+        if l2.inclusion == Inclusion::Inclusive {
+            for l1 in private.fetch.iter_mut().chain([&mut private.data]) {
+                if let Some(slot) = l1.tags.find(line) {
+                    flags = flags.with(l1.remove(slot).state());
+                    l1.counters.back_invalidations += 1;
+                }
+            }
+        }
+        let Some(l2) = &mut private.second else { return };
+        l2.counters.write_backs += u64::from(flags.has(Flags::DIRTY));
+        self.left_core(core, line, flags, at);
+    }
+
+    /// A line left a cache of `core` towards the shared level: dirty, or perhaps the core's last copy.
+    fn left_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
+        let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
+        let dirty = flags.has(Flags::DIRTY);
+        let at = self.path.time(self.cores[core].clock, at);
+        match &mut self.domains[domain].directory {
+            // The directory beside the tags may go on naming the core: clean lines leave silently.
+            Directory::InTags if dirty => self.write_back_to_shared(core, line, at),
+            Directory::InTags => {}
+            Directory::Beside(table) => {
+                let holders = table.get(line);
+                let held = self.cores[core].has(line);
+                let remaining = if held { holders } else { holders.without(bit) };
+                table.set(line, remaining);
+                self.into_shared(core, line, flags, remaining.mask() == 0, at);
+            }
+        }
+    }
+
+    /// A dirty line returns to an inclusive shared cache, which has it.
+    fn write_back_to_shared(&mut self, core: usize, line: Line, at: u64) {
+        let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
+        let held = self.cores[core].has(line);
+        let Some(shared) = &mut self.domains[domain].shared else { return };
+        let Some(slot) = shared.tags.find(line) else { return };
+        let flags = shared.tags.flags(slot).with(Flags::DIRTY);
+        shared.tags.set_flags(slot, if held { flags } else { flags.without(Flags::OWNED) });
+        if !held {
+            let sharers = shared.tags.sharers(slot) & !(1 << bit);
+            shared.tags.set_sharers(slot, sharers);
+        }
+        self.path.write_to_shared(shared, core, line, at);
+    }
+
+    /// A line that left a core goes into a shared cache that does not hold everything, to memory, or nowhere. `last` if no other
+    /// core of the domain has it.
+    fn into_shared(&mut self, core: usize, line: Line, flags: Flags, last: bool, at: u64) {
+        let domain = self.cores[core].domain;
+        let dirty = flags.has(Flags::DIRTY);
+        let Some(shared) = &mut self.domains[domain].shared else {
+            if dirty {
+                self.write_to_memory(domain, line, at);
+            }
+            if last {
+                self.left_domain(domain, line);
+            }
+            return;
+        };
+        if let Some(slot) = shared.tags.find(line) {
+            shared.tags.add_flags(slot, flags.state());
+            if dirty {
+                self.path.write_to_shared(shared, core, line, at);
+            }
+        } else if dirty || (shared.takes_victims() && last) {
+            let ways = shared.allowed_ways(Requester::Core(core), line);
+            self.path.write_to_shared(shared, core, line, at);
+            self.insert_shared(domain, line, flags.state(), ways, at);
+        } else if last {
+            self.left_domain(domain, line);
+        }
+    }
+
+    /// Puts a line into the shared cache of `domain`, which has one, and deals with what had to go.
+    pub(super) fn insert_shared(&mut self, domain: usize, line: Line, flags: Flags, ways: u64, at: u64) {
+        let line_bits = self.line_bits;
+        let Some(shared) = &mut self.domains[domain].shared else { return };
+        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else { return };
+        shared.lock_if_inside(slot, line, line_bits);
+        if let Some(evicted) = evicted {
+            self.left_shared(domain, evicted, at);
+        }
+    }
+
+    /// A line left the shared cache of `domain` for another.
+    fn left_shared(&mut self, domain: usize, evicted: Evicted, at: u64) {
+        let Evicted { line, mut flags, sharers } = evicted;
+        let Some(shared) = &mut self.domains[domain].shared else { return };
+        shared.counters.evictions += 1;
+        shared.counters.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
+        shared.counters.device_leaks += u64::from(flags.has(Flags::DEVICE));
+        let last = match &self.domains[domain].directory {
+            Directory::InTags => {
+                for bit in super::probe::bits(sharers) {
+                    let core = self.domains[domain].cores[bit];
+                    flags = flags.with(self.back_invalidate(core, line));
+                }
+                true
+            }
+            Directory::Beside(table) => table.get(line).mask() == 0,
+        };
+        if flags.has(Flags::DIRTY) {
+            if let Some(shared) = &mut self.domains[domain].shared {
+                shared.counters.write_backs += 1;
+            }
+            self.write_to_memory(domain, line, at);
+        }
+        if last {
+            self.left_domain(domain, line);
+        }
+    }
+
+    /// No cache of `domain` has the line any more.
+    pub(super) fn left_domain(&mut self, domain: usize, line: Line) {
+        if let Some(home) = &mut self.home {
+            let holders = home.get(line).without(domain);
+            home.set(line, holders);
+        }
+    }
+
+    /// Writes a line back to memory; nobody waits for it.
+    pub(super) fn write_to_memory(&mut self, domain: usize, line: Line, at: u64) {
+        self.messages.write(line, false);
+        let from = self.domains[domain].place();
+        self.path.write_memory(from, line, at);
+    }
+}
+
+impl Shared {
+    /// The ways that `requester` may fill in the set of `line`: its partition without the locked ways; if that leaves none, all
+    /// that are not locked.
+    pub(super) fn allowed_ways(&self, requester: Requester, line: Line) -> u64 {
+        let unlocked = if self.lock.is_some() { !self.tags.locked_ways(line) } else { u64::MAX };
+        let ways = self.partition.ways(requester) & unlocked;
+        if ways & self.tags.all_ways() == 0 { unlocked } else { ways }
+    }
+}

@@ -1,0 +1,92 @@
+//! Beyond a domain: the home directory that knows which domains have a line, and memory.
+//! Not inside a domain.
+//! Source: AMD's probe filter (Conway et al., Cache hierarchy and memory subsystem of the AMD Opteron processor, IEEE Micro 30(2),
+//! 2010) keeps such a directory at the memory's home node; so does the Loongson 3A5000's between chips.
+
+use super::MemorySystem;
+use super::probe::{Probe, bits};
+use super::request::{Request, Standing};
+use crate::cache::Flags;
+use crate::coherence::Holders;
+use crate::port::Source;
+
+impl MemorySystem {
+    /// Gets a line that the domain of the request does not have. The domain may write it if it got it alone.
+    pub(super) fn from_home(&mut self, request: Request, at: u64) -> Standing {
+        let Request { domain, line, kind, .. } = request;
+        let Some(home) = &self.home else { return self.from_memory(request, at, Flags::WRITABLE) };
+        self.messages.home_lookups += 1;
+        let holders = home.get(line);
+        let others = holders.mask() & !(1 << domain);
+        let alone = kind.writes() || others == 0;
+        let rights = Flags::WRITABLE.when(alone);
+        let owner = holders.owner().filter(|owner| *owner != domain);
+        let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
+        let mut supplied = None;
+        let mut acknowledged = at;
+        for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
+            let found = self.probe_domain(other, line, probe);
+            let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+            let end = self.probe_from_home(request, other, dirty, at);
+            acknowledged = acknowledged.max(end);
+            if Some(other) == owner && found.is_some() {
+                supplied = Some((end, dirty));
+            }
+        }
+        if let Some(home) = &mut self.home {
+            let kept = if kind.writes() { 0 } else { others };
+            home.set(line, Holders::new(kept | 1 << domain, alone));
+        }
+        match (supplied, owner) {
+            (Some((_, dirty)), Some(owner)) => {
+                self.messages.transfers += 1;
+                if dirty {
+                    self.write_to_memory(owner, line, at);
+                }
+                let near = self.domains[owner].node == self.domains[domain].node;
+                let source = if near { Source::Peer } else { Source::Remote };
+                Standing { at: acknowledged, source, flags: rights }
+            }
+            _ => {
+                let standing = self.from_memory(request, at, rights);
+                Standing { at: standing.at.max(acknowledged), ..standing }
+            }
+        }
+    }
+
+    /// Invalidates a line in every domain but the request's, whose cores have it already; says when all have answered.
+    pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> u64 {
+        let Request { domain, line, .. } = request;
+        let Some(home) = &self.home else { return at };
+        let holders = home.get(line);
+        if holders.owner() == Some(domain) {
+            return at;
+        }
+        self.messages.home_lookups += 1;
+        let mut end = self.path.ask_home(&self.domains[domain], request.core, line, at);
+        for other in bits(holders.mask() & !(1 << domain)) {
+            self.probe_domain(other, line, Probe::Invalidate);
+            end = end.max(self.probe_from_home(request, other, false, at));
+        }
+        if let Some(home) = &mut self.home {
+            home.set(line, Holders::new(1 << domain, true));
+        }
+        end
+    }
+
+    /// The way of a probe from the requester by the home node to another domain and back.
+    fn probe_from_home(&mut self, request: Request, other: usize, data: bool, at: u64) -> u64 {
+        let (from, to) = (&self.domains[request.domain], &self.domains[other]);
+        self.path.probe_remote(from, to, request.core, request.line, data, at)
+    }
+
+    fn from_memory(&mut self, request: Request, at: u64, flags: Flags) -> Standing {
+        let Request { core, domain, line, .. } = request;
+        self.messages.memory_reads += 1;
+        let node = self.cores[core].node;
+        let from = self.domains[domain].place_for(core);
+        let (at, memory_node) = self.path.read_memory(from, node, line, at);
+        let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
+        Standing { at, source, flags }
+    }
+}

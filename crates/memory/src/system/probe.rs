@@ -1,0 +1,131 @@
+//! Taking lines away from cores, or the right to write them.
+//! Not deciding whom to ask: directories do.
+//! Source: MESI, Papamarcos and Patel, ISCA 1984.
+
+use super::MemorySystem;
+use super::domain::Directory;
+use super::private::{Level1, Private};
+use crate::cache::{Counters, Flags, Line};
+use crate::coherence::Holders;
+
+/// Why a line is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// Another core or a device reads it: it stays, clean and shared.
+    Share,
+    /// Another core or a device writes it.
+    Invalidate,
+    /// An inclusive cache below gave it up.
+    BackInvalidate,
+}
+
+/// What a probe found: nothing, or the line's state before.
+pub(super) type Found = Option<Flags>;
+
+/// The numbers of the set bits, lowest first.
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
+}
+
+fn count(counters: &mut Counters, flags: Flags, probe: Probe) {
+    match probe {
+        Probe::Share => counters.downgrades += 1,
+        Probe::Invalidate => counters.invalidations += 1,
+        Probe::BackInvalidate => counters.back_invalidations += 1,
+    }
+    if probe != Probe::Share {
+        counters.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
+    }
+}
+
+fn probe_level1(l1: &mut Level1, line: Line, probe: Probe) -> Found {
+    let slot = l1.tags.find(line)?;
+    let flags = l1.tags.flags(slot);
+    count(&mut l1.counters, flags, probe);
+    if probe == Probe::Share {
+        l1.filter.forget_set(slot.set());
+        l1.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
+    } else {
+        l1.remove(slot);
+    }
+    Some(flags.state())
+}
+
+impl Private {
+    fn probe(&mut self, line: Line, probe: Probe) -> Found {
+        let mut found = None;
+        let mut add = |part: Found| {
+            if let Some(flags) = part {
+                found = Some(found.unwrap_or(Flags::NONE).with(flags));
+            }
+        };
+        add(probe_level1(&mut self.data, line, probe));
+        if let Some(fetch) = &mut self.fetch {
+            add(probe_level1(fetch, line, probe));
+        }
+        if let Some(l2) = &mut self.second
+            && let Some(slot) = l2.tags.find(line)
+        {
+            let flags = l2.tags.flags(slot);
+            count(&mut l2.counters, flags, probe);
+            add(Some(flags.state()));
+            if probe == Probe::Share {
+                l2.tags.set_flags(slot, flags.without(Flags::WRITABLE.with(Flags::DIRTY)));
+            } else {
+                l2.tags.remove(slot);
+            }
+        }
+        found
+    }
+}
+
+impl MemorySystem {
+    /// Probes the private caches of `core`.
+    pub(super) fn probe_core(&mut self, core: usize, line: Line, probe: Probe) -> Found {
+        self.messages.probes += 1;
+        self.messages.invalidations += u64::from(probe == Probe::Invalidate);
+        self.cores[core].probe(line, probe)
+    }
+
+    /// Takes a line away from `core` because the inclusive cache below gave it up; returns whether it was dirty, as flags.
+    pub(super) fn back_invalidate(&mut self, core: usize, line: Line) -> Flags {
+        self.messages.back_invalidations += 1;
+        self.cores[core].probe(line, Probe::BackInvalidate).unwrap_or(Flags::NONE)
+    }
+
+    /// Probes every core of `domain` that may have the line, and its shared cache. Afterwards the domain has the line clean and
+    /// shared, or not at all.
+    pub(super) fn probe_domain(&mut self, domain: usize, line: Line, probe: Probe) -> Found {
+        let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
+        let sharers = self.domains[domain].sharers(line, slot);
+        let mut found = None;
+        for bit in bits(sharers) {
+            let core = self.domains[domain].cores[bit];
+            if let Some(flags) = self.probe_core(core, line, probe) {
+                found = Some(found.unwrap_or(Flags::NONE).with(flags));
+            }
+        }
+        let part = &mut self.domains[domain];
+        if let Directory::Beside(table) = &mut part.directory {
+            let kept = if probe == Probe::Share { sharers } else { 0 };
+            table.set(line, Holders::new(kept, false));
+        }
+        if let (Some(shared), Some(slot)) = (&mut part.shared, slot) {
+            let flags = shared.tags.flags(slot);
+            found = Some(found.unwrap_or(Flags::NONE).with(flags.state()));
+            if probe == Probe::Share {
+                let rights = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::OWNED);
+                shared.tags.set_flags(slot, flags.without(rights));
+                shared.counters.downgrades += 1;
+            } else {
+                shared.tags.remove(slot);
+                shared.counters.invalidations += 1;
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,366 @@
+//! A core's request beyond its own caches: the shared level, the directory there, and other cores of the domain.
+//! Not other domains or memory: that is `home`.
+//! Source: a directory protocol with the states M, E, S and I as in Nagarajan et al., A Primer on Memory Consistency and Cache
+//! Coherence, 2nd edition, section 8.2; a transaction is atomic here, so that it needs no transient states.
+
+use super::MemorySystem;
+use super::access::Got;
+use super::domain::{Directory, Shared};
+use super::probe::{Probe, bits};
+use crate::cache::{Flags, Kind, Line, Requester, Slot};
+use crate::coherence::Holders;
+use crate::port::Source;
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub core: usize,
+    pub domain: usize,
+    pub line: Line,
+    pub kind: Kind,
+}
+
+/// Where a request stands: the time at the shared level in picoseconds, what supplied the data, and the rights so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub at: u64,
+    pub source: Source,
+    pub flags: Flags,
+}
+
+impl Request {
+    /// True if a core may get the right to write without asking for it, because nobody else has the line.
+    fn may_own(self) -> bool {
+        self.kind != Kind::Fetch
+    }
+}
+
+impl MemorySystem {
+    /// Gets a line, or the right to write one that `core` has, from beyond its own caches.
+    pub(super) fn request(&mut self, core: usize, line: Line, kind: Kind, at: u64) -> Got {
+        let domain = self.cores[core].domain;
+        let request = Request { core, domain, line, kind };
+        let clock = self.cores[core].clock;
+        let start = self.path.time(clock, at);
+        let arrived = self.path.to_shared(&mut self.domains[domain], core, line, start);
+        let standing = match self.domains[domain].directory {
+            Directory::InTags => self.request_inclusive(request, arrived),
+            Directory::Beside(_) => self.request_beside(request, arrived),
+        };
+        let end = self.path.from_shared(&self.domains[domain], core, standing.at);
+        if kind != Kind::Prefetch && standing.source != Source::Peer {
+            self.prefetch_shared(request, standing, arrived);
+        }
+        let ready = self.path.cycles_after(clock, at, start, end);
+        Got { ready, source: standing.source, flags: standing.flags }
+    }
+
+    fn request_inclusive(&mut self, request: Request, at: u64) -> Standing {
+        let Request { core, domain, line, kind } = request;
+        let line_bits = self.line_bits;
+        // Only domains with an inclusive shared cache have their directory in its tags.
+        let Some(shared) = &mut self.domains[domain].shared else { return self.from_home(request, at) };
+        shared.counters.access(kind);
+        if let Some(slot) = shared.tags.find(line) {
+            let at = shared.used(slot, line, kind, at, line_bits);
+            return self.hit_inclusive(request, slot, at);
+        }
+        shared.counters.miss(kind);
+        let start = shared.wait_for_register(line, at, self.path.timing);
+        let standing = self.from_home(request, start);
+        let owned = Flags::OWNED.when(standing.flags.has(Flags::WRITABLE) && request.may_own());
+        let fill_flags = standing.flags.state().with(owned);
+        let Some(shared) = &mut self.domains[domain].shared else { return standing };
+        shared.hold_register(line, start, standing.at, self.path.timing);
+        let ways = shared.allowed_ways(Requester::Core(core), line);
+        self.insert_shared(domain, line, fill_flags, ways, standing.at);
+        let bit = self.cores[core].bit;
+        if let Some(shared) = &mut self.domains[domain].shared {
+            shared.in_flight.note(line, standing.at);
+            if let Some(slot) = shared.tags.find(line) {
+                shared.tags.set_sharers(slot, 1 << bit);
+            }
+        }
+        // What is dirty stays so in the shared level: the core gets the right to write, not the duty to write back.
+        Standing { flags: Flags::WRITABLE.when(owned != Flags::NONE), ..standing }
+    }
+
+    fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
+        let Request { core, domain, line, kind } = request;
+        let Some(shared) = &self.domains[domain].shared else { return self.from_home(request, at) };
+        let own = 1u64 << self.cores[core].bit;
+        let mut source = level_source(shared);
+        let (mut sharers, owner) = shared.holders(slot);
+        let mut flags = shared.tags.flags(slot).without(Flags::OWNED);
+        let mut at = at;
+        let others = sharers & !own;
+        if kind.writes() || owner.is_some_and(|o| 1 << o != own) {
+            let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
+            let (answered, dirty, kept) = self.probe_others(request, others, probe, at);
+            at = answered;
+            if dirty {
+                flags = flags.with(Flags::DIRTY);
+                source = Source::Peer;
+            }
+            sharers = sharers & own | kept;
+        }
+        if kind.writes() && !flags.has(Flags::WRITABLE) {
+            at = self.take_from_other_domains(request, at);
+            flags = flags.with(Flags::WRITABLE);
+        }
+        let alone = sharers & !own == 0 && flags.has(Flags::WRITABLE) && request.may_own();
+        // A core that fetches instructions from its own data's line loses nothing: its data copy has moved down already.
+        let rights = Flags::WRITABLE.when(alone);
+        let Some(shared) = &mut self.domains[domain].shared else { return Standing { at, source, flags } };
+        shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(alone)));
+        shared.tags.set_sharers(slot, sharers | own);
+        debug_assert_eq!(shared.tags.find(line), Some(slot), "a probe moves no line of the shared cache");
+        Standing { at, source, flags: rights }
+    }
+
+    /// Probes the cores in `mask` of a request's domain: when the last has answered, whether one had the line dirty, and who kept
+    /// it.
+    fn probe_others(&mut self, request: Request, mask: u64, probe: Probe, at: u64) -> (u64, bool, u64) {
+        let Request { domain, line, .. } = request;
+        let (mut end, mut dirty, mut kept) = (at, false, 0);
+        for bit in bits(mask) {
+            let core = self.domains[domain].cores[bit];
+            let found = self.probe_core(core, line, probe);
+            let was_dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
+            dirty |= was_dirty;
+            kept |= u64::from(found.is_some() && probe == Probe::Share) << bit;
+            self.messages.transfers += u64::from(was_dirty);
+            let place = self.domains[domain].place_for(request.core);
+            end = end.max(self.path.probe(place, core, self.cores[core].probe_ps, was_dirty, at));
+        }
+        (end, dirty, kept)
+    }
+
+    fn request_beside(&mut self, request: Request, at: u64) -> Standing {
+        let Request { core, domain, line, kind } = request;
+        let own = 1u64 << self.cores[core].bit;
+        let Directory::Beside(table) = &self.domains[domain].directory else {
+            return self.from_home(request, at);
+        };
+        let holders = table.get(line);
+        let mut at = at;
+        let line_bits = self.line_bits;
+        let part = &mut self.domains[domain];
+        let snooped = if part.snoops { part.cores.len() as u64 - 1 } else { 0 };
+        self.messages.snoops += snooped;
+        let slot = part.shared.as_ref().and_then(|s| s.tags.find(line));
+        if let Some(shared) = &mut part.shared {
+            shared.counters.access(kind);
+            match slot {
+                Some(slot) => at = shared.used(slot, line, kind, at, line_bits),
+                None => shared.counters.miss(kind),
+            }
+        }
+        let standing = if holders.mask() & !own != 0 {
+            self.among_cores(request, holders, slot, at)
+        } else if let Some(slot) = slot {
+            self.hit_beside(request, slot, at)
+        } else if holders.mask() == own {
+            // Its other first-level cache has the line: only the rights are asked for.
+            let alone = holders.owner().is_some() && request.may_own();
+            let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
+            Standing { at, source, flags: Flags::WRITABLE.when(alone) }
+        } else {
+            self.miss_beside(request, at)
+        };
+        let standing = self.rights_beside(request, standing);
+        let others = holders.mask() & !own;
+        let kept = if kind.writes() { 0 } else { others };
+        let alone = standing.flags.has(Flags::WRITABLE);
+        if let Directory::Beside(table) = &mut self.domains[domain].directory {
+            table.set(line, Holders::new(kept | own, alone));
+        }
+        standing
+    }
+
+    /// Other cores of the domain have the line.
+    fn among_cores(&mut self, request: Request, holders: Holders, slot: Option<Slot>, at: u64) -> Standing {
+        let Request { core, domain, kind, .. } = request;
+        let others = holders.mask() & !(1u64 << self.cores[core].bit);
+        let asked = match (kind.writes(), holders.owner()) {
+            (true, _) => others,
+            (false, Some(owner)) => 1 << owner,
+            // A clean line that several have: the nearest in number supplies it if the shared cache has none.
+            (false, None) if slot.is_none() => others & others.wrapping_neg(),
+            (false, None) => 0,
+        };
+        let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
+        let (at, mut dirty, _) = self.probe_others(request, asked, probe, at);
+        let source = match (&self.domains[domain].shared, slot) {
+            (Some(shared), Some(_)) if !dirty => level_source(shared),
+            _ => Source::Peer,
+        };
+        if kind.writes() {
+            if let (Some(slot), Some(shared)) = (slot, &mut self.domains[domain].shared) {
+                // The writer's copy is newer than this one from now on.
+                dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
+            }
+            let flags = Flags::DIRTY.when(dirty);
+            return Standing { at, source, flags };
+        }
+        if dirty {
+            self.keep_dirty(request, slot, at);
+        }
+        Standing { at, source, flags: Flags::NONE }
+    }
+
+    /// A core's dirty line became shared: the shared cache keeps what is to be written back, or memory gets it now.
+    fn keep_dirty(&mut self, request: Request, slot: Option<Slot>, at: u64) {
+        let Request { core, domain, line, .. } = request;
+        let dirty = Flags::WRITABLE.with(Flags::DIRTY);
+        match (&mut self.domains[domain].shared, slot) {
+            (Some(shared), Some(slot)) => shared.tags.add_flags(slot, dirty),
+            (Some(shared), None) => {
+                let ways = shared.allowed_ways(Requester::Core(core), line);
+                self.insert_shared(domain, line, dirty, ways, at);
+            }
+            (None, _) => self.write_to_memory(domain, line, at),
+        }
+    }
+
+    /// Only the shared cache has the line, or it and the requester.
+    fn hit_beside(&mut self, request: Request, slot: Slot, at: u64) -> Standing {
+        let Request { domain, kind, .. } = request;
+        let Some(shared) = &mut self.domains[domain].shared else { return self.from_home(request, at) };
+        let source = level_source(shared);
+        let mut flags = shared.tags.flags(slot).state();
+        let moves = shared.takes_victims() && kind != Kind::Fetch;
+        if moves && !shared.tags.flags(slot).has(Flags::LOCKED) {
+            shared.tags.remove(slot);
+        } else {
+            flags = flags.without(Flags::DIRTY);
+        }
+        if !request.may_own() {
+            flags = Flags::NONE;
+        }
+        Standing { at, source, flags }
+    }
+
+    fn miss_beside(&mut self, request: Request, at: u64) -> Standing {
+        let Request { core, domain, line, .. } = request;
+        let timing = self.path.timing;
+        let start = match &self.domains[domain].shared {
+            Some(shared) => shared.wait_for_register(line, at, timing),
+            None => at,
+        };
+        let mut standing = self.from_home(request, start);
+        if !request.may_own() {
+            standing.flags = Flags::NONE;
+        }
+        let Some(shared) = &mut self.domains[domain].shared else { return standing };
+        shared.hold_register(line, start, standing.at, timing);
+        if !shared.takes_victims() {
+            let ways = shared.allowed_ways(Requester::Core(core), line);
+            shared.in_flight.note(line, standing.at);
+            self.insert_shared(domain, line, standing.flags.state(), ways, standing.at);
+        }
+        standing
+    }
+
+    /// A writer needs the domain to be alone with the line.
+    fn rights_beside(&mut self, request: Request, standing: Standing) -> Standing {
+        if !request.kind.writes() {
+            return standing;
+        }
+        let at = self.take_from_other_domains(request, standing.at);
+        Standing { at, flags: standing.flags.with(Flags::WRITABLE), ..standing }
+    }
+
+    fn prefetch_shared(&mut self, request: Request, standing: Standing, at: u64) {
+        let Request { core, domain, line, .. } = request;
+        let Some(shared) = &mut self.domains[domain].shared else { return };
+        let local = standing.source == level_source(shared);
+        let Some(prefetcher) = &mut shared.prefetcher else { return };
+        // A hit says nothing new, unless it is the first use of a prefetched line: that is rare enough to be treated alike.
+        if local {
+            return;
+        }
+        let wanted = prefetcher.observe(line, 0);
+        for line in wanted.lines() {
+            let part = &self.domains[domain];
+            let Some(shared) = &part.shared else { return };
+            let here = shared.tags.find(*line).is_some();
+            let above = matches!(&part.directory, Directory::Beside(t) if t.get(*line).mask() != 0);
+            if here || above || shared.wait_for_register(*line, at, self.path.timing) > at {
+                continue;
+            }
+            let wanted = Request { line: *line, kind: Kind::Prefetch, ..request };
+            let got = self.from_home(wanted, at);
+            let Some(shared) = &mut self.domains[domain].shared else { return };
+            shared.hold_register(*line, at, got.at, self.path.timing);
+            shared.counters.prefetched += 1;
+            shared.in_flight.note(*line, got.at);
+            let ways = shared.allowed_ways(Requester::Core(core), *line);
+            self.insert_shared(domain, *line, got.flags.state().with(Flags::PREFETCHED), ways, got.at);
+        }
+    }
+}
+
+/// What a shared cache is called as a source.
+fn level_source(shared: &Shared) -> Source {
+    if shared.level == 2 { Source::Level2 } else { Source::Level3 }
+}
+
+impl Shared {
+    /// Notes a use of the line in `slot` by a core; says from when on its data is there.
+    fn used(&mut self, slot: Slot, line: Line, kind: Kind, at: u64, line_bits: u32) -> u64 {
+        self.tags.touch(slot);
+        self.lock_if_inside(slot, line, line_bits);
+        let flags = self.tags.flags(slot);
+        if kind != Kind::Prefetch && flags.has(Flags::PREFETCHED) {
+            self.counters.useful_prefetches += 1;
+        }
+        self.tags.set_flags(slot, flags.without(Flags::PREFETCHED.with(Flags::DEVICE)));
+        let arrives = self.in_flight.ready(line);
+        self.counters.merged += u64::from(arrives > at);
+        at.max(arrives)
+    }
+
+    fn wait_for_register(&self, line: Line, at: u64, timing: bool) -> u64 {
+        let bank = self.tags.index().bank(line);
+        match &self.banks[bank].registers {
+            Some(registers) if timing => registers.start(at),
+            _ => at,
+        }
+    }
+
+    fn hold_register(&mut self, line: Line, from: u64, until: u64, timing: bool) {
+        let bank = self.tags.index().bank(line);
+        if let Some(registers) = &mut self.banks[bank].registers
+            && timing
+        {
+            registers.hold(from, until);
+        }
+    }
+
+    /// Locks the line in `slot` if it is inside an open lock window and its set has room.
+    pub(super) fn lock_if_inside(&mut self, slot: Slot, line: Line, line_bits: u32) {
+        let Some(lock) = &self.lock else { return };
+        if !lock.contains(line.0 << line_bits) || self.tags.flags(slot).has(Flags::LOCKED) {
+            return;
+        }
+        if lock.room(self.tags.all_ways(), self.tags.locked_ways(line)) {
+            self.tags.add_flags(slot, Flags::LOCKED);
+            self.counters.locked += 1;
+        } else {
+            self.counters.lock_refusals += 1;
+        }
+    }
+
+    /// Unlocks every line that is in no open window.
+    pub(super) fn unlock_outside(&mut self, line_bits: u32) {
+        let Some(lock) = &self.lock else { return };
+        let outside = |line: Line| !lock.contains(line.0 << line_bits);
+        let slots: Vec<_> =
+            self.tags.lines().filter(|(line, _)| outside(*line)).map(|(_, slot)| slot).collect();
+        for slot in slots {
+            let flags = self.tags.flags(slot);
+            self.tags.set_flags(slot, flags.without(Flags::LOCKED));
+        }
+    }
+}

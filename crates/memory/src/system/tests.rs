@@ -1,0 +1,219 @@
+//! Random programs on small caches of every machine: invariants hold, and every access finds the newest data where it is.
+//! Not latencies: see `tests/latency.rs`.
+//! Source: a flat memory with a version number a line, as in the random testers of gem5 (Ruby random tester).
+
+use super::*;
+use crate::cache::{Flags, Line};
+use crate::interconnect::Place;
+use crate::port::{MemoryPort, Source};
+use longma_sim::{Cycle, Time};
+use longma_topology::{BUILTIN, Machine};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const SPACE: SpaceId = SpaceId(0);
+
+/// The text of a built-in machine with every cache's size divided by 64, so that lines fight for room.
+fn small(name: &str) -> String {
+    let (_, text) = Machine::text(name).unwrap();
+    let mut in_cache = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            in_cache = line.starts_with("[caches.");
+        }
+        let size = line.strip_prefix("size = \"").filter(|_| in_cache).and_then(|rest| rest.split_once('"'));
+        match size.map(|(size, _)| size.parse::<longma_topology::units::Size>().unwrap()) {
+            Some(size) => lines.push(format!("size = \"{} B\"", size.bytes() / 64)),
+            None => lines.push(line.into()),
+        }
+    }
+    lines.join("\n")
+}
+
+fn machine(text: &str) -> Machine {
+    Machine::parse("small.toml", text).unwrap_or_else(|report| panic!("{report}"))
+}
+
+/// What a random program does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Load,
+    Store,
+    Fetch,
+    Prefetch,
+    DeviceWrite(Allocate, u64),
+    DeviceRead,
+}
+
+fn step() -> impl Strategy<Value = (Step, usize, u64)> {
+    let allocate = prop_oneof![
+        Just(Allocate::No),
+        Just(Allocate::LockedOnly),
+        (0u32..3).prop_map(|ways| Allocate::Shared { ways })
+    ];
+    let kind = prop_oneof![
+        6 => Just(Step::Load),
+        6 => Just(Step::Store),
+        2 => Just(Step::Fetch),
+        1 => Just(Step::Prefetch),
+        1 => (allocate, 1u64..=64).prop_map(|(allocate, bytes)| Step::DeviceWrite(allocate, bytes)),
+        1 => Just(Step::DeviceRead),
+    ];
+    // A few lines that everybody wants, and many that fill the caches; some lie in one set.
+    let line = prop_oneof![3 => 0u64..12, 2 => 0u64..3000, 1 => (0u64..64).prop_map(|n| n * 256)];
+    (kind, any::<usize>(), line)
+}
+
+/// A memory that holds version numbers, and what should be where.
+struct Flat {
+    system: MemorySystem,
+    /// Stores to each line so far.
+    newest: BTreeMap<Line, u64>,
+    /// What memory has.
+    memory: BTreeMap<Line, u64>,
+    now: u64,
+}
+
+/// Where the newest version of a line is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Newest {
+    Core(usize),
+    Shared(usize),
+    Memory,
+}
+
+impl Flat {
+    fn new(machine: &Machine, detail: Detail, seed: u64) -> Self {
+        let system = MemorySystem::new(machine, 0, detail, seed).unwrap();
+        Self { system, newest: BTreeMap::new(), memory: BTreeMap::new(), now: 0 }
+    }
+
+    fn line_of(&mut self, virtual_line: u64, core: usize) -> Line {
+        let address = virtual_line << self.system.line_bits;
+        let bytes = self.system.path.spaces.page_bytes();
+        let node = self.system.cores[core].node;
+        let page = self.system.path.spaces.translate(SPACE, address / bytes, node);
+        Line((page.0 * bytes + address % bytes) >> self.system.line_bits)
+    }
+
+    fn where_is(&self, line: Line) -> Newest {
+        let dirty = |tags: &crate::cache::Tags| tags.find(line).is_some_and(|s| tags.flags(s).has(Flags::DIRTY));
+        for (core, private) in self.system.cores.iter().enumerate() {
+            if dirty(&private.data.tags) || private.second.as_ref().is_some_and(|l2| dirty(&l2.tags)) {
+                return Newest::Core(core);
+            }
+        }
+        let shared = |d: &Domain| d.shared.as_ref().is_some_and(|s| dirty(&s.tags));
+        self.system.domains.iter().position(shared).map_or(Newest::Memory, Newest::Shared)
+    }
+
+    /// Runs one step and checks that its data came from where the newest were.
+    fn run(&mut self, step: Step, core: usize, virtual_line: u64) {
+        let core = core % self.system.cores();
+        let line = self.line_of(virtual_line, core);
+        let (before, transfers) = (self.where_is(line), self.system.messages.transfers);
+        let version = self.newest.get(&line).copied().unwrap_or(0);
+        let in_memory = self.memory.get(&line).copied().unwrap_or(0);
+        assert!(before != Newest::Memory || in_memory == version, "{line:?}: nobody has version {version}");
+        let (address, physical) = (virtual_line << self.system.line_bits, line.0 << self.system.line_bits);
+        let at = Time::from_ps(self.now * 1000);
+        let port = Place::Cache(self.system.domains[0].shared.as_ref().map_or(0, |s| s.instance));
+        let port = if self.system.domains[0].shared.is_some() { port } else { Place::Core(0) };
+        let mut access = None;
+        match step {
+            Step::Load => access = Some(self.system.port(core).load(address, 8, 0x40, Cycle(self.now))),
+            Step::Store => access = Some(self.system.port(core).store(address, 8, 0x44, Cycle(self.now))),
+            Step::Fetch => access = Some(self.system.port(core).fetch(address, Cycle(self.now))),
+            Step::Prefetch => self.system.port(core).prefetch(address, 0x48, Cycle(self.now)),
+            Step::DeviceWrite(allocate, bytes) => {
+                let bytes = bytes.min(self.system.line_bytes());
+                assert!(self.system.device_write(port, physical, bytes, allocate, at) >= at);
+            }
+            Step::DeviceRead => assert!(self.system.device_read(port, physical, 8, at) >= at),
+        }
+        if let Some(answer) = access {
+            assert!(answer.ready.0 >= self.now);
+            self.supplied(core, line, before, answer.source, transfers);
+        }
+        let stored = matches!(step, Step::Store | Step::DeviceWrite(..));
+        if stored {
+            self.newest.insert(line, version + 1);
+        }
+        for (written, by_device) in std::mem::take(&mut self.system.messages.written) {
+            let newest = self.newest.get(&written).copied().unwrap_or(0);
+            // A cache's copy was made before this step's store.
+            let own = stored && written == line && !by_device;
+            self.memory.insert(written, if own { version } else { newest });
+        }
+        if stored {
+            let others = (0..self.system.cores()).filter(|c| *c != core || !matches!(step, Step::Store));
+            let stale = others.into_iter().find(|c| self.system.cores[*c].has(line));
+            assert_eq!(stale, None, "a core kept line {line:?} after {step:?} by core {core}");
+        }
+        self.now += 7;
+    }
+
+    fn supplied(&self, core: usize, line: Line, newest: Newest, source: Source, transfers: u64) {
+        let own = self.system.cores[core].domain;
+        let moved = self.system.messages.transfers > transfers;
+        let good = match newest {
+            Newest::Core(holder) if holder == core => matches!(source, Source::Level1 | Source::Level2) || !moved,
+            Newest::Core(_) => moved && matches!(source, Source::Peer | Source::Remote),
+            Newest::Shared(domain) if domain == own => {
+                !matches!(source, Source::LocalMemory | Source::Remote)
+            }
+            Newest::Shared(_) => moved && matches!(source, Source::Peer | Source::Remote),
+            Newest::Memory => true,
+        };
+        assert!(good, "core {core} got {line:?} from {source:?}, but the newest was in {newest:?}");
+    }
+}
+
+fn run_all(machine: &Machine, detail: Detail, steps: &[(Step, usize, u64)]) -> Result<(), TestCaseError> {
+    let mut flat = Flat::new(machine, detail, 3);
+    for (n, (step, core, line)) in steps.iter().enumerate() {
+        flat.run(*step, *core, *line);
+        if n % 128 == 127 {
+            prop_assert_eq!(flat.system.check(), Ok(()), "{} after step {}", machine.name, n);
+        }
+    }
+    prop_assert_eq!(flat.system.check(), Ok(()), "{}", machine.name);
+    Ok(())
+}
+
+/// How many random programs: more where time does not matter.
+fn cases() -> u32 {
+    std::env::var("LONGMA_COHERENCE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn every_access_finds_the_last_store_on_every_machine(steps in prop::collection::vec(step(), 1500)) {
+        for builtin in BUILTIN {
+            run_all(&machine(&small(builtin.name)), Detail::Counts, &steps)?;
+        }
+    }
+
+    #[test]
+    fn times_change_nothing_of_it(steps in prop::collection::vec(step(), 600)) {
+        for name in ["loongson-3a5000", "hygon-8node", "piii-myrinet"] {
+            run_all(&machine(&small(name)), Detail::Timing, &steps)?;
+        }
+    }
+
+    #[test]
+    fn other_inclusions_and_write_through_keep_the_rules_too(steps in prop::collection::vec(step(), 1500)) {
+        let text = small("sandybridge-2x6");
+        let l3 = "inclusion = \"inclusive\"\ncoherence";
+        assert!(text.contains(l3));
+        for inclusion in ["non-inclusive", "exclusive"] {
+            let text = text.replace(l3, &format!("inclusion = \"{inclusion}\"\ncoherence"));
+            run_all(&machine(&text), Detail::Counts, &steps)?;
+        }
+        let through = text.replace("[caches.l1d]\n", "[caches.l1d]\nwrite = \"through\"\n");
+        run_all(&machine(&through), Detail::Counts, &steps)?;
+    }
+}

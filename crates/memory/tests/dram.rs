@@ -1,0 +1,222 @@
+//! Memory controllers take the time their parts take, and no more.
+
+use longma_memory::BuildError;
+use longma_memory::dram::{Controllers, overhead};
+use longma_sim::Time;
+use longma_topology::{BUILTIN, Machine};
+use proptest::prelude::*;
+
+fn controllers(name: &str) -> Controllers {
+    Controllers::new(&Machine::open(name).unwrap(), 0).unwrap()
+}
+
+/// A built-in machine with a piece of its text changed.
+fn changed(name: &str, from: &str, to: &str) -> Controllers {
+    let (file, text) = Machine::text(name).unwrap();
+    assert!(text.contains(from), "{name} has no `{from}`");
+    let machine = Machine::parse(&file, &text.replace(from, to)).unwrap_or_else(|report| panic!("{report}"));
+    Controllers::new(&machine, 0).unwrap()
+}
+
+/// A repeatable series of numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+const NS: u64 = 1000;
+
+/// DDR4-3200 at CL 22: 13.75 ns for each of CL, tRCD and tRP, 2.5 ns for 64 bytes.
+const STEP: u64 = 13_750;
+const BURST: u64 = 2_500;
+
+#[test]
+fn an_open_row_costs_the_column_a_closed_one_its_opening_another_one_its_closing() {
+    let mut controllers = controllers("loongson-3a5000");
+    let mut read =
+        |address: u64, at: u64| controllers.access(0, address, 64, false, Time::from_ps(at)).ps() - at;
+    assert_eq!(read(0, 1_000 * NS), 2 * STEP + BURST);
+    assert_eq!(read(64, 2_000 * NS), STEP + BURST);
+    // The next row of the same bank is 16 banks of 8 KiB on, and one further as the bank's number is mixed with the row's.
+    let same_bank = (16 + 1) * 8192;
+    assert_eq!(read(same_bank, 3_000 * NS), 3 * STEP + BURST);
+    assert_eq!(read(8192, 4_000 * NS), 2 * STEP + BURST);
+    let counts = controllers.counts(0).next().unwrap();
+    assert_eq!((counts.row_hits, counts.rows_closed, counts.row_conflicts), (1, 2, 1));
+}
+
+#[test]
+fn a_row_stays_open_for_its_least_time() {
+    let mut controllers = controllers("loongson-3a5000");
+    let opened = 1_000 * NS;
+    controllers.access(0, 0, 64, false, Time::from_ps(opened));
+    let end = controllers.access(0, 17 * 8192, 64, false, Time::from_ps(opened + 1)).ps();
+    // tRAS is 52 cycles of 625 ps.
+    assert_eq!(end, opened + 52 * 625 + 3 * STEP + BURST);
+}
+
+#[test]
+fn a_closed_page_policy_opens_a_row_for_every_access() {
+    let policy = "row_buffer = \"8 KiB\"";
+    let mut controllers = changed("loongson-3a5000", policy, &format!("{policy}\npage_policy = \"closed\""));
+    for turn in 1..5 {
+        let at = turn * 1_000 * NS;
+        let end = controllers.access(0, turn * 64, 64, false, Time::from_ps(at)).ps();
+        assert_eq!(end - at, 2 * STEP + BURST);
+    }
+}
+
+#[test]
+fn a_refresh_holds_an_access_up_and_closes_the_rows() {
+    let mut controllers = controllers("loongson-3a5000");
+    controllers.access(0, 0, 64, false, Time::from_ps(7_000 * NS));
+    // The refresh takes the last 350 ns of 7.8 us.
+    let at = 7_500 * NS;
+    let end = controllers.access(0, 0, 64, false, Time::from_ps(at)).ps();
+    assert_eq!(end, 7_800 * NS + 2 * STEP + BURST);
+    assert_eq!(controllers.counts(0).next().unwrap().refresh_waits, 1);
+}
+
+/// The mean time of reads of lines by a pointer chase on controllers of node 0, each begun `rest` after the one before came back.
+fn chase(controllers: &mut Controllers, line: u32, rest: u64, turns: u64) -> f64 {
+    let mine = (0..controllers.len()).filter(|c| controllers.node_of(*c) == 0).count() as u64;
+    let (mut random, mut at, mut sum) = (Random(1), 0, 0);
+    for _ in 0..turns {
+        let place = random.next();
+        let address = (random.next() % (1 << 32)) / 64 * 64;
+        let end = controllers.access((place % mine) as usize, address, line, false, Time::from_ps(at)).ps();
+        sum += end - at;
+        at = end + rest;
+    }
+    sum as f64 / turns as f64
+}
+
+#[test]
+fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
+    for builtin in BUILTIN {
+        let mut controllers = controllers(builtin.name);
+        let machine = Machine::open(builtin.name).unwrap();
+        let line = machine.caches.values().next().unwrap().line.bytes() as u32;
+        let stated = controllers.load_to_use_ps(0);
+        let path = 20 * NS;
+        let mean = controllers.mean_random_ps(0);
+        let fixed = overhead::fixed_ps(stated, path, mean);
+        let rest = (path as i64 + fixed).max(0) as u64;
+        let got = chase(&mut controllers, line, rest, 100_000) + rest as f64;
+        let wanted = stated as f64;
+        assert!((got / wanted - 1.0).abs() < 0.01, "{}: {got} ps, stated {wanted} ps", builtin.name);
+    }
+}
+
+/// Bytes a second of `streams` that read or write one after another as fast as they can, 256 KiB apart.
+fn bandwidth(controllers: &mut Controllers, streams: u64, write: bool) -> f64 {
+    let (lines, mut end) = (40_000u64, 0);
+    // As many requests at a time as a controller holds.
+    let mut window = std::collections::VecDeque::from(vec![0; 32]);
+    for line in 0..lines {
+        let address = (line % streams) * (256 << 10) * 1001 + line / streams * 64;
+        let at = window.pop_front().unwrap();
+        let done = controllers.access(0, address, 64, write, Time::from_ps(at)).ps();
+        window.push_back(done.max(at));
+        end = end.max(done);
+    }
+    (lines * 64) as f64 / (end as f64 * 1e-12)
+}
+
+#[test]
+fn a_stream_comes_near_the_peak_and_never_exceeds_it() {
+    let peak = 25.6e9;
+    for streams in [1, 3] {
+        let got = bandwidth(&mut controllers("loongson-3a5000"), streams, false);
+        assert!((0.8 * peak..peak).contains(&got), "{streams} streams: {got} bytes a second");
+    }
+    let got = bandwidth(&mut controllers("loongson-3a5000"), 1, true);
+    assert!((0.6 * peak..peak).contains(&got), "{got} bytes a second of writes");
+}
+
+#[test]
+fn four_channels_carry_four_times_as_much() {
+    let one = bandwidth(&mut changed("sandybridge-2x6", "channels = 4", "channels = 1"), 1, false);
+    let four = bandwidth(&mut controllers("sandybridge-2x6"), 1, false);
+    assert!((3.0..4.2).contains(&(four / one)), "{four} against {one} bytes a second");
+}
+
+#[test]
+fn a_measured_bandwidth_below_the_peak_holds() {
+    let width = "width = \"64 bit\"\nbanks = 16";
+    let mut slow = changed("loongson-3a5000", width, &format!("bandwidth = \"10 GB/s\"\n{width}"));
+    let got = bandwidth(&mut slow, 1, false);
+    assert!((8.5e9..10e9).contains(&got), "{got} bytes a second");
+}
+
+#[test]
+fn nobody_waits_for_a_write_until_the_queue_is_full() {
+    let mut controllers = controllers("loongson-3a5000");
+    let write = |controllers: &mut Controllers, line: u64| {
+        controllers.access(0, line * 64, 64, true, Time::from_ps(NS)).ps() - NS
+    };
+    assert!((0..24).all(|line| write(&mut controllers, line) == 0));
+    assert!((24..400).any(|line| write(&mut controllers, line) > 0));
+}
+
+#[test]
+fn a_core_that_runs_a_quantum_behind_does_not_wait_for_the_others_future() {
+    let mut controllers = controllers("loongson-3a5000");
+    // Core A reads for 2 us, then core B reads in the same 2 us, from other rows.
+    let mut read = |core: u64, turn: u64| {
+        let at = 10_000 * NS + turn * 50 * NS;
+        controllers.access(0, (core << 24) + turn * 8192, 64, false, Time::from_ps(at)).ps() - at
+    };
+    (0..40).for_each(|turn| {
+        read(0, turn);
+    });
+    let worst = (0..40).map(|turn| read(1, turn)).max().unwrap();
+    assert!(worst < 200 * NS, "{worst} ps");
+}
+
+#[test]
+fn a_machine_whose_file_says_little_gets_the_standards_figures() {
+    let keys = "cl = \"22 cycles\"\ntrcd = \"22 cycles\"\ntrp = \"22 cycles\"\ntras = \"52 cycles\"\n";
+    let silent = changed("loongson-3a5000", keys, "");
+    let stated = controllers("loongson-3a5000");
+    let (silent, stated) = (silent.timing(0), stated.timing(0));
+    assert_eq!((silent.cl_ps, silent.trcd_ps, silent.trp_ps), (stated.cl_ps, stated.trcd_ps, stated.trp_ps));
+    // SDRAM transfers once a clock: 3 cycles at 133 MHz.
+    assert_eq!(controllers("piii-myrinet").timing(0).cl_ps, 22_556);
+}
+
+#[test]
+fn more_banks_than_can_be_modelled_are_refused() {
+    let (file, text) = Machine::text("loongson-3a5000").unwrap();
+    let machine = Machine::parse(&file, &text.replace("banks = 16", "banks = 4000000000")).unwrap();
+    let error = Controllers::new(&machine, 0).unwrap_err();
+    assert!(matches!(error, BuildError::Impossible { .. }) && error.to_string().contains("ddr4-3200"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_access_takes_at_least_its_parts_and_no_channel_exceeds_its_rate(
+        accesses in proptest::collection::vec((any::<u64>(), 1u32..600, any::<bool>(), 0u64..4_000_000), 1..200),
+    ) {
+        let mut controllers = controllers("hygon-8node");
+        let (mut bytes, mut end) = (0, 0);
+        for (address, size, write, at) in accesses {
+            let done = controllers.access(3, address >> 16, size, write, Time::from_ps(at)).ps();
+            let timing = controllers.timing(3);
+            prop_assert!(done >= at);
+            if !write {
+                prop_assert!(done >= at + timing.cl_ps);
+                (bytes, end) = (bytes + u64::from(size), end.max(done));
+            }
+        }
+        prop_assert!(bytes as f64 <= end as f64 * 42.656e9 / 1e12 + 64.0);
+    }
+}

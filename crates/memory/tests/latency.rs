@@ -1,0 +1,118 @@
+//! A pointer chase on an idle machine finds the latency that the machine file states, at every level of every machine.
+//! Not contention.
+//! Source: the chase is that of lmbench (McVoy and Staelin, USENIX 1996), lat_mem_rd, in random order.
+
+use longma_memory::placement::{Policy, SpaceId};
+use longma_memory::{Detail, MemoryPort, MemorySystem, Source};
+use longma_sim::Cycle;
+use longma_topology::parts::{Cache, CacheKind};
+use longma_topology::{BUILTIN, Machine};
+
+const SPACE: SpaceId = SpaceId(0);
+
+fn machine(name: &str) -> Machine {
+    Machine::open(name).unwrap()
+}
+
+fn system(machine: &Machine) -> MemorySystem {
+    MemorySystem::new(machine, 0, Detail::Timing, 1).unwrap()
+}
+
+/// The numbers 0 to `n` in an order that the multiplier of a linear congruential generator shuffles.
+fn shuffled(n: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..n).collect();
+    let mut state = 12345u64;
+    for i in (1..order.len()).rev() {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        order.swap(i, (state >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+/// Loads each line once after the other; mean cycles of a load without translation, and the source seen most.
+fn chase(system: &mut MemorySystem, core: usize, lines: &[u64], now: &mut u64) -> (f64, Source) {
+    let bytes = system.line_bytes();
+    let mut port = system.port(core);
+    let (mut total, mut sources) = (0, [0u64; 6]);
+    for line in lines {
+        let answer = port.load(line * bytes, 8, 0x1000, Cycle(*now));
+        total += answer.ready.0 - *now - u64::from(answer.translation_cycles);
+        *now = answer.ready.0;
+        sources[answer.source as usize] += 1;
+    }
+    let most = Source::ALL.into_iter().max_by_key(|s| sources[*s as usize]).unwrap();
+    (total as f64 / lines.len() as f64, most)
+}
+
+/// The caches that a load of core 0 passes, nearest first.
+fn caches(machine: &Machine) -> Vec<&Cache> {
+    let host = &machine.layout().hosts[0];
+    let all = host.cores[0].caches.iter().map(|i| &machine.caches[&host.caches[*i].cache]);
+    let mut caches: Vec<_> = all.filter(|c| c.kind != CacheKind::Instruction).collect();
+    caches.sort_by_key(|c| c.level);
+    caches
+}
+
+fn close(found: f64, stated: f64) -> bool {
+    (found - stated).abs() <= 0.05 * stated
+}
+
+#[test]
+fn every_cache_of_every_machine_answers_after_its_stated_latency() {
+    for builtin in BUILTIN {
+        let machine = machine(builtin.name);
+        let clock = machine.cores[&machine.layout().hosts[0].cores[0].core].clock;
+        let mut above = 0;
+        for cache in caches(&machine) {
+            let mut system = system(&machine);
+            // More than the levels above hold, less than this one does.
+            let set = (cache.size.bytes() / 2).max(above * 2).min(cache.size.bytes() * 3 / 4);
+            let order = shuffled(set / cache.line.bytes());
+            let mut now = 0;
+            chase(&mut system, 0, &order, &mut now);
+            let (found, source) = chase(&mut system, 0, &order, &mut now);
+            let cycle_ps = 1e12 / clock.hz() as f64;
+            let stated = cache.latency.unwrap().ps(clock) as f64 / cycle_ps;
+            let (name, level) = (builtin.name, cache.level);
+            assert!(
+                close(found, stated),
+                "{name} L{level}: {found:.1} cycles, stated {stated:.1}, from {source:?}"
+            );
+            above = cache.size.bytes();
+        }
+    }
+}
+
+#[test]
+fn memory_of_every_machine_answers_after_its_stated_latency_at_every_distance() {
+    for builtin in BUILTIN {
+        let machine = machine(builtin.name);
+        let host = &machine.layout().hosts[0];
+        let clock = machine.cores[&host.cores[0].core].clock;
+        let distances = machine.hosts[host.of].distances.as_ref().and_then(|d| d.latency.as_ref());
+        for (node, instance) in host.nodes.iter().enumerate() {
+            let mut system = system(&machine);
+            system.spaces().set_policy(SPACE, Policy::Bind(vec![node])).unwrap();
+            let stated = match distances {
+                Some(matrix) => matrix.rows[0][node].ps(),
+                None => machine.memories[&instance.memories[0]].latency.unwrap().ps(clock),
+            };
+            // Pages in order, as a program that fills its memory first touches them: touched by the chase, they would lie in its order.
+            let page = system.spaces().page_bytes();
+            for n in 0..(320 << 20) / page {
+                system.spaces().translate(SPACE, n, 0);
+            }
+            // Every line once, spread over 256 MiB: nothing is in a cache yet.
+            let order: Vec<_> = shuffled(20_000).into_iter().map(|n| n * 209).collect();
+            let (found, source) = chase(&mut system, 0, &order, &mut 0);
+            let found_ps = found * 1e12 / clock.hz() as f64;
+            let name = builtin.name;
+            assert!(
+                close(found_ps, stated as f64),
+                "{name} node {node}: {found_ps:.0} ps, stated {stated} ps"
+            );
+            let expected = if node == 0 { Source::LocalMemory } else { Source::Remote };
+            assert_eq!(source, expected, "{name} node {node}");
+        }
+    }
+}

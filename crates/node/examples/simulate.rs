@@ -1,0 +1,102 @@
+//! Runs a program in simulated time with the simplest clock there is: an instruction takes a nanosecond. The tests of the schedule
+//! run their programs with it.
+//! Not a model of a machine: `longma run --level timing` has one.
+//! Source: none; it shows how a [`Clockwork`] is written.
+//!
+//! `simulate [--cores N] [--seed N] [--quantum N] [--log FILE] PROGRAM [ARGUMENT]...`
+
+use std::fs::File;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use longma_core::{Core, Stop};
+use longma_linux::simulated::SimulationConfig;
+use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};
+use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
+use longma_sim::{Duration, Time};
+
+/// An instruction takes a nanosecond.
+struct Toy {
+    /// Words of a core's trace.
+    quantum: usize,
+}
+
+impl Clockwork for Toy {
+    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        guest.set_quantum(self.quantum);
+        let stop = guest.run();
+        let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
+        guest.clear_trace();
+        let spent = Duration::from_ns(executed).unwrap_or_default();
+        (stop, place.start.checked_add(spent).unwrap_or(place.start))
+    }
+}
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(never) => match never {},
+        Err(message) => {
+            eprintln!("simulate: {message}");
+            ExitCode::from(127)
+        }
+    }
+}
+
+enum Never {}
+
+fn start() -> Result<Never, String> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
+    while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
+        let value = arguments.next().ok_or("an option needs a value")?;
+        let text = value.to_string_lossy();
+        let number = || text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
+        match option.to_str() {
+            Some("--cores") => cores = number()? as usize,
+            Some("--seed") => seed = number()?,
+            Some("--quantum") => quantum = number()? as usize,
+            Some("--log") => {
+                let file = File::create(&*text).map_err(|error| format!("{text}: {error}"))?;
+                log = Some(Arc::new(Mutex::new(file)));
+            }
+            _ => return Err(format!("unknown option {}", option.display())),
+        }
+    }
+    let given: Vec<_> = arguments.collect();
+    let program = given.first().ok_or("name a program")?.clone();
+    let write = |log: &Arc<Mutex<File>>| {
+        let log = log.clone();
+        move |line: &str| {
+            // Only the log gets shorter if it cannot be written.
+            let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
+        }
+    };
+    let tracer = log.as_ref().map(|log| Arc::new(write(log)) as longma_node::Sink);
+    let turns = tracer.clone();
+    let scheduler = Scheduler::new(SchedulerConfig {
+        nodes: (0..cores).map(|core| core / 2).collect(),
+        log: turns.map(|sink| -> longma_node::schedule::Log {
+            Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
+        }),
+        diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
+    })
+    .map_err(|error| error.to_string())?;
+    let process = ProcessConfig {
+        program: program.into(),
+        arguments: given,
+        environment: vec!["HOME=/".into()],
+        tracer,
+        diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
+        simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed }),
+        ..ProcessConfig::default()
+    };
+    let config = NodeConfig {
+        process,
+        words: ConfigurationWords::default(),
+        execution: Execution { tracing: true, ..Execution::default() },
+        simulated: Some(Simulated::new(scheduler, Box::new(Toy { quantum }))),
+    };
+    let node = Node::load(config).map_err(|error| error.to_string())?;
+    node.run(|_, _| {})
+}

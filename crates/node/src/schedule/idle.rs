@@ -1,0 +1,127 @@
+//! What happens while no guest thread can run: waiting for the outside world.
+//! Not advancing time over sleeps, which needs no waiting.
+//! Source: eventfd(2), poll(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use longma_linux::host::faults;
+use longma_linux::simulated::{AwaitedFile, Scheduler as _};
+
+use super::scheduler::{Holder, Scheduler};
+
+/// The stack of the thread that waits.
+const STACK_BYTES: usize = 128 << 10;
+
+/// What wakes the thread that waits.
+pub(super) fn bell() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; a new descriptor disturbs nobody.
+    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Guests close low descriptors by number without asking what they are.
+    // SAFETY: as above.
+    let moved = unsafe { libc::fcntl(made, libc::F_DUPFD_CLOEXEC, 900) };
+    if moved < 0 {
+        // SAFETY: it is new and nobody else's.
+        return Ok(unsafe { OwnedFd::from_raw_fd(made) });
+    }
+    // SAFETY: both are new and nobody else's.
+    unsafe {
+        libc::close(made);
+        Ok(OwnedFd::from_raw_fd(moved))
+    }
+}
+
+pub(super) fn ring(bell: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: eight live bytes; it does not wait.
+    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+/// True if it had been rung.
+fn silence(bell: &OwnedFd) -> bool {
+    let mut count = 0u64;
+    // SAFETY: eight live bytes; it does not wait.
+    unsafe { libc::read(bell.as_raw_fd(), (&raw mut count).cast(), 8) > 0 }
+}
+
+/// The threads one of whose files is ready, each once.
+pub(super) fn ready(files: &[(u32, AwaitedFile)]) -> Vec<u32> {
+    wait(None, files, Some(Duration::ZERO))
+}
+
+fn wait(bell: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Duration>) -> Vec<u32> {
+    let bell = bell.map(|bell| libc::pollfd { fd: bell.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    let files_of = files.iter();
+    let awaited =
+        files_of.map(|(_, file)| libc::pollfd { fd: file.descriptor, events: file.events, revents: 0 });
+    let skipped = usize::from(bell.is_some());
+    let mut polled: Vec<libc::pollfd> = bell.into_iter().chain(awaited).collect();
+    let limit = longest.map(|longest| libc::timespec {
+        tv_sec: longest.as_secs() as i64,
+        tv_nsec: longest.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array and the time limit live as long as the call.
+    let found = unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as u64, limit, std::ptr::null()) };
+    if found <= 0 {
+        return Vec::new();
+    }
+    let mut threads: Vec<u32> = polled[skipped..]
+        .iter()
+        .zip(files)
+        .filter(|(file, _)| file.revents != 0)
+        .map(|(_, (thread, _))| *thread)
+        .collect();
+    threads.dedup();
+    threads
+}
+
+/// Starts the host thread that waits while nobody can run. It ends with the scheduler.
+pub(super) fn start(scheduler: &Arc<Scheduler>) -> io::Result<()> {
+    let scheduler = Arc::downgrade(scheduler);
+    std::thread::Builder::new()
+        .name("idle".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            faults::shield_thread();
+            while let Some(scheduler) = Weak::upgrade(&scheduler) {
+                idle_once(&scheduler);
+            }
+        })
+        .map(drop)
+}
+
+fn idle_once(scheduler: &Scheduler) {
+    let (files, pace) = {
+        let state = scheduler.lock();
+        if state.holder == Holder::Idler {
+            // Something outside may bring a thread to run before the next event does: until then, simulated time passes no
+            // faster than the host's.
+            let left = scheduler.next_event(&state).map(|event| {
+                let left = event.checked_since(scheduler.now()).unwrap_or_default();
+                Duration::from_nanos(left.ps().div_ceil(1000))
+            });
+            (scheduler.awaited_files(&state), left)
+        } else {
+            (Vec::new(), None)
+        }
+    };
+    let began = std::time::Instant::now();
+    let found = wait(Some(&scheduler.bell), &files, pace);
+    let rung = silence(&scheduler.bell);
+    let waited = pace.is_some_and(|pace| began.elapsed() >= pace) && !rung && found.is_empty();
+    let mut state = scheduler.lock();
+    if state.holder != Holder::Idler {
+        return;
+    }
+    scheduler.rouse_all(&mut state, &found);
+    let (mut state, next) = scheduler.decide(state, None, waited);
+    if let Some(thread) = next {
+        scheduler.give(&mut state, thread, false);
+    }
+}

@@ -1,0 +1,14 @@
+//! Guest threads in simulated time: they stay threads of the host, and one of them runs at a time.
+//! Not how long anything takes: a [`Clockwork`] says that.
+//! Source: our own.
+
+mod idle;
+mod roster;
+mod run;
+mod scheduler;
+
+pub use longma_linux::simulated::{CoreSet, SimulationConfig as SimulatedProcess, ThreadNumber};
+pub use roster::Turn;
+pub(crate) use run::run_thread;
+pub use run::{Clockwork, Place, Simulated};
+pub use scheduler::{Log, Scheduler, SchedulerConfig, ThreadStatus};

@@ -1,0 +1,344 @@
+//! Which guest thread is on which modelled core, and which of them goes next.
+//! Not how the host's threads take turns: that is in `scheduler`.
+//! Source: sched(7); Linux kernel/sched/fair.c (base slice; wake-ups go to an idle core, the former one first; idle cores pull).
+
+use std::collections::VecDeque;
+
+use longma_linux::simulated::CoreSet;
+use longma_sim::{Duration, Time};
+
+/// Linux's base slice, 0.70 ms times 1 + log2 of the cores, eight of which count at most (kernel/sched/fair.c,
+/// sysctl_sched_base_slice and get_update_sysctl_factor, Linux 6.12).
+pub(crate) fn time_slice(cores: usize) -> Duration {
+    const BASE_PS: u64 = 700_000_000;
+    let counted = cores.clamp(1, 8) as u64;
+    Duration::from_ps(BASE_PS * u64::from(1 + counted.ilog2()))
+}
+
+/// A modelled core.
+#[derive(Clone, Debug, Default)]
+struct ModelCore {
+    /// How far it has come. While it has no thread it stands still, and jumps when it gets one.
+    time: Time,
+    /// Its threads that can run; the first one does.
+    queue: VecDeque<u32>,
+    /// How much of its slice the first one has used.
+    used: Duration,
+}
+
+/// What the roster knows of a thread.
+#[derive(Clone, Debug)]
+struct Placed {
+    /// The core it is on, or was on last.
+    core: usize,
+    allowed: CoreSet,
+    /// It cannot run before this.
+    ready_at: Time,
+    run_time: Duration,
+    queued: bool,
+}
+
+/// Who goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When.
+    pub at: Time,
+    /// Where.
+    pub core: usize,
+    /// Who, by number.
+    pub thread: u32,
+}
+
+/// Threads on cores.
+#[derive(Clone, Debug)]
+pub(crate) struct Roster {
+    cores: Vec<ModelCore>,
+    threads: Vec<Placed>,
+    slice: Duration,
+}
+
+fn since(later: Time, earlier: Time) -> Duration {
+    later.checked_since(earlier).unwrap_or_default()
+}
+
+impl Roster {
+    /// Cores that have not run yet.
+    pub fn new(cores: usize) -> Self {
+        Self { cores: vec![ModelCore::default(); cores], threads: Vec::new(), slice: time_slice(cores) }
+    }
+
+    /// The number of cores.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// A new thread that may use every core and can run from `now` on. Its number is the next one.
+    pub fn add(&mut self, allowed: CoreSet, now: Time) {
+        let number = self.threads.len() as u32;
+        self.threads.push(Placed {
+            core: 0,
+            allowed,
+            ready_at: now,
+            run_time: Duration::ZERO,
+            queued: false,
+        });
+        // A new thread has been nowhere: it goes where there is least to do.
+        self.threads[number as usize].core = self.least_loaded(allowed);
+        self.enqueue(number, now);
+    }
+
+    fn least_loaded(&self, allowed: CoreSet) -> usize {
+        let candidates = (0..self.cores.len()).filter(|core| allowed.contains(*core));
+        candidates.min_by_key(|core| self.cores[*core].queue.len()).unwrap_or(0)
+    }
+
+    /// `thread` can run from `now` on: on its former core, unless another one has less to do.
+    pub fn enqueue(&mut self, thread: u32, now: Time) {
+        let placed = &self.threads[thread as usize];
+        if placed.queued {
+            return;
+        }
+        let (former, least) = (placed.core, self.least_loaded(placed.allowed));
+        let load = |core: usize| self.cores[core].queue.len();
+        let core =
+            if placed.allowed.contains(former) && load(former) <= load(least) { former } else { least };
+        self.put(thread, core, now);
+    }
+
+    fn put(&mut self, thread: u32, core: usize, now: Time) {
+        let placed = &mut self.threads[thread as usize];
+        (placed.core, placed.queued) = (core, true);
+        placed.ready_at = placed.ready_at.max(now);
+        let core = &mut self.cores[core];
+        if core.queue.is_empty() {
+            core.time = core.time.max(placed.ready_at);
+            core.used = Duration::ZERO;
+        }
+        core.queue.push_back(thread);
+    }
+
+    /// `thread` cannot run any more. A core that is left without threads takes one that waits elsewhere.
+    pub fn dequeue(&mut self, thread: u32) {
+        let placed = &mut self.threads[thread as usize];
+        if !std::mem::take(&mut placed.queued) {
+            return;
+        }
+        let number = placed.core;
+        let core = &mut self.cores[number];
+        placed.ready_at = placed.ready_at.max(core.time);
+        if core.queue.front() == Some(&thread) {
+            core.used = Duration::ZERO;
+        }
+        core.queue.retain(|queued| *queued != thread);
+        if core.queue.is_empty() {
+            self.pull(number);
+        }
+    }
+
+    fn pull(&mut self, to: usize) {
+        let busiest = (0..self.cores.len()).rev().max_by_key(|core| self.cores[*core].queue.len());
+        let Some(from) = busiest.filter(|core| self.cores[*core].queue.len() > 1) else { return };
+        let waiting = self.cores[from].queue.iter().skip(1);
+        let movable = waiting.copied().filter(|thread| self.threads[*thread as usize].allowed.contains(to));
+        if let Some(thread) = movable.last() {
+            self.cores[from].queue.retain(|queued| *queued != thread);
+            self.put(thread, to, Time::ZERO);
+        }
+    }
+
+    /// `thread`, which runs, has brought its core to `time`. Once its slice is over, the next one on that core goes.
+    pub fn charge(&mut self, thread: u32, time: Time) {
+        let placed = &mut self.threads[thread as usize];
+        let core = &mut self.cores[placed.core];
+        let spent = since(time, core.time);
+        core.time = core.time.max(time);
+        placed.run_time = placed.run_time.checked_add(spent).unwrap_or(placed.run_time);
+        core.used = core.used.checked_add(spent).unwrap_or(core.used);
+        if core.used >= self.slice {
+            self.rotate(thread);
+        }
+    }
+
+    /// The next one on the core of `thread`, which runs, goes.
+    pub fn rotate(&mut self, thread: u32) {
+        let placed = &mut self.threads[thread as usize];
+        let core = &mut self.cores[placed.core];
+        core.used = Duration::ZERO;
+        if core.queue.len() > 1 && core.queue.front() == Some(&thread) {
+            placed.ready_at = placed.ready_at.max(core.time);
+            core.queue.rotate_left(1);
+        }
+    }
+
+    /// Who goes next: the first thread of the core that has come least far, the lowest number among equals.
+    pub fn next(&self) -> Option<Turn> {
+        let turns = self.cores.iter().enumerate().filter_map(|(number, core)| {
+            let thread = *core.queue.front()?;
+            let at = core.time.max(self.threads[thread as usize].ready_at);
+            Some(Turn { at, core: number, thread })
+        });
+        turns.min_by_key(|turn| (turn.at, turn.core))
+    }
+
+    /// `turn` begins.
+    pub fn begin(&mut self, turn: Turn) {
+        self.cores[turn.core].time = turn.at;
+    }
+
+    /// How long `thread` has run, or all of them.
+    pub fn run_time(&self, thread: Option<u32>) -> Duration {
+        match thread {
+            Some(thread) => {
+                self.threads.get(thread as usize).map_or(Duration::ZERO, |placed| placed.run_time)
+            }
+            None => {
+                let sum = self.threads.iter().map(|placed| placed.run_time.ps()).fold(0, u64::saturating_add);
+                Duration::from_ps(sum)
+            }
+        }
+    }
+
+    /// The core that `thread` is on.
+    pub fn core_of(&self, thread: u32) -> usize {
+        self.threads.get(thread as usize).map_or(0, |placed| placed.core)
+    }
+
+    /// The cores that `thread` may use.
+    pub fn allowed(&self, thread: u32) -> Option<CoreSet> {
+        self.threads.get(thread as usize).map(|placed| placed.allowed)
+    }
+
+    /// Sets the cores that `thread` may use, at `now`; it moves if it is on another.
+    pub fn allow(&mut self, thread: u32, allowed: CoreSet, now: Time) {
+        let placed = &mut self.threads[thread as usize];
+        placed.allowed = allowed;
+        if placed.queued && !allowed.contains(placed.core) {
+            self.dequeue(thread);
+            self.enqueue(thread, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000_000;
+
+    fn at(ps: u64) -> Time {
+        Time::from_ps(ps)
+    }
+
+    fn with_threads(cores: usize, threads: usize) -> Roster {
+        let mut roster = Roster::new(cores);
+        (0..threads).for_each(|_| roster.add(CoreSet::first(cores), Time::ZERO));
+        roster
+    }
+
+    #[test]
+    fn new_threads_spread_over_the_cores() {
+        let roster = with_threads(3, 5);
+        let cores: Vec<_> = (0..5).map(|thread| roster.core_of(thread)).collect();
+        assert_eq!(cores, [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn the_core_that_has_come_least_far_goes_next() {
+        let mut roster = with_threads(2, 2);
+        assert_eq!(roster.next(), Some(Turn { at: at(0), core: 0, thread: 0 }));
+        roster.charge(0, at(10));
+        assert_eq!(roster.next(), Some(Turn { at: at(0), core: 1, thread: 1 }));
+        roster.charge(1, at(20));
+        assert_eq!(roster.next(), Some(Turn { at: at(10), core: 0, thread: 0 }));
+    }
+
+    #[test]
+    fn threads_of_one_core_take_turns_by_the_slice() {
+        let mut roster = with_threads(1, 2);
+        let slice = time_slice(1).ps();
+        roster.charge(0, at(slice - 1));
+        assert_eq!(roster.next().map(|turn| turn.thread), Some(0));
+        roster.charge(0, at(slice));
+        assert_eq!(roster.next().map(|turn| turn.thread), Some(1));
+        roster.charge(1, at(2 * slice));
+        assert_eq!(roster.next().map(|turn| turn.thread), Some(0));
+        assert_eq!(roster.run_time(Some(0)).ps(), slice);
+        assert_eq!(roster.run_time(None).ps(), 2 * slice);
+    }
+
+    #[test]
+    fn the_slice_grows_with_the_cores_as_linux_has_it() {
+        let ms = |cores| time_slice(cores).ps() as f64 / MS as f64;
+        assert_eq!([ms(1), ms(4), ms(8), ms(64)], [0.7, 2.1, 2.8, 2.8]);
+    }
+
+    #[test]
+    fn a_core_without_work_takes_some_from_another() {
+        let mut roster = with_threads(2, 4);
+        roster.dequeue(1);
+        roster.dequeue(3);
+        assert_eq!(roster.core_of(2), 1);
+    }
+
+    #[test]
+    fn a_woken_thread_does_not_run_before_it_was_woken() {
+        let mut roster = with_threads(2, 2);
+        roster.dequeue(1);
+        roster.charge(0, at(50));
+        roster.enqueue(1, at(50));
+        assert_eq!(roster.next(), Some(Turn { at: at(50), core: 0, thread: 0 }));
+        roster.charge(0, at(60));
+        assert_eq!(roster.next(), Some(Turn { at: at(50), core: 1, thread: 1 }));
+    }
+
+    #[test]
+    fn a_thread_runs_only_where_it_may() {
+        let mut roster = with_threads(4, 1);
+        roster.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
+        assert_eq!(roster.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_who_can_run_is_forgotten_and_time_never_goes_back(
+            cores in 1usize..5,
+            steps in prop::collection::vec((0u8..4, 0u32..8, 1u64..3_000_000_000), 1..200),
+        ) {
+            let mut roster = with_threads(cores, 8);
+            let mut can_run = [true; 8];
+            let mut last = vec![Time::ZERO; cores];
+            for (what, thread, ps) in steps {
+                let Some(turn) = roster.next() else {
+                    prop_assert!(can_run.iter().all(|can| !can));
+                    roster.enqueue(thread, at(ps));
+                    can_run[thread as usize] = true;
+                    continue;
+                };
+                prop_assert!(can_run[turn.thread as usize]);
+                prop_assert!(turn.at >= last[turn.core]);
+                last[turn.core] = turn.at;
+                roster.begin(turn);
+                let now = at(turn.at.ps() + ps);
+                roster.charge(turn.thread, now);
+                match what {
+                    0 => {
+                        roster.dequeue(turn.thread);
+                        can_run[turn.thread as usize] = false;
+                    }
+                    1 => {
+                        roster.enqueue(thread, now);
+                        can_run[thread as usize] = true;
+                    }
+                    2 => roster.rotate(turn.thread),
+                    _ => {}
+                }
+                let queued: Vec<u32> = roster.cores.iter().flat_map(|core| core.queue.iter().copied()).collect();
+                for thread in 0..8u32 {
+                    let times = queued.iter().filter(|queued| **queued == thread).count();
+                    prop_assert_eq!(times, usize::from(can_run[thread as usize]));
+                }
+            }
+        }
+    }
+}

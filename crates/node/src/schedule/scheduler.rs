@@ -1,0 +1,621 @@
+//! The baton: which guest thread runs, how the others wait, and how it passes from one to the next.
+//! Not the choice itself, which is `roster`'s, and not waiting for the outside world, which is in `idle`.
+//! Source: our own.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use longma_linux::host::seat::{self, Seat};
+use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
+use longma_linux::{Process, Sink};
+use longma_sim::{Duration, Time};
+
+use super::idle;
+use super::roster::{Roster, Turn};
+
+/// A message to a waiting thread: it runs.
+const GO: u32 = 1;
+/// A message to a sleeping thread: it shall look whether a signal has arrived for it.
+const LOOK: u32 = 2;
+
+/// Told of every turn that begins.
+pub type Log = Arc<dyn Fn(Turn) + Send + Sync>;
+
+/// What a scheduler decides for.
+#[derive(Clone, Default)]
+pub struct SchedulerConfig {
+    /// The NUMA node of each core; as many cores as entries, at least one.
+    pub nodes: Vec<usize>,
+    /// The cores that the first thread may use, and those it makes; all of them if left out.
+    pub allowed: Option<CoreSet>,
+    /// Told of every turn that begins, in order.
+    pub log: Option<Log>,
+    /// Told when every thread waits for another one and nothing can change that.
+    pub diagnostics: Option<Sink>,
+}
+
+/// What a thread is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It runs or can run.
+    Ready,
+    /// It waits for something in the model.
+    Asleep,
+    /// It waits on the host for something outside of the model.
+    Outside,
+    /// It is over.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Member {
+    seat: Arc<Seat>,
+    phase: Phase,
+    sleep: Sleep,
+    awoken: Awoken,
+    /// Signals that had arrived before the sleep began: they do not end it.
+    arrived_before: u64,
+    /// Whether its files can become ready from outside; found out when somebody asks.
+    reaches_outside: Option<bool>,
+    /// How many times signals had been sent when it last looked.
+    seen_signals: u64,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Thread(u32),
+    /// Nobody can run before something happens outside.
+    Idler,
+}
+
+pub(super) struct State {
+    roster: Roster,
+    members: Vec<Member>,
+    deadlines: BTreeSet<(Time, u32)>,
+    pub holder: Holder,
+    outside: usize,
+    /// How many times signals have been sent.
+    signals: u64,
+    /// Sleeping threads that have not looked yet.
+    looks_due: usize,
+    /// The deadlock has been told.
+    told: bool,
+}
+
+/// What a thread is doing, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadStatus {
+    /// The thread.
+    pub thread: ThreadNumber,
+    /// The core it is on or was on last.
+    pub core: usize,
+    /// What it waits for; `None` if it can run.
+    pub waits_for: Option<&'static str>,
+}
+
+/// Decides which guest thread runs.
+pub struct Scheduler {
+    state: Mutex<State>,
+    looked: Condvar,
+    now_ps: AtomicU64,
+    /// Threads that sleep until a file is ready.
+    file_sleepers: AtomicUsize,
+    process: OnceLock<Weak<Process>>,
+    pub(super) bell: OwnedFd,
+    config: SchedulerConfig,
+}
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+impl Scheduler {
+    /// A scheduler with the process's first thread, at time 0.
+    ///
+    /// # Errors
+    /// The host has no descriptor to give.
+    pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
+        if config.nodes.is_empty() {
+            config.nodes.push(0);
+        }
+        config.nodes.truncate(CoreSet::CORES);
+        let state = State {
+            roster: Roster::new(config.nodes.len()),
+            members: Vec::new(),
+            deadlines: BTreeSet::new(),
+            holder: Holder::Thread(0),
+            outside: 0,
+            signals: 0,
+            looks_due: 0,
+            told: false,
+        };
+        let made = Self {
+            state: Mutex::new(state),
+            looked: Condvar::new(),
+            now_ps: AtomicU64::new(0),
+            file_sleepers: AtomicUsize::new(0),
+            process: OnceLock::new(),
+            bell: idle::bell()?,
+            config,
+        };
+        linux::Scheduler::add(&made, ThreadNumber(0));
+        made.lock().members[0].seat.post(GO);
+        Ok(Arc::new(made))
+    }
+
+    /// Says whose threads these are, and gets ready to wait for the outside world.
+    ///
+    /// # Errors
+    /// The host has no thread to give.
+    pub(crate) fn start(self: &Arc<Self>, process: &Arc<Process>) -> io::Result<()> {
+        if self.process.set(Arc::downgrade(process)).is_ok() {
+            idle::start(self)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> Guard<'_> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn process(&self) -> Option<Arc<Process>> {
+        self.process.get().and_then(Weak::upgrade)
+    }
+
+    fn set_now(&self, now: Time) {
+        self.now_ps.store(now.ps(), Ordering::Relaxed);
+    }
+
+    /// What every thread that is not over is doing.
+    pub fn status(&self) -> Vec<ThreadStatus> {
+        let state = self.lock();
+        let alive = state.members.iter().enumerate().filter(|(_, member)| member.phase != Phase::Gone);
+        alive
+            .map(|(number, member)| ThreadStatus {
+                thread: ThreadNumber(number as u32),
+                core: state.roster.core_of(number as u32),
+                waits_for: match member.phase {
+                    Phase::Ready | Phase::Gone => None,
+                    Phase::Asleep => Some(member.sleep.reason),
+                    Phase::Outside => Some("something outside of the model"),
+                },
+            })
+            .collect()
+    }
+
+    /// Waits on the thread's own host thread until its first turn begins.
+    pub(crate) fn take_seat(&self, thread: ThreadNumber) {
+        let seat = self.lock().members[thread.0 as usize].seat.clone();
+        self.wait_ready(&seat);
+        self.see_signals(thread.0);
+    }
+
+    /// Where the running thread is, and what time it is there.
+    pub(crate) fn turn(&self, thread: ThreadNumber) -> Turn {
+        let core = self.lock().roster.core_of(thread.0);
+        Turn { at: linux::Scheduler::now(self), core, thread: thread.0 }
+    }
+
+    /// The running thread has brought its core to `time`.
+    pub(crate) fn advance(&self, thread: ThreadNumber, time: Time) {
+        let mut state = self.lock();
+        state.roster.charge(thread.0, time);
+        self.set_now(time.max(linux::Scheduler::now(self)));
+    }
+
+    /// The end of a quantum: another thread goes on if it is its turn. Comes back when it is the caller's again.
+    pub(crate) fn pass(&self, thread: ThreadNumber) {
+        let state = self.lock();
+        let seat = state.members[thread.0 as usize].seat.clone();
+        let (state, mine) = self.hand_over(state, Some(thread.0));
+        drop(state);
+        if !mine {
+            self.wait_ready(&seat);
+            self.see_signals(thread.0);
+        }
+    }
+
+    /// The running thread is over.
+    pub(crate) fn leave(&self, thread: ThreadNumber) {
+        let mut state = self.lock();
+        state.roster.dequeue(thread.0);
+        state.members[thread.0 as usize].phase = Phase::Gone;
+        drop(self.hand_over(state, None));
+    }
+
+    /// Gives the turn to whoever is next; true if that is the caller, `me`.
+    pub(super) fn hand_over<'a>(&'a self, state: Guard<'a>, me: Option<u32>) -> (Guard<'a>, bool) {
+        let (mut state, next) = self.decide(state, me, false);
+        match next {
+            Some(thread) => {
+                let mine = me == Some(thread);
+                self.give(&mut state, thread, mine);
+                (state, mine)
+            }
+            None => {
+                state.holder = Holder::Idler;
+                idle::ring(&self.bell);
+                (state, false)
+            }
+        }
+    }
+
+    pub(super) fn give(&self, state: &mut State, thread: u32, mine: bool) {
+        state.holder = Holder::Thread(thread);
+        if !mine {
+            state.members[thread as usize].seat.post(GO);
+        }
+    }
+
+    /// Whose turn it is, after everything that happens before; `None` if only the outside world can bring somebody to run.
+    /// `waited`: it has been waited for until the next event.
+    pub(super) fn decide<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        me: Option<u32>,
+        mut waited: bool,
+    ) -> (Guard<'a>, Option<u32>) {
+        loop {
+            if state.roster.next().is_none() {
+                let now = linux::Scheduler::now(self);
+                self.look_at_files(&mut state, now);
+            }
+            let turn = state.roster.next();
+            let event = self.next_event(&state);
+            match (turn, event) {
+                (Some(turn), event) if event.is_none_or(|event| event > turn.at) => {
+                    state.roster.begin(turn);
+                    self.set_now(turn.at);
+                    if let Some(log) = &self.config.log {
+                        log(turn);
+                    }
+                    return (state, Some(turn.thread));
+                }
+                (None, Some(_)) if !waited && self.awaits_outside(&mut state) => return (state, None),
+                (_, Some(event)) => {
+                    waited = false;
+                    state = self.happen(state, event, me);
+                }
+                (None, None) => {
+                    self.tell_deadlock(&mut state);
+                    return (state, None);
+                }
+                (Some(_), None) => unreachable!("a turn without an event before it is taken above"),
+            }
+        }
+    }
+
+    /// When the next sleep or timer ends.
+    pub(super) fn next_event(&self, state: &State) -> Option<Time> {
+        let deadline = state.deadlines.first().map(|(time, _)| *time);
+        let timer = self.process().and_then(|process| process.simulation()?.next_timer());
+        [deadline, timer].into_iter().flatten().min()
+    }
+
+    /// Ends the sleeps and expires the timers that are due at `time`.
+    fn happen<'a>(&'a self, mut state: Guard<'a>, time: Time, me: Option<u32>) -> Guard<'a> {
+        self.set_now(time.max(linux::Scheduler::now(self)));
+        while let Some(&(deadline, thread)) =
+            state.deadlines.first().filter(|(deadline, _)| *deadline <= time)
+        {
+            self.rouse(&mut state, thread, Awoken::Late, deadline);
+        }
+        let process = self.process();
+        let simulation = process.as_ref().and_then(|process| process.simulation());
+        if let Some(simulation) = simulation.filter(|s| s.next_timer().is_some_and(|next| next <= time)) {
+            if simulation.expire_timers(time) {
+                state = self.settle(state, me, time);
+            }
+            self.look_at_files(&mut state, time);
+        }
+        state
+    }
+
+    /// True if something outside of the model can bring a thread to run.
+    fn awaits_outside(&self, state: &mut State) -> bool {
+        if state.outside > 0 {
+            return true;
+        }
+        let process = self.process();
+        let Some(simulation) = process.as_ref().and_then(|process| process.simulation()) else {
+            return false;
+        };
+        let sleepers = state.members.iter_mut().filter(|member| member.phase == Phase::Asleep);
+        sleepers.filter(|member| !member.sleep.files.is_empty()).any(|member| {
+            *member.reaches_outside.get_or_insert_with(|| simulation.reaches_outside(&member.sleep.files))
+        })
+    }
+
+    fn tell_deadlock(&self, state: &mut State) {
+        let Some(sink) = &self.config.diagnostics else { return };
+        if state.told || self.awaits_outside(state) {
+            return;
+        }
+        state.told = true;
+        let waiting = state.members.iter().enumerate().filter(|(_, member)| member.phase == Phase::Asleep);
+        let list: Vec<String> =
+            waiting.map(|(number, member)| format!("thread {number} for {}", member.sleep.reason)).collect();
+        if !list.is_empty() {
+            sink(&format!("every thread waits and nothing is left that could wake one: {}", list.join(", ")));
+        }
+    }
+
+    /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on.
+    fn rouse(&self, state: &mut State, thread: u32, awoken: Awoken, at: Time) {
+        let member = &mut state.members[thread as usize];
+        if member.phase != Phase::Asleep {
+            return;
+        }
+        member.phase = Phase::Ready;
+        member.awoken = awoken;
+        if let Some(deadline) = member.sleep.deadline {
+            state.deadlines.remove(&(deadline, thread));
+        }
+        if !member.sleep.files.is_empty() {
+            self.file_sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+        state.roster.enqueue(thread, at);
+    }
+
+    /// Has every sleeping thread look whether a signal has arrived for it, and waits until all have.
+    fn settle<'a>(&'a self, mut state: Guard<'a>, me: Option<u32>, now: Time) -> Guard<'a> {
+        state.signals += 1;
+        let asleep = (0..state.members.len() as u32).filter(|thread| Some(*thread) != me);
+        let asleep: Vec<u32> =
+            asleep.filter(|thread| state.members[*thread as usize].phase == Phase::Asleep).collect();
+        state.looks_due = asleep.len();
+        asleep.iter().for_each(|thread| state.members[*thread as usize].seat.post(LOOK));
+        while state.looks_due > 0 {
+            state = self.looked.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(me) = me {
+            self.look_for_signals(&mut state, me, now);
+        }
+        for thread in 0..state.members.len() as u32 {
+            if state.members[thread as usize].sleep.any_signal {
+                self.rouse(&mut state, thread, Awoken::Woken, now);
+            }
+        }
+        state
+    }
+
+    /// On the host thread of `thread`: a signal that has arrived ends its sleep.
+    fn look_for_signals(&self, state: &mut State, thread: u32, now: Time) {
+        let arrived = seat::arrived_signals();
+        state.members[thread as usize].seen_signals = state.signals;
+        if arrived & !state.members[thread as usize].arrived_before != 0 {
+            self.rouse(state, thread, Awoken::Signalled, now);
+        }
+    }
+
+    /// Rouses those whose files are ready.
+    fn look_at_files(&self, state: &mut State, now: Time) {
+        if self.file_sleepers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for thread in idle::ready(&self.awaited_files(state)) {
+            self.rouse(state, thread, Awoken::Woken, now);
+        }
+    }
+
+    /// Every file that a sleeping thread waits for.
+    pub(super) fn awaited_files(&self, state: &State) -> Vec<(u32, linux::AwaitedFile)> {
+        let sleepers = (0u32..).zip(&state.members).filter(|(_, member)| member.phase == Phase::Asleep);
+        sleepers
+            .flat_map(|(thread, member)| member.sleep.files.iter().map(move |file| (thread, *file)))
+            .collect()
+    }
+
+    /// The outside world has made files of these threads ready.
+    pub(super) fn rouse_all(&self, state: &mut State, threads: &[u32]) {
+        let now = linux::Scheduler::now(self);
+        threads.iter().for_each(|thread| self.rouse(state, *thread, Awoken::Woken, now));
+    }
+
+    /// Waits for the turn of a thread that can run.
+    fn wait_ready(&self, seat: &Seat) {
+        loop {
+            let messages = seat.wait();
+            if messages & LOOK != 0 {
+                self.report_look();
+            }
+            if messages & GO != 0 {
+                return;
+            }
+        }
+    }
+
+    fn report_look(&self) {
+        let mut state = self.lock();
+        state.looks_due = state.looks_due.saturating_sub(1);
+        self.looked.notify_all();
+    }
+
+    /// At the beginning of a turn: signals sent meanwhile reach the thread before its next instruction.
+    fn see_signals(&self, thread: u32) {
+        let mut state = self.lock();
+        let sent = state.signals;
+        let seen = std::mem::replace(&mut state.members[thread as usize].seen_signals, sent);
+        drop(state);
+        if seen != sent {
+            seat::arrived_signals();
+        }
+    }
+
+    /// Waits for the turn of a thread that sleeps, and looks for signals whenever it is asked or interrupted.
+    fn wait_asleep(&self, thread: u32, seat: &Seat) {
+        let mut owed = false;
+        loop {
+            let messages = seat.wait_attentively();
+            if messages.is_none() {
+                owed |= seat::withdraw_attention();
+            }
+            let messages = messages.unwrap_or(0);
+            if messages & GO != 0 {
+                break;
+            }
+            // What arrives during this look asks for another one.
+            let arrived = seat::arrived_signals();
+            let mut state = self.lock();
+            let member = &state.members[thread as usize];
+            let was_asleep = member.phase == Phase::Asleep;
+            if was_asleep && arrived & !member.arrived_before != 0 {
+                let now = linux::Scheduler::now(self);
+                self.rouse(&mut state, thread, Awoken::Signalled, now);
+            }
+            state.members[thread as usize].seen_signals = state.signals;
+            if messages & LOOK != 0 {
+                state.looks_due = state.looks_due.saturating_sub(1);
+                self.looked.notify_all();
+            }
+            if state.members[thread as usize].phase == Phase::Asleep {
+                continue;
+            }
+            let mine = self.resume_idle(state, thread);
+            if !mine {
+                self.wait_ready(seat);
+            }
+            break;
+        }
+        if owed {
+            seat::request_own_attention();
+        }
+    }
+
+    /// A thread came back from outside of the model, and can run: if nobody does, somebody shall. True if it is `me`.
+    fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
+        state.holder == Holder::Idler && self.hand_over(state, Some(me)).1
+    }
+}
+
+impl linux::Scheduler for Scheduler {
+    fn now(&self) -> Time {
+        Time::from_ps(self.now_ps.load(Ordering::Relaxed))
+    }
+
+    fn run_time(&self, thread: Option<ThreadNumber>) -> Duration {
+        self.lock().roster.run_time(thread.map(|thread| thread.0))
+    }
+
+    fn add(&self, thread: ThreadNumber) {
+        let mut state = self.lock();
+        debug_assert_eq!(thread.0 as usize, state.members.len(), "numbers are dense");
+        let seen_signals = state.signals;
+        state.members.push(Member {
+            seat: Arc::default(),
+            phase: Phase::Ready,
+            sleep: Sleep::default(),
+            awoken: Awoken::Woken,
+            arrived_before: 0,
+            reaches_outside: None,
+            seen_signals,
+        });
+        let allowed = match state.holder {
+            // As after clone(2), the new thread may go where the one that made it may.
+            Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
+            _ => self.config.allowed,
+        };
+        let allowed = allowed.unwrap_or_else(|| CoreSet::first(state.roster.cores()));
+        state.roster.add(allowed, self.now());
+    }
+
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
+        if seat::is_attention_requested() {
+            return Awoken::NotBegun;
+        }
+        let me = thread.0;
+        let arrived_before = seat::arrived_signals();
+        let mut state = self.lock();
+        if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
+            return Awoken::Late;
+        }
+        state.roster.dequeue(me);
+        if let Some(deadline) = sleep.deadline {
+            state.deadlines.insert((deadline, me));
+        }
+        if !sleep.files.is_empty() {
+            self.file_sleepers.fetch_add(1, Ordering::Relaxed);
+        }
+        let member = &mut state.members[me as usize];
+        let seat = member.seat.clone();
+        (member.phase, member.sleep) = (Phase::Asleep, sleep);
+        (member.arrived_before, member.reaches_outside) = (arrived_before, None);
+        let (state, mine) = self.hand_over(state, Some(me));
+        drop(state);
+        if !mine {
+            self.wait_asleep(me, &seat);
+            self.see_signals(me);
+        }
+        let mut state = self.lock();
+        state.members[me as usize].sleep = Sleep::default();
+        state.members[me as usize].awoken
+    }
+
+    fn wake(&self, thread: ThreadNumber) {
+        let now = self.now();
+        self.rouse(&mut self.lock(), thread.0, Awoken::Woken, now);
+    }
+
+    fn yield_now(&self, thread: ThreadNumber) {
+        self.lock().roster.rotate(thread.0);
+    }
+
+    fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut()) {
+        let me = thread.0;
+        let mut state = self.lock();
+        state.roster.dequeue(me);
+        state.members[me as usize].phase = Phase::Outside;
+        state.outside += 1;
+        let seat = state.members[me as usize].seat.clone();
+        drop(self.hand_over(state, None));
+        call();
+        let mut state = self.lock();
+        state.outside -= 1;
+        state.members[me as usize].phase = Phase::Ready;
+        state.roster.enqueue(me, self.now());
+        let mine = self.resume_idle(state, me);
+        if !mine {
+            self.wait_ready(&seat);
+        }
+        self.see_signals(me);
+    }
+
+    fn signals_sent(&self, sender: ThreadNumber) {
+        let now = self.now();
+        drop(self.settle(self.lock(), Some(sender.0), now));
+    }
+
+    fn files_changed(&self) {
+        if self.file_sleepers.load(Ordering::Relaxed) > 0 {
+            let now = self.now();
+            self.look_at_files(&mut self.lock(), now);
+        }
+    }
+
+    fn cores(&self) -> usize {
+        self.config.nodes.len()
+    }
+
+    fn place(&self, thread: ThreadNumber) -> (usize, usize) {
+        let core = self.lock().roster.core_of(thread.0);
+        (core, self.config.nodes[core])
+    }
+
+    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet> {
+        let state = self.lock();
+        let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
+        if alive { state.roster.allowed(thread.0) } else { None }
+    }
+
+    fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool {
+        let now = self.now();
+        let mut state = self.lock();
+        let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
+        if alive {
+            state.roster.allow(thread.0, cores, now);
+        }
+        alive
+    }
+}

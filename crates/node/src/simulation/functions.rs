@@ -1,0 +1,76 @@
+//! Where a program's cycles and misses went, by function.
+//! Not the counting: timing models count by block.
+//! Source: our own.
+
+use std::collections::HashMap;
+
+use longma_core::timing::TimingModel;
+use longma_memory::Source;
+use serde::Serialize;
+
+use crate::symbols::{Place, Symbols};
+
+/// What one function cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FunctionTime {
+    /// Its name, or `[name+0x400]` for a range of a file that has no symbol there.
+    pub function: String,
+    /// The file's name without its directory.
+    pub object: String,
+    /// The guest address of its first byte.
+    pub start: u64,
+    /// Instructions executed in it, not in what it called.
+    pub instructions: u64,
+    /// Cycles from the retirement of the instruction before each of its blocks to that of the block's last; 0 at level `cache`.
+    pub cycles: f64,
+    /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory, another node.
+    pub misses: [u64; Source::ALL.len() - 1],
+    /// Instruction lines from beyond the first-level cache.
+    pub fetch_misses: u64,
+    /// Mispredicted branches.
+    pub mispredicts: u64,
+}
+
+/// What every function cost, those that took most cycles first; at level `cache`, those that executed most.
+pub(super) fn by_function<'a>(
+    models: impl Iterator<Item = &'a TimingModel>,
+    start_of: impl Fn(longma_core::BlockNumber) -> u64,
+    symbols: &Symbols,
+) -> Vec<FunctionTime> {
+    let mut functions: HashMap<Place, FunctionTime> = HashMap::new();
+    for model in models {
+        let width = model.stack().map_or(1, |stack| stack.width()) as f64;
+        for (number, counts) in model.blocks() {
+            let place = symbols.find(start_of(number));
+            let function = functions.entry(place).or_insert_with_key(FunctionTime::nothing);
+            function.instructions += counts.instructions;
+            function.cycles += counts.slots as f64 / width;
+            function.fetch_misses += u64::from(counts.fetch_misses);
+            function.mispredicts += u64::from(counts.mispredicts);
+            for (sum, misses) in function.misses.iter_mut().zip(&counts.misses[1..]) {
+                *sum += u64::from(*misses);
+            }
+        }
+    }
+    let mut functions: Vec<_> = functions.into_values().collect();
+    functions.sort_by(|a, b| {
+        let by_cost = b.cycles.total_cmp(&a.cycles).then(b.instructions.cmp(&a.instructions));
+        by_cost.then(a.start.cmp(&b.start))
+    });
+    functions
+}
+
+impl FunctionTime {
+    fn nothing(place: &Place) -> Self {
+        Self {
+            function: place.function.clone(),
+            object: place.object.clone(),
+            start: place.start,
+            instructions: 0,
+            cycles: 0.0,
+            misses: [0; _],
+            fetch_misses: 0,
+            mispredicts: 0,
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A program in simulated time: what its threads do goes through the timing models of the cores they run on and through the
+//! modelled memory.
+//! Not execution (see `longma-core`), nor the choice who runs (see `schedule`).
+//! Source: the separation of function and timing, with a trace between them, is ZSim's (Sanchez and Kozyrakis, ISCA 2013).
+
+mod functions;
+mod result;
+mod timeline;
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use longma_core::{
+    Core, Magic, Stop,
+    timing::{FetchOptions, ModelError, ModelKind, TimingModel},
+};
+use longma_memory::{
+    BuildError, Detail, MemorySystem,
+    placement::{PolicyError, SpaceId},
+};
+use longma_sim::{Clock, ClockError, Cycle, Manifest, Region, Statistics, StatisticsError, Time};
+use longma_topology::{
+    Machine,
+    parts::CacheKind,
+    units::{Frequency, Latency},
+};
+
+use crate::{
+    Ending, Report,
+    schedule::{Clockwork, Place},
+};
+pub use functions::FunctionTime;
+pub use longma_memory::{Traffic, placement::Policy};
+pub use result::{RunResult, Summary};
+pub use timeline::{Timeline, TraceWriter};
+
+/// Words of trace in a quantum while the program has one thread.
+const LONG_QUANTUM_WORDS: usize = 4096;
+/// Words of trace in a quantum while it has several: some thousand instructions, so that a thread sees what another one did after
+/// no more than about a microsecond. ZSim's bound phase is 10,000 cycles.
+const SHORT_QUANTUM_WORDS: usize = 1024;
+
+/// How closely time is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Caches, TLBs and coherence are counted; an instruction takes a cycle.
+    Cache,
+    /// Cycles, by the core's model or the one given.
+    Timing(Option<ModelKind>),
+}
+
+/// What to simulate, and how.
+pub struct SimulationConfig {
+    /// The machine.
+    pub machine: Arc<Machine>,
+    /// Which of its hosts.
+    pub host: usize,
+    /// How closely.
+    pub level: Level,
+    /// Which part of the run counts.
+    pub region: Region,
+    /// Where pages are put.
+    pub placement: Policy,
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// Where a trace is written.
+    pub timeline: Option<Timeline>,
+}
+
+/// A machine that cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// Its memory cannot be modelled.
+    #[error("the machine's memory cannot be modelled: {0}")]
+    Memory(#[from] BuildError),
+    /// A core cannot be modelled.
+    #[error("core type `{core}` cannot be modelled: {error}")]
+    Core {
+        /// The core's name in the machine file.
+        core: String,
+        /// Why.
+        error: ModelError,
+    },
+    /// A core's clock is no clock.
+    #[error("core type `{core}` cannot be modelled: {error}")]
+    Clock {
+        /// The core's name in the machine file.
+        core: String,
+        /// Why.
+        error: ClockError,
+    },
+    /// The machine has no such host.
+    #[error("the machine {machine} has no host number {host}: it has {hosts}")]
+    NoHost {
+        /// The machine.
+        machine: String,
+        /// The host asked for, from 0.
+        host: usize,
+        /// Hosts there are.
+        hosts: usize,
+    },
+    /// The host has no core.
+    #[error("the machine {0} has no core on its first host: programs need one")]
+    NoCore(String),
+    /// Pages cannot be placed so.
+    #[error("memory cannot be placed as asked: {0}")]
+    Placement(#[from] PolicyError),
+}
+
+/// What of the run is counted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// What runs goes through the models.
+    Counted,
+    /// Outside of the region of interest: an instruction takes a cycle, and nothing is counted.
+    Passed,
+}
+
+/// One core with its clock.
+struct ModelledCore {
+    model: TimingModel,
+    clock: Clock,
+}
+
+/// The models of one host, driven by what its cores execute.
+pub struct Simulation {
+    config: SimulationConfig,
+    memory: MemorySystem,
+    cores: Vec<ModelledCore>,
+    phase: Phase,
+    /// When counting began last, and how long it lasted before.
+    counted_since: Time,
+    counted_before: longma_sim::Duration,
+    regions: u32,
+    threads: usize,
+    /// The time the furthest core has reached.
+    end: Time,
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("phase", &self.phase)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    /// Cold models of the machine's host.
+    ///
+    /// # Errors
+    /// The machine file describes something that cannot be modelled.
+    pub fn new(config: SimulationConfig) -> Result<Self, SimulationError> {
+        let machine = config.machine.clone();
+        let hosts = &machine.layout().hosts;
+        let host = hosts.get(config.host).ok_or_else(|| SimulationError::NoHost {
+            machine: machine.name.clone(),
+            host: config.host,
+            hosts: hosts.len(),
+        })?;
+        if host.cores.is_empty() {
+            return Err(SimulationError::NoCore(machine.name.clone()));
+        }
+        let detail = if config.level == Level::Cache { Detail::Counts } else { Detail::Timing };
+        let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
+        memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
+        let kind = match config.level {
+            Level::Cache => Some(ModelKind::Counting),
+            Level::Timing(kind) => kind,
+        };
+        let cores = (0..host.cores.len())
+            .map(|core| model_core(&machine, config.host, core, kind))
+            .collect::<Result<_, _>>()?;
+        let phase = if config.region == Region::Whole { Phase::Counted } else { Phase::Passed };
+        Ok(Self {
+            config,
+            memory,
+            cores,
+            phase,
+            counted_since: Time::ZERO,
+            counted_before: longma_sim::Duration::ZERO,
+            regions: 0,
+            threads: 0,
+            end: Time::ZERO,
+        })
+    }
+
+    /// The NUMA node of each core.
+    pub fn core_nodes(machine: &Machine, host: usize) -> Vec<usize> {
+        machine.layout().hosts.get(host).map_or_else(Vec::new, |h| h.cores.iter().map(|c| c.node).collect())
+    }
+
+    /// The trace goes through the core's model, or only its length counts.
+    fn account(&mut self, number: usize, guest: &Core) {
+        let core = &mut self.cores[number];
+        match self.phase {
+            Phase::Counted => {
+                let mut port = self.memory.port(number);
+                port.set_space(SpaceId(0));
+                core.model.drain(guest.trace(), guest, &mut port);
+            }
+            Phase::Passed => {
+                let instructions: u64 = guest.trace().records().map(|r| u64::from(r.executed)).sum();
+                core.model.pass_to(core.model.now() + instructions);
+            }
+        }
+    }
+
+    fn magic(&mut self, place: Place, magic: Magic, at: Time) {
+        let of_interest = self.config.region == Region::OfInterest;
+        match magic {
+            Magic::RegionBegin if of_interest && self.phase == Phase::Passed => self.begin_region(at),
+            Magic::RegionEnd if of_interest && self.phase == Phase::Counted => self.end_region(at),
+            Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
+        }
+        if let Some(timeline) = &mut self.config.timeline {
+            timeline.mark(place, magic, at);
+        }
+    }
+
+    /// Counting begins: at the first region from nothing, at later ones where the last one left off.
+    fn begin_region(&mut self, at: Time) {
+        if self.regions == 0 {
+            self.memory.clear_statistics();
+            self.cores.iter_mut().for_each(|core| core.model.reset());
+        }
+        // A core that stood still while others passed over the set-up would count the difference as idle.
+        for core in &mut self.cores {
+            core.model.pass_to(Cycle(core.clock.cycle_at(at)));
+        }
+        self.regions += 1;
+        self.counted_since = at;
+        self.phase = Phase::Counted;
+    }
+
+    fn end_region(&mut self, at: Time) {
+        self.counted_before = self.counted_time(at);
+        self.phase = Phase::Passed;
+    }
+
+    /// How much simulated time has been counted up to `at`.
+    fn counted_time(&self, at: Time) -> longma_sim::Duration {
+        match self.phase {
+            Phase::Passed => self.counted_before,
+            Phase::Counted => {
+                let more = at.checked_since(self.counted_since).unwrap_or_default();
+                self.counted_before.checked_add(more).unwrap_or(self.counted_before)
+            }
+        }
+    }
+
+    /// The name of the first core's model; `None` at level `cache`.
+    pub fn core_model(&self) -> Option<&'static str> {
+        match self.cores.first()?.model.kind() {
+            ModelKind::Counting => None,
+            ModelKind::InOrder => Some("in-order"),
+            ModelKind::OutOfOrder => Some("out-of-order"),
+        }
+    }
+
+    /// The regions of interest that began.
+    pub fn regions(&self) -> u32 {
+        self.regions
+    }
+
+    /// What was counted so far, as the result of a run that is over.
+    ///
+    /// # Errors
+    /// Two parts use one name: an error of the models.
+    pub fn result(
+        &self,
+        manifest: Manifest,
+        ending: Ending,
+        report: &Report<'_>,
+    ) -> Result<RunResult, StatisticsError> {
+        let models = self.cores.iter().map(|core| &core.model);
+        let start_of = |number| report.code().traced_block(number).start;
+        Ok(RunResult {
+            manifest,
+            ending,
+            summary: Summary::of(self),
+            traffic: self.memory.traffic(),
+            statistics: self.statistics()?,
+            functions: functions::by_function(models, start_of, &report.symbols()),
+        })
+    }
+
+    /// Everything that was counted.
+    ///
+    /// # Errors
+    /// Two parts use one name: an error of the models.
+    pub fn statistics(&self) -> Result<Statistics, StatisticsError> {
+        let mut statistics = Statistics::default();
+        result::add_run(self, &mut statistics)?;
+        for (number, core) in self.cores.iter().enumerate() {
+            if core.model.instructions() > 0 {
+                core.model.statistics(&mut statistics, &format!("core{number}"))?;
+            }
+        }
+        self.memory.report(&mut statistics, self.counted_time(self.end))?;
+        Ok(statistics)
+    }
+
+    /// Ends the trace, if one is written.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn finish_timeline(&mut self) -> io::Result<()> {
+        self.config.timeline.take().map_or(Ok(()), Timeline::finish)
+    }
+}
+
+/// A latency in whole cycles of `clock`.
+fn latency_cycles(latency: Latency, clock: Frequency) -> u64 {
+    match latency {
+        Latency::Cycles(cycles) => cycles.count(),
+        Latency::Time(_) => {
+            (u128::from(latency.ps(clock)) * u128::from(clock.hz())).div_ceil(1_000_000_000_000) as u64
+        }
+    }
+}
+
+/// The model of core `number`.
+fn model_core(
+    machine: &Machine,
+    host: usize,
+    number: usize,
+    kind: Option<ModelKind>,
+) -> Result<ModelledCore, SimulationError> {
+    let host = &machine.layout().hosts[host];
+    let instance = &host.cores[number];
+    let core = &machine.cores[instance.core.as_str()];
+    let caches = instance.caches.iter().map(|&cache| &machine.caches[host.caches[cache].cache.as_str()]);
+    let fetch = caches.filter(|c| c.level == 1 && c.kind != CacheKind::Data).next();
+    let clock = Clock::new(core.clock.hz())
+        .map_err(|error| SimulationError::Clock { core: instance.core.clone(), error })?;
+    let defaults = FetchOptions::default();
+    let fetch = fetch.map_or(defaults, |cache| FetchOptions {
+        hit_cycles: cache.latency.map_or(defaults.hit_cycles, |latency| latency_cycles(latency, core.clock)),
+        line_bytes: cache.line.bytes(),
+    });
+    let model = TimingModel::new(core, kind, fetch)
+        .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
+    Ok(ModelledCore { model, clock })
+}
+
+/// A simulation that the thread which sees the program's end can ask for its result.
+pub type SharedSimulation = Arc<Mutex<Simulation>>;
+
+impl Clockwork for SharedSimulation {
+    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(place, guest)
+    }
+}
+
+impl Simulation {
+    /// Runs `guest` for a quantum, and its models after it.
+    fn run_quantum(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        self.threads = self.threads.max(place.thread.0 as usize + 1);
+        let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
+        guest.set_quantum(words);
+        let core = &mut self.cores[place.core];
+        let start = Cycle(core.clock.cycle_at(place.start));
+        match self.phase {
+            Phase::Counted => core.model.advance_to(start),
+            Phase::Passed => core.model.pass_to(start),
+        }
+        let stop = guest.run();
+        self.account(place.core, guest);
+        guest.clear_trace();
+        let core = &self.cores[place.core];
+        // The end of time is 213 days away.
+        let time = core.clock.start_of(core.model.now().0).unwrap_or(place.start).max(place.start);
+        self.end = self.end.max(time);
+        if let Some(timeline) = &mut self.config.timeline {
+            timeline.ran(place, time);
+            timeline.sample(time, &self.cores, &self.memory);
+        }
+        if let Stop::Magic(magic) = stop {
+            self.magic(place, magic, time);
+        }
+        (stop, time)
+    }
+}

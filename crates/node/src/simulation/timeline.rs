@@ -1,0 +1,167 @@
+//! What happened when, as a trace for Perfetto: which thread was on which core, the program's marks, and how busy the parts were.
+//! Not one event an access: a minute of those would fill a disk.
+//! Source: our own; the format is in `longma-sim`.
+
+use std::{
+    collections::HashMap,
+    io::{self, BufWriter, Write},
+};
+
+use longma_core::Magic;
+use longma_memory::{MemorySystem, Traffic};
+use longma_sim::{Duration, Time, TraceEvents, Track};
+
+use super::ModelledCore;
+use crate::schedule::Place;
+
+/// Counters are sampled this often.
+const SAMPLE: Duration = Duration::from_ps(10_000_000);
+
+/// The process of the trace that holds the cores.
+const CORES: u32 = 1;
+/// The process of the trace that holds the memory system.
+const MEMORY: u32 = 2;
+
+/// Where a trace goes.
+pub type TraceWriter = Box<dyn Write + Send>;
+
+/// A trace while it is written.
+pub struct Timeline {
+    events: TraceEvents<BufWriter<TraceWriter>>,
+    /// What each core has been doing since when.
+    running: Vec<Option<Running>>,
+    named: Vec<bool>,
+    next_sample: Time,
+    last: Vec<Sampled>,
+    last_bytes: HashMap<String, u64>,
+    /// The first error: writing a trace does not stop a run.
+    failed: Option<io::Error>,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    thread: u32,
+    since: Time,
+    until: Time,
+}
+
+/// A core's counts at the last sample.
+#[derive(Clone, Copy, Default)]
+struct Sampled {
+    instructions: u64,
+    cycles: u64,
+}
+
+impl Timeline {
+    /// A trace of at most `limit_bytes`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(to: TraceWriter, limit_bytes: u64) -> io::Result<Self> {
+        let mut events = TraceEvents::new(BufWriter::new(to), limit_bytes)?;
+        events.process_name(CORES, "cores")?;
+        events.process_name(MEMORY, "memory")?;
+        Ok(Self {
+            events,
+            running: Vec::new(),
+            named: Vec::new(),
+            next_sample: Time::ZERO,
+            last: Vec::new(),
+            last_bytes: HashMap::new(),
+            failed: None,
+        })
+    }
+
+    fn note(&mut self, done: io::Result<()>) {
+        if let Err(error) = done {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn track(core: usize) -> Track {
+        Track { process: CORES, thread: core as u32 }
+    }
+
+    /// A thread has run at `place` until `until`.
+    pub(super) fn ran(&mut self, place: Place, until: Time) {
+        let core = place.core;
+        if self.running.len() <= core {
+            self.running.resize(core + 1, None);
+            self.named.resize(core + 1, false);
+        }
+        if !std::mem::replace(&mut self.named[core], true) {
+            let done = self.events.thread_name(Self::track(core), &format!("core {core}"));
+            self.note(done);
+        }
+        let thread = place.thread.0;
+        match &mut self.running[core] {
+            Some(running) if running.thread == thread && running.until == place.start => {
+                running.until = until
+            }
+            _ => {
+                self.flush(core);
+                self.running[core] = Some(Running { thread, since: place.start, until });
+            }
+        }
+    }
+
+    fn flush(&mut self, core: usize) {
+        let Some(Running { thread, since, until }) = self.running[core].take() else { return };
+        let duration = until.checked_since(since).unwrap_or_default();
+        let done = self.events.slice(Self::track(core), &format!("thread {thread}"), since, duration);
+        self.note(done);
+    }
+
+    /// The program made a mark.
+    pub(super) fn mark(&mut self, place: Place, magic: Magic, at: Time) {
+        let name = match magic {
+            Magic::RegionBegin => "region of interest begins".into(),
+            Magic::RegionEnd => "region of interest ends".into(),
+            Magic::Checkpoint => "checkpoint".into(),
+            Magic::Event(number) => format!("event {number}"),
+        };
+        let done = self.events.instant(Self::track(place.core), &name, at);
+        self.note(done);
+    }
+
+    /// Writes the counters if it is time to.
+    pub(super) fn sample(&mut self, at: Time, cores: &[ModelledCore], memory: &MemorySystem) {
+        if at < self.next_sample {
+            return;
+        }
+        let since = self.next_sample.ps().saturating_sub(SAMPLE.ps());
+        let elapsed_ps = at.ps().saturating_sub(since).max(1);
+        self.next_sample = at.checked_add(SAMPLE).unwrap_or(at);
+        self.last.resize(cores.len(), Sampled::default());
+        for (number, core) in cores.iter().enumerate() {
+            let now = Sampled { instructions: core.model.instructions(), cycles: core.model.now().0 };
+            let before = std::mem::replace(&mut self.last[number], now);
+            let instructions = now.instructions.saturating_sub(before.instructions);
+            let cycles = now.cycles.saturating_sub(before.cycles);
+            if cycles > 0 {
+                let ipc = instructions as f64 / cycles as f64;
+                let done = self.events.counter(CORES, &format!("core {number} IPC"), at, &[("IPC", ipc)]);
+                self.note(done);
+            }
+        }
+        for Traffic { name, bytes, .. } in memory.traffic() {
+            let before = self.last_bytes.insert(name.clone(), bytes).unwrap_or(0);
+            let gigabytes_per_second = bytes.saturating_sub(before) as f64 * 1000.0 / elapsed_ps as f64;
+            let done =
+                self.events.counter(MEMORY, &format!("{name} GB/s"), at, &[("GB/s", gigabytes_per_second)]);
+            self.note(done);
+        }
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// Something could not be written; the first such error.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        (0..self.running.len()).for_each(|core| self.flush(core));
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.events.finish()?.flush(),
+        }
+    }
+}

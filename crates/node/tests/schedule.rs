@@ -1,0 +1,198 @@
+//! Guests in simulated time, run by `examples/simulate.rs`: the same every time, and sleeping takes no time of the host's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn simulator() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().and_then(Path::parent).unwrap().join("examples/simulate")
+}
+
+fn guest(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
+}
+
+fn expected(name: &str) -> String {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected").join(name).with_extension("txt");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Runs to its end, or fails the test after a minute.
+fn run(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id() as i32;
+    let (done, waited) = std::sync::mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if waited.recv_timeout(Duration::from_secs(60)).is_err() {
+            // SAFETY: no pointers; the child has not been waited for yet.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    let _ = done.send(());
+    guard.join().unwrap();
+    output
+}
+
+/// The output, and the log of every turn and every system call.
+fn simulate(options: &[&str], program: &Path, arguments: &[&str]) -> (String, String) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let output = run(Command::new(simulator())
+        .arg("--log")
+        .arg(log.path())
+        .args(options)
+        .arg(program)
+        .args(arguments));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(0), String::new()),
+        "{}",
+        text(&output.stdout)
+    );
+    (text(&output.stdout), std::fs::read_to_string(log.path()).unwrap())
+}
+
+/// Processes that keep every core of the host busy.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn new() -> Self {
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Self((0..4).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+#[test]
+fn threads_compute_what_they_compute_elsewhere() {
+    let (output, _) = simulate(&[], &guest("threads"), &["3", "1500"]);
+    assert_eq!(output, expected("threads"));
+}
+
+#[test]
+fn threads_that_wait_in_every_way_wait_as_they_do_elsewhere() {
+    let (output, _) = simulate(&[], &guest("waiting"), &["3"]);
+    assert_eq!(output, expected("waiting"));
+}
+
+#[test]
+fn signals_are_delivered_as_they_are_elsewhere() {
+    let (output, _) = simulate(&[], &guest("signals"), &["200"]);
+    assert_eq!(output, expected("signals"));
+}
+
+#[test]
+fn two_runs_make_the_same_turns_and_calls_whatever_else_the_host_does() {
+    for (program, arguments) in [("threads", &["4", "1000"][..]), ("waiting", &["5"])] {
+        let quiet = simulate(&["--quantum", "500"], &guest(program), arguments);
+        let load = Load::new();
+        let busy = simulate(&["--quantum", "500"], &guest(program), arguments);
+        drop(load);
+        assert!(quiet.1.lines().count() > 1000, "the log is there");
+        assert!(quiet == busy, "{program} ran otherwise");
+    }
+}
+
+#[test]
+fn another_number_of_cores_makes_other_turns_and_the_same_results() {
+    let (one, log_of_one) = simulate(&["--cores", "1"], &guest("threads"), &["3", "1500"]);
+    let (eight, log_of_eight) = simulate(&["--cores", "8"], &guest("threads"), &["3", "1500"]);
+    assert_eq!(one, eight);
+    assert!(log_of_one.contains(" core 0 ") && !log_of_one.contains(" core 1 "));
+    assert!(log_of_eight.contains(" core 3 "));
+}
+
+#[test]
+fn sleeping_takes_no_time_of_the_hosts() {
+    // Well over a second of sleeps in the guest, of which the output tells.
+    let before = Instant::now();
+    let (output, log) = simulate(&[], &guest("waiting"), &["1"]);
+    assert!(output.contains("at least 400 ms: 1"));
+    let last: u64 = log.lines().rev().find_map(|line| line.split_once(" core ")?.0.parse().ok()).unwrap();
+    let simulated = Duration::from_nanos(last / 1000);
+    assert!(simulated > Duration::from_millis(700), "{simulated:?}");
+    let sleeps = log.lines().filter(|line| line.contains("nanosleep(")).count();
+    assert!(sleeps > 5, "{sleeps}");
+    // The host may be slow, but not asleep.
+    assert!(before.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn forked_children_run_on_the_host() {
+    let (output, _) = simulate(&[], &guest("unix_process"), &["20"]);
+    assert!(output.starts_with("unix_process "), "{output}");
+}
+
+#[test]
+fn a_program_whose_threads_all_wait_for_each_other_says_so_and_can_be_interrupted() {
+    // A read from a pipe that nobody writes to, by the only thread.
+    let mut child = Command::new(simulator())
+        .arg(deadlock())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut messages = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut messages, &mut line).unwrap();
+    assert!(line.contains("every thread waits"), "{line}");
+    // SAFETY: no pointers; the child has not been waited for yet.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGINT));
+}
+
+/// A program that makes a pipe and reads from it.
+fn deadlock() -> PathBuf {
+    const SYSCALL: u32 = 0x002b_0000;
+    let add = |d: u32, j: u32, immediate: i32| 0x02c0_0000 | (immediate as u32 & 0xfff) << 10 | j << 5 | d;
+    let (zero, sp, a0, a1, a2, a7) = (0, 3, 4, 5, 6, 11);
+    // ld.w a0, sp, -16
+    let load = 0x2880_0000 | (-16i32 as u32 & 0xfff) << 10 | sp << 5 | a0;
+    let code = [
+        add(a0, sp, -16),
+        add(a1, zero, 0),
+        add(a7, zero, 59),
+        SYSCALL,
+        load,
+        add(a1, sp, -32),
+        add(a2, zero, 1),
+        add(a7, zero, 63),
+        SYSCALL,
+    ];
+    program(&code)
+}
+
+/// An executable of these instructions, in a folder that stays for as long as the tests run.
+fn program(code: &[u32]) -> PathBuf {
+    const BASE: u64 = 0x1_2000_0000;
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x02\x01\x01\0\0\0".to_vec();
+    for word in [BASE + 0x1000, 64, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(0x43u32.to_le_bytes());
+    for half in [64u16, 56, 1, 64, 0, 0] {
+        bytes.extend(half.to_le_bytes());
+    }
+    bytes.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+    for word in [0, BASE, BASE, 0x4000, 0x4000, 0x4000] {
+        bytes.extend(u64::to_le_bytes(word));
+    }
+    bytes.resize(0x1000, 0);
+    bytes.extend(code.iter().flat_map(|word| word.to_le_bytes()));
+    bytes.resize(0x4000, 0);
+    let path = std::env::temp_dir().join(format!("longma-schedule-{}", std::process::id()));
+    std::fs::write(&path, bytes).unwrap();
+    path
+}

@@ -1,0 +1,246 @@
+//! Writes what happened when as trace events that Perfetto and Chrome show.
+//! Not what is traced: models decide that. Not a reader.
+//! Source: Trace Event Format, Google, public document (JSON object format; phases M, X, C, i, s, f).
+
+use crate::{Duration, Time};
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// A row of the viewer: a process of the trace (a host, a chip) and a thread of it (a core, a link).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Track {
+    /// The process.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
+}
+
+/// Bytes that are kept free for the note that the limit was reached, and for the end.
+const RESERVED_BYTES: u64 = 512;
+
+/// A trace as it is written. Whatever happens, the text ends as valid JSON: at [`TraceEvents::finish`], or when it is dropped.
+#[derive(Debug)]
+pub struct TraceEvents<W: Write> {
+    /// `None` after `finish`.
+    out: Option<W>,
+    line: Vec<u8>,
+    written: u64,
+    limit: u64,
+    events: u64,
+    dropped: u64,
+    note_written: bool,
+    failed: bool,
+}
+
+impl<W: Write> TraceEvents<W> {
+    /// Begins a trace of at most `limit_bytes` (at least 1 KiB); further events are counted and left out, with a note in the
+    /// trace.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn new(mut out: W, limit_bytes: u64) -> io::Result<Self> {
+        let head = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+        out.write_all(head)?;
+        Ok(Self {
+            out: Some(out),
+            line: Vec::new(),
+            written: head.len() as u64,
+            limit: limit_bytes.max(1024),
+            events: 0,
+            dropped: 0,
+            note_written: false,
+            failed: false,
+        })
+    }
+
+    /// Names a process.
+    ///
+    /// # Errors
+    /// If it cannot be written; so too for all that follow.
+    pub fn process_name(&mut self, process: u32, name: &str) -> io::Result<()> {
+        let track = Track { process, thread: 0 };
+        self.event('M', track, None, &[("name", text("process_name")), ("args", named(name))])
+    }
+
+    /// Names a thread.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn thread_name(&mut self, track: Track, name: &str) -> io::Result<()> {
+        self.event('M', track, None, &[("name", text("thread_name")), ("args", named(name))])
+    }
+
+    /// Something that lasted from `at` for `duration`.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn slice(&mut self, track: Track, name: &str, at: Time, duration: Duration) -> io::Result<()> {
+        let duration = microseconds(duration.ps());
+        self.event('X', track, Some(at), &[("name", text(name)), ("dur", duration)])
+    }
+
+    /// As [`TraceEvents::slice`], with details that the viewer shows.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn slice_with(
+        &mut self,
+        track: Track,
+        name: &str,
+        at: Time,
+        duration: Duration,
+        details: &[(&str, Value)],
+    ) -> io::Result<()> {
+        let duration = microseconds(duration.ps());
+        let details = object(details);
+        self.event('X', track, Some(at), &[("name", text(name)), ("dur", duration), ("args", details)])
+    }
+
+    /// The values of a counter from `at` on, one or several that the viewer stacks.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn counter(&mut self, process: u32, name: &str, at: Time, values: &[(&str, f64)]) -> io::Result<()> {
+        let values: Vec<_> = values.iter().map(|(series, value)| (*series, Value::from(*value))).collect();
+        let track = Track { process, thread: 0 };
+        self.event('C', track, Some(at), &[("name", text(name)), ("args", object(&values))])
+    }
+
+    /// Something that happened at one moment.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn instant(&mut self, track: Track, name: &str, at: Time) -> io::Result<()> {
+        self.event('i', track, Some(at), &[("name", text(name)), ("s", text("t"))])
+    }
+
+    /// The start of an arrow `id` between two slices; it must lie inside a slice.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn flow_start(&mut self, track: Track, name: &str, id: u64, at: Time) -> io::Result<()> {
+        self.event('s', track, Some(at), &[("name", text(name)), ("cat", text("flow")), ("id", number(id))])
+    }
+
+    /// The end of the arrow `id`.
+    ///
+    /// # Errors
+    /// As [`TraceEvents::process_name`].
+    pub fn flow_end(&mut self, track: Track, name: &str, id: u64, at: Time) -> io::Result<()> {
+        let fields = [("name", text(name)), ("cat", text("flow")), ("id", number(id)), ("bp", text("e"))];
+        self.event('f', track, Some(at), &fields)
+    }
+
+    /// Events written.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Events left out because the limit was reached.
+    pub const fn left_out(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Ends the trace and gives the writer back.
+    ///
+    /// # Errors
+    /// If the end cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.end()?;
+        // `end` is called here and in `drop` only.
+        Ok(self.out.take().expect("a trace has its writer until it is finished"))
+    }
+
+    fn event(
+        &mut self,
+        phase: char,
+        track: Track,
+        at: Option<Time>,
+        fields: &[(&str, Fragment)],
+    ) -> io::Result<()> {
+        if self.note_written {
+            self.dropped += 1;
+            return Ok(());
+        }
+        self.compose(phase, track, at, fields);
+        if self.written + self.line.len() as u64 + RESERVED_BYTES > self.limit {
+            self.note_written = true;
+            self.dropped += 1;
+            let note = [
+                ("name", text("the trace's size limit was reached: later events are left out")),
+                ("s", text("g")),
+            ];
+            self.compose('i', track, Some(at.unwrap_or_default()), &note);
+        }
+        self.write_line()
+    }
+
+    fn compose(&mut self, phase: char, track: Track, at: Option<Time>, fields: &[(&str, Fragment)]) {
+        self.line.clear();
+        self.line.extend_from_slice(if self.events == 0 { b"\n" } else { b",\n" });
+        let Track { process, thread } = track;
+        // Writing to a vector cannot fail.
+        let _ = write!(self.line, "{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread}");
+        if let Some(at) = at {
+            let _ = write!(self.line, ",\"ts\":{}", microseconds(at.ps()).0);
+        }
+        for (key, value) in fields {
+            let _ = write!(self.line, ",\"{key}\":{}", value.0);
+        }
+        self.line.push(b'}');
+    }
+
+    fn write_line(&mut self) -> io::Result<()> {
+        let Some(out) = &mut self.out else { return Ok(()) };
+        if self.failed {
+            return Err(io::Error::other("an earlier part of the trace could not be written"));
+        }
+        // A line that was written in part cannot be taken back, so nothing is added to it.
+        out.write_all(&self.line).inspect_err(|_| self.failed = true)?;
+        self.written += self.line.len() as u64;
+        self.events += 1;
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(out) = &mut self.out else { return Ok(()) };
+        if self.failed {
+            return Err(io::Error::other("the trace is incomplete: a part of it could not be written"));
+        }
+        write!(out, "\n],\"otherData\":{{\"events_left_out\":{}}}}}\n", self.dropped)?;
+        out.flush()
+    }
+}
+
+impl<W: Write> Drop for TraceEvents<W> {
+    fn drop(&mut self) {
+        // Nobody is there to be told; whoever wants to know calls `finish`.
+        let _ = self.end();
+    }
+}
+
+/// A piece of JSON.
+struct Fragment(String);
+
+fn text(text: &str) -> Fragment {
+    Fragment(Value::from(text).to_string())
+}
+
+fn number(number: u64) -> Fragment {
+    Fragment(number.to_string())
+}
+
+fn named(name: &str) -> Fragment {
+    object(&[("name", name.into())])
+}
+
+fn object(fields: &[(&str, Value)]) -> Fragment {
+    let map: serde_json::Map<_, _> =
+        fields.iter().map(|(key, value)| ((*key).into(), value.clone())).collect();
+    Fragment(Value::Object(map).to_string())
+}
+
+/// The format counts microseconds, with any fraction.
+fn microseconds(ps: u64) -> Fragment {
+    Fragment(format!("{}.{:06}", ps / 1_000_000, ps % 1_000_000))
+}

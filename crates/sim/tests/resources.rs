@@ -1,0 +1,140 @@
+//! Resources never give more than their rate, and never make anyone wait who need not.
+
+use longma_sim::{Calendar, Duration, Resource, Time};
+use proptest::prelude::*;
+
+/// 64 bytes take 6.4 ns.
+const RATE: u64 = 10_000_000_000;
+const BUCKET: Duration = Duration::from_ps(32_768);
+
+fn resource() -> Resource {
+    Resource::new(RATE, BUCKET)
+}
+
+/// Requests of a few cores that run one after another, a quantum each: (arrival in ps, bytes).
+fn skewed_requests() -> impl Strategy<Value = Vec<(u64, u32)>> {
+    let request = (0u64..1_000_000, 1u32..256);
+    proptest::collection::vec(request, 1..300)
+}
+
+proptest! {
+    #[test]
+    fn an_idle_resource_makes_nobody_wait(at in 0u64..1 << 40, bytes in 1u32..4096) {
+        let mut resource = resource();
+        let service = resource.service(bytes).ps();
+        prop_assert_eq!(resource.acquire(Time::from_ps(at), bytes).ps(), at + service);
+        prop_assert_eq!(resource.waits().max(), Some(0));
+    }
+
+    #[test]
+    fn requests_in_time_order_are_served_first_come_first_served(mut requests in skewed_requests()) {
+        requests.sort_unstable();
+        let mut resource = resource();
+        let mut free = 0;
+        for (at, bytes) in requests {
+            free = free.max(at) + resource.service(bytes).ps();
+            prop_assert_eq!(resource.acquire(Time::from_ps(at), bytes).ps(), free);
+        }
+    }
+
+    #[test]
+    fn nobody_is_served_before_arrival_or_faster_than_the_rate(requests in skewed_requests()) {
+        let mut resource = resource();
+        for (at, bytes) in requests {
+            let end = resource.acquire(Time::from_ps(at), bytes).ps();
+            prop_assert!(end >= at + resource.service(bytes).ps());
+        }
+    }
+
+    #[test]
+    fn no_bucket_gives_more_time_than_it_has(requests in skewed_requests()) {
+        // What ended by the end of a bucket, and arrived after its start, was served inside it.
+        let mut resource = resource();
+        let bucket = BUCKET.ps();
+        let mut served = Vec::new();
+        for (at, bytes) in requests {
+            let end = resource.acquire(Time::from_ps(at), bytes).ps();
+            served.push((at, end, resource.service(bytes).ps()));
+        }
+        for first in 0..64 {
+            for last in [first, first + 1, first + 3, first + 20] {
+                let (from, to) = (first * bucket, (last + 1) * bucket);
+                let inside = served.iter().filter(|s| s.0 >= from && s.1 <= to).map(|s| s.2).sum::<u64>();
+                prop_assert!(inside <= to - from, "{inside} ps of work in {} ps", to - from);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_inside_a_bucket_does_not_change_when_all_is_done(
+        requests in proptest::collection::vec((0u64..32_768, 1u32..128), 1..60),
+    ) {
+        let last = |requests: &[(u64, u32)]| {
+            let mut resource = resource();
+            // Something of a later time was served before, so order is not known.
+            resource.acquire(Time::from_ps(60 * BUCKET.ps()), 1);
+            requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max()
+        };
+        let reversed: Vec<_> = requests.iter().rev().copied().collect();
+        let (one, other) = (last(&requests).unwrap(), last(&reversed).unwrap());
+        prop_assert!(one.abs_diff(other) <= BUCKET.ps(), "{one} and {other}");
+    }
+
+    #[test]
+    fn work_is_never_put_off_while_there_is_time(requests in skewed_requests()) {
+        // All that arrived is done at most one bucket later than a server that is told everything in time order needs.
+        let mut resource = resource();
+        let latest = requests.iter().map(|r| resource.acquire(Time::from_ps(r.0), r.1).ps()).max().unwrap();
+        let mut sorted = requests.clone();
+        sorted.sort_unstable();
+        let ideal = sorted.iter().fold(0, |free, r| r.0.max(free) + resource.service(r.1).ps());
+        prop_assert!(latest <= ideal + 2 * BUCKET.ps(), "{latest} and {ideal}");
+    }
+
+    #[test]
+    fn any_times_and_sizes_are_answered(requests in proptest::collection::vec((any::<u64>(), any::<u32>()), 0..20)) {
+        let mut resource = Resource::new(1_000_000, Duration::from_ps(1));
+        for (at, bytes) in requests {
+            let at = at >> 8;
+            prop_assert!(resource.acquire(Time::from_ps(at), bytes).ps() >= at);
+        }
+    }
+}
+
+#[test]
+fn a_core_that_runs_behind_finds_the_time_that_others_left() {
+    let mut resource = resource();
+    // Core A uses half of the first 3 us, then core B asks for a quarter of the same time.
+    for turn in 0..234 {
+        resource.acquire(Time::from_ps(turn * 12_800), 64);
+    }
+    let mut worst = 0;
+    for turn in 0..117 {
+        let at = turn * 25_600;
+        worst = worst.max(resource.acquire(Time::from_ps(at), 64).ps() - at - 6400);
+    }
+    assert!(worst <= BUCKET.ps(), "waited {worst} ps at three quarters of the rate");
+}
+
+#[test]
+fn a_resource_asked_for_too_much_gives_exactly_its_rate() {
+    let mut resource = resource();
+    let mut end = 0;
+    for turn in 0..1_000_000u64 {
+        // Four cores, each 64 bytes every 6.4 ns, a quantum of 400 ns each.
+        let (quantum, core_turn) = (turn / 252, turn % 63);
+        end = end.max(resource.acquire(Time::from_ps(quantum * 403_200 + core_turn * 6400), 64).ps());
+    }
+    assert_eq!(resource.bytes(), 64_000_000);
+    let least = 6400 * 1_000_000u64;
+    assert!((least..least + least / 50).contains(&end), "{end} ps for {least} ps of work");
+}
+
+#[test]
+fn work_longer_than_the_calendar_is_served_after_all_that_is_known() {
+    let mut calendar = Calendar::new(Duration::from_ps(1));
+    calendar.take(Time::from_ps(5), Duration::from_ps(3));
+    let long = calendar.take(Time::ZERO, Duration::from_ps(1_000_000));
+    assert!(long.end.ps() >= 1_000_008);
+    assert!(calendar.take(Time::from_ps(7), Duration::from_ps(1)).end > long.end);
+}

@@ -1,0 +1,258 @@
+//! What makers and measurements say of processors, beyond what the system says of a host: cores, cache timing, memory.
+//! Not a host: sizes, counts and sharing stay as the system describes them.
+//! Source: each file under `processors/` cites its own.
+
+use super::sysfs::Identity;
+use crate::machine::MachineFile;
+use crate::parts::*;
+use crate::read::{Cited, Map, Problems, Value, part};
+use toml::de::DeTable;
+
+part! {
+    /// A family of processors with one kind of core.
+    pub struct Processor = "processor" {
+        /// Name of its core.
+        title: String,
+        /// Maker as CPUID spells it.
+        vendor: String,
+        /// Family as CPUID counts it, extended family added.
+        family: u32,
+        /// Models as CPUID counts them, extended model included.
+        models: Vec<u32>,
+        /// Where the numbers come from.
+        sources: Map<Source>,
+        /// The core; its clock is the host's.
+        core: Core,
+        /// Its caches as `l1i`, `l1d`, `l2`, `l3`; their sizes are the host's.
+        caches: Map<Cache>,
+        /// Its memory controllers.
+        memory: Option<Memory>,
+    }
+}
+
+/// The last stands in for what none of the others describes.
+const TEXTS: [(&str, &str); 7] = [
+    ("golden-cove", include_str!("processors/golden-cove.toml")),
+    ("sunny-cove", include_str!("processors/sunny-cove.toml")),
+    ("skylake-server", include_str!("processors/skylake-server.toml")),
+    ("zen2", include_str!("processors/zen2.toml")),
+    ("zen3", include_str!("processors/zen3.toml")),
+    ("zen4", include_str!("processors/zen4.toml")),
+    ("generic", include_str!("processors/generic.toml")),
+];
+
+fn read(text: &str) -> (Processor, Problems) {
+    let mut problems = Problems::default();
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        problems.error(error.span().unwrap_or(0..0), error.message().into(), "here", String::new());
+    }
+    (Processor::read_table(table.get_ref(), 0..0, &mut problems), problems)
+}
+
+/// The processor that `identity` names, or the generic one.
+fn of(identity: Option<&Identity>) -> Processor {
+    let all = TEXTS.iter().map(|(_, text)| read(text).0);
+    let names = |p: &Processor, i: &Identity| {
+        p.vendor == i.vendor && p.family == i.family && p.models.contains(&i.model)
+    };
+    let mut known = None;
+    for processor in all {
+        let found = identity.is_some_and(|i| names(&processor, i));
+        known = Some(processor);
+        if found {
+            break;
+        }
+    }
+    // TEXTS is not empty.
+    known.unwrap_or_else(Processor::placeholder)
+}
+
+/// Copies each named key that `to` lacks from `from`, with its source.
+macro_rules! complete {
+    ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
+        $(if $to.$key.is_absent() && !$from.$key.is_absent() {
+            $to.$key = $from.$key.clone();
+            cite(&mut $to.source_of, stringify!($key), &$from.source_of, &$from.source);
+        })*
+    };
+}
+
+/// Copies each named key of `from`, with its source: what discovery could only assume.
+macro_rules! replace {
+    ($to:expr, $from:expr, $($key:ident),* $(,)?) => {
+        $(
+            $to.$key = $from.$key.clone();
+            cite(&mut $to.source_of, stringify!($key), &$from.source_of, &$from.source);
+        )*
+    };
+}
+
+fn cite(to: &mut Map<Cited>, key: &str, from: &Map<Cited>, whole: &Cited) {
+    to.insert(key.into(), from.get(key).unwrap_or(whole).clone());
+}
+
+/// Adds to a discovered host what is known of its processor; says so if nothing is.
+pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, notes: &mut Vec<String>) {
+    let processor = of(identity);
+    if processor.models.is_empty() {
+        let who = identity.map_or("the processor".into(), |i| {
+            format!("{} family {} model {}", i.vendor, i.family, i.model)
+        });
+        notes.push(format!("{who} is not in the table of known processors: its core is a generic one"));
+    }
+    for (name, core) in &mut file.cores {
+        // Efficiency cores of hybrid processors are other cores than the family's.
+        let own = if name.starts_with("efficiency") { &of(None) } else { &processor };
+        complete_core(core, &own.core);
+        keep_cited(&mut file.sources, own);
+    }
+    for cache in file.caches.values_mut() {
+        if let Some(known) = processor.caches.get(&cache.short_name().to_lowercase()) {
+            complete!(cache, known, latency, bandwidth, mshrs, queue_entries, prefetcher);
+            replace!(cache, known, replacement, inclusion, write);
+        }
+    }
+    // What is shared by cores is where their copies are kept the same, however many levels there are.
+    let shared: Vec<String> = last_caches(file);
+    for name in shared {
+        if let Some(cache) = file.caches.get_mut(&name) {
+            cache.coherence = Coherence::Directory;
+            let known = processor.caches.get("l3");
+            let source = known.map_or_else(|| processor.core.source.clone(), |c| c.source.clone());
+            cache.source_of.insert("coherence".into(), source);
+        }
+    }
+    if let Some(known) = &processor.memory {
+        for memory in file.memories.values_mut() {
+            memory.technology = known.technology;
+            memory.channels = known.channels;
+            memory.ranks = known.ranks;
+            cite(&mut memory.source_of, "technology", &known.source_of, &known.source);
+            cite(&mut memory.source_of, "channels", &known.source_of, &known.source);
+            complete!(
+                memory,
+                known,
+                rate,
+                width,
+                banks,
+                row_buffer,
+                cl,
+                trcd,
+                trp,
+                tras,
+                trefi,
+                trfc,
+                queue_entries
+            );
+        }
+    }
+    keep_cited(&mut file.sources, &processor);
+    let cited = crate::check::cited(file);
+    file.sources.retain(|key, _| cited.contains(key));
+}
+
+fn complete_core(core: &mut Core, known: &Core) {
+    complete!(
+        core,
+        known,
+        fetch_width,
+        decode_width,
+        issue_width,
+        retire_width,
+        rob_entries,
+        int_queue_entries,
+        fp_queue_entries,
+        memory_queue_entries,
+        load_queue_entries,
+        store_queue_entries,
+        int_registers,
+        fp_registers,
+        vector_width,
+        page_size,
+        branch,
+        units,
+        operations,
+        tlbs,
+    );
+    if core.title.is_none() {
+        core.title.clone_from(&known.title);
+    }
+}
+
+/// The caches whose misses go to memory, if a cluster, node or chip shares them.
+fn last_caches(file: &MachineFile) -> Vec<String> {
+    let nodes = file.chips.values().flat_map(|c| &c.nodes);
+    let clusters = nodes.clone().flat_map(|n| &n.clusters).flat_map(|c| &c.caches);
+    let shared =
+        file.chips.values().flat_map(|c| &c.caches).chain(nodes.flat_map(|n| &n.caches)).chain(clusters);
+    let last = |name: &String| file.caches.get(name).is_some_and(|c| &*c.next == "memory");
+    shared.map(|n| n.to_string()).filter(last).collect()
+}
+
+fn keep_cited(sources: &mut Map<Source>, processor: &Processor) {
+    for (key, source) in &processor.sources {
+        sources.insert(key.clone(), source.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(vendor: &str, family: u32, model: u32) -> Identity {
+        Identity { vendor: vendor.into(), family, model }
+    }
+
+    #[test]
+    fn every_processor_file_reads_without_a_problem_and_cites_only_sources_it_defines() {
+        for (name, text) in TEXTS {
+            let (processor, problems) = read(text);
+            assert!(problems.list.is_empty(), "{name}: {:?}", problems.list);
+            let of = |of: &Map<Cited>, whole: &Cited| {
+                of.values().chain([whole]).flat_map(|c| c.0.clone()).collect::<Vec<_>>()
+            };
+            let mut cited = of(&processor.core.source_of, &processor.core.source);
+            cited.extend(processor.caches.values().flat_map(|c| of(&c.source_of, &c.source)));
+            cited.extend(processor.core.operations.values().flat_map(|o| o.source.0.clone()));
+            cited.extend(processor.core.tlbs.iter().flat_map(|t| t.source.0.clone()));
+            cited.extend(processor.memory.iter().flat_map(|m| of(&m.source_of, &m.source)));
+            assert!(cited.len() > 20, "{name}");
+            for key in cited {
+                assert!(processor.sources.contains_key(&*key), "{name} cites {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_processor_times_every_class_of_operations() {
+        for (name, text) in TEXTS {
+            let (processor, _) = read(text);
+            for (word, _) in Operation::WORDS {
+                assert!(processor.core.operations.contains_key(*word), "{name} does not time {word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_processor_is_known_by_maker_family_and_model() {
+        let title = |i: Identity| of(Some(&i)).title;
+        assert_eq!(title(identity("GenuineIntel", 6, 207)), "Golden Cove");
+        assert_eq!(title(identity("GenuineIntel", 6, 106)), "Sunny Cove");
+        assert_eq!(title(identity("AuthenticAMD", 25, 1)), "Zen 3");
+        assert_eq!(title(identity("AuthenticAMD", 25, 17)), "Zen 4");
+        assert_eq!(title(identity("AuthenticAMD", 6, 207)), "Generic core");
+        assert_eq!(of(None).title, "Generic core");
+    }
+
+    #[test]
+    fn no_model_belongs_to_two_processors() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (name, text) in TEXTS {
+            let (processor, _) = read(text);
+            for model in processor.models {
+                assert!(seen.insert((processor.vendor.clone(), processor.family, model)), "{name}: {model}");
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The clock a core runs at while it works, from a chain of one-cycle operations.
+//! Not what the system says: that is the nominal clock, above or below the real one.
+//! Source: integer add and exclusive-or take one cycle on every core in use (Agner Fog, Instruction tables; uops.info).
+
+use super::Effort;
+use super::pin::processor_time;
+use std::hint::black_box;
+
+/// Dependent operations between two looks at the clock: about 0.1 ms.
+const BATCH: u64 = 1 << 18;
+
+/// Cycles a second, from the fastest of many short runs on this thread's processor.
+pub(super) fn hz(effort: &Effort) -> u64 {
+    // The compiler must neither know the operands nor fold two operations into one.
+    let (add, flip) = (black_box(0x9e37_79b9u64), black_box(0x7f4a_7c15u64));
+    let mut value = black_box(1u64);
+    let mut least = u64::MAX;
+    let began = processor_time();
+    let mut before = began;
+    while before - began < effort.run {
+        for _ in 0..BATCH / 64 {
+            for _ in 0..32 {
+                value = value.wrapping_add(add) ^ flip;
+            }
+        }
+        value = black_box(value);
+        let now = processor_time();
+        least = least.min((now - before).as_nanos() as u64);
+        before = now;
+    }
+    BATCH.saturating_mul(1_000_000_000) / least.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Thoroughness;
+
+    #[test]
+    fn the_clock_of_this_host_is_one_that_processors_run_at() {
+        let hz = hz(&Effort::of(Thoroughness::Quick));
+        assert!((300_000_000..8_000_000_000).contains(&hz), "{hz} Hz");
+    }
+}

@@ -1,0 +1,55 @@
+//! What a page walk costs: the same chase on small and on huge pages.
+//! Not the TLBs' sizes: those come with the description.
+//! Source: the difference method of lmbench's lat_mem_rd and of Drepper, What Every Programmer Should Know About Memory, 2007, 3.3.2.
+
+use super::{Effort, MeasureError, Walk, chase, memory::Area, pin};
+use crate::parts::{Core, TlbKind};
+
+/// How many times the TLB's reach is chased through: then 15 of 16 loads walk.
+const REACHES: u64 = 16;
+
+/// Bytes that the last TLB for data maps with pages of `page` bytes; `None` if the core describes none.
+fn reach(core: &Core, page: u64) -> Option<u64> {
+    let data = core.tlbs.iter().filter(|t| t.kind != TlbKind::Instruction);
+    let last = data.max_by_key(|t| t.level)?;
+    Some(u64::from(last.entries) * u64::from(last.pages_per_entry) * page)
+}
+
+/// The cost of a walk on `cpu`; `None` where it cannot be told: no TLB described, no huge pages, too little memory.
+pub(super) fn walk(
+    core: &Core,
+    cpu: Option<u32>,
+    most: usize,
+    effort: &Effort,
+) -> Result<Option<Walk>, MeasureError> {
+    let page = rustix::param::page_size() as u64;
+    let Some(reach) = reach(core, page) else { return Ok(None) };
+    let bytes = (reach * REACHES) as usize;
+    if bytes > most {
+        return Ok(None);
+    }
+    let chased = |area: &mut Area| pin::on(cpu, || chase::latency_ps(area.words(bytes), effort));
+    let mut huge = Area::new(bytes)?;
+    if !huge.huge() {
+        return Ok(None);
+    }
+    let huge_ps = chased(&mut huge);
+    drop(huge);
+    let small_ps = chased(&mut Area::small(bytes)?);
+    let more = small_ps.saturating_sub(huge_ps);
+    Ok(Some(Walk { bytes: bytes as u64, small_ps, huge_ps, walk_ps: more * REACHES / (REACHES - 1) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Machine;
+
+    #[test]
+    fn the_reach_is_that_of_the_last_tlb_that_translates_data() {
+        let core = |machine: &str, name: &str| Machine::open(machine).unwrap().cores[name].clone();
+        assert_eq!(reach(&core("loongson-3a5000", "la464"), 16 << 10), Some(2048 * 2 * (16 << 10)));
+        assert_eq!(reach(&core("hygon-8node", "zen"), 4 << 10), Some(1536 * (4 << 10)));
+        assert_eq!(reach(&Core { tlbs: Vec::new(), ..core("hygon-8node", "zen") }, 4 << 10), None);
+    }
+}

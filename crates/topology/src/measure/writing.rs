@@ -1,0 +1,206 @@
+//! What was measured, written into the description of the host it was measured on.
+//! Not the measuring.
+//! Source: none.
+
+use super::{Measured, Transfer};
+use crate::machine::MachineFile;
+use crate::parts::*;
+use crate::read::{Cited, Map, Marks, Matrix};
+use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};
+
+impl Measured {
+    /// Writes what was measured into the description it was measured on.
+    pub fn write_into(&self, file: &mut MachineFile) {
+        file.sources.insert("measured".into(), self.source());
+        self.write_core(file);
+        self.write_caches(file);
+        self.write_memories(file);
+        self.write_host(file);
+        let cited = crate::check::cited(file);
+        file.sources.retain(|key, _| cited.contains(key));
+    }
+
+    fn source(&self) -> Source {
+        let pages = if self.huge_pages { "with" } else { "without" };
+        let reasoning = format!(
+            "Clock: a chain of one-cycle operations. Latencies: a random pointer chase ({pages} huge pages), least of many short runs, \
+             through {} MiB for memory; those of a core's own caches in cycles of the measured clock. Bandwidths as STREAM counts \
+             them. A cache line passed between two pinned threads. {}",
+            self.memory_bytes >> 20,
+            self.notes.join("; ")
+        );
+        Source {
+            kind: SourceKind::Measurement,
+            title: "longma machine measure on this host".into(),
+            place: None,
+            url: None,
+            reasoning: Some(reasoning.trim().into()),
+            marks: Marks::default(),
+        }
+    }
+
+    fn write_core(&self, file: &mut MachineFile) {
+        let Some(core) = file.cores.get_mut(&self.core) else { return };
+        // Whole MHz: more than the measurement is good for.
+        core.clock = Frequency::new(self.clock_hz / 1_000_000 * 1_000_000);
+        core.source_of.insert("clock".into(), Cited::one("measured"));
+        let last = core.tlbs.iter().filter(|t| t.kind != TlbKind::Instruction).map(|t| t.level).max();
+        if let Some(walk) = self.walk {
+            for tlb in core.tlbs.iter_mut().filter(|t| Some(t.level) == last) {
+                tlb.miss = Some(Latency::Time(Time::new(walk.walk_ps)));
+                if !tlb.source.0.iter().any(|name| &**name == "measured") {
+                    tlb.source.0.extend(Cited::one("measured").0);
+                }
+            }
+        }
+    }
+
+    fn write_caches(&self, file: &mut MachineFile) {
+        let own: Vec<String> =
+            file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
+        for measured in &self.caches {
+            let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
+            // A core's own caches run at its clock, so their cycles are whole; a shared one's do not follow it.
+            cache.latency = Some(match own.contains(&measured.cache) {
+                true => Latency::Cycles(Cycles::new(cycles(measured.latency_ps, self.clock_hz))),
+                false => Latency::Time(Time::new(measured.latency_ps)),
+            });
+            cache.source_of.insert("latency".into(), Cited::one("measured"));
+        }
+    }
+
+    fn write_memories(&self, file: &mut MachineFile) {
+        // The most that any kernel moved: what the controllers carry at least.
+        let most = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
+        for memory in file.memories.values_mut() {
+            let local = self.memory_ps.iter().enumerate().filter_map(|(n, row)| row.get(n)).min();
+            memory.latency = local.map(|ps| Latency::Time(Time::new(*ps)));
+            memory.bandwidth = most.map(|b| Bandwidth::Rate(rate(b)));
+            memory.source_of.insert("latency".into(), Cited::one("measured"));
+            memory.source_of.insert("bandwidth".into(), Cited::one("measured"));
+        }
+    }
+
+    fn write_host(&self, file: &mut MachineFile) {
+        let Some(host) = file.hosts.first_mut() else { return };
+        let with = |t: &Transfer| MeasuredBandwidth {
+            threads: t.threads,
+            read: rate(t.read),
+            copy: rate(t.copy),
+            triad: rate(t.triad),
+            source: Cited::one("measured"),
+            marks: Marks::default(),
+        };
+        host.bandwidths = self.bandwidths.iter().map(with).collect();
+        if self.cpus.len() > 1 {
+            let rows =
+                self.core_to_core_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
+            let source = Cited::one("measured");
+            host.core_to_core = Some(CoreToCore {
+                cpus: self.cpus.clone(),
+                latency: Matrix::new(rows),
+                source,
+                marks: Marks::default(),
+            });
+        }
+        let local_is_nearest =
+            self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
+        let nodes: usize =
+            host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
+        // A busy host can make remote memory look nearer; such a table would only mislead.
+        if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
+            let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
+            let slit = host.distances.take();
+            let source_of = if slit.is_some() {
+                Map::from([("slit".to_string(), Cited::one("sysfs"))])
+            } else {
+                Map::new()
+            };
+            host.distances = Some(Distances {
+                latency: Some(Matrix::new(rows)),
+                slit: slit.and_then(|d| d.slit),
+                bandwidth: None,
+                symmetric: false,
+                source: Cited::one("measured"),
+                source_of,
+                marks: Marks::default(),
+            });
+        }
+    }
+}
+
+/// The nearest whole number of cycles, at least one.
+fn cycles(ps: u64, hz: u64) -> u64 {
+    let cycles = (u128::from(ps) * u128::from(hz) + 500_000_000_000) / 1_000_000_000_000;
+    (cycles as u64).max(1)
+}
+
+/// A rate rounded to three digits after the point of its MB/s, which is more than it is good for.
+fn rate(bytes_per_second: u64) -> BitRate {
+    BitRate::new(bytes_per_second / 1_000_000 * 8_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::{Sysfs, discover};
+    use crate::measure::{CacheLatency, Walk};
+
+    /// What an idle host of 3 GHz might give.
+    fn measured(file: &MachineFile) -> Measured {
+        let caches = ["l1d", "l2", "l3"].into_iter().zip([1700u64, 5050, 60_000]);
+        let caches = caches.filter(|(name, _)| file.caches.contains_key(*name));
+        Measured {
+            core: file.cores.keys().next().cloned().unwrap_or_default(),
+            clock_hz: 3_000_400_000,
+            caches: caches
+                .map(|(name, latency_ps)| CacheLatency { cache: name.into(), bytes: 4096, latency_ps })
+                .collect(),
+            memory_bytes: 1 << 28,
+            memory_ps: vec![vec![120_000]],
+            walk: Some(Walk { bytes: 1 << 27, small_ps: 150_000, huge_ps: 120_000, walk_ps: 32_000 }),
+            bandwidths: vec![Transfer {
+                threads: 1,
+                read: 10_000_000_000,
+                copy: 14_000_000_000,
+                triad: 12_000_000_000,
+            }],
+            cpus: Vec::new(),
+            core_to_core_ps: Vec::new(),
+            huge_pages: true,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_measured_makes_a_machine_without_errors_and_warnings() {
+        let mut file = discover(&Sysfs::live()).unwrap();
+        measured(&file).write_into(&mut file);
+        let checked = crate::machine::check("measured", &file.to_toml());
+        assert!(checked.report.problems().is_empty(), "{}", checked.report.render(100, false));
+    }
+
+    #[test]
+    fn latencies_of_a_cores_own_caches_become_cycles_of_the_measured_clock() {
+        let mut file = discover(&Sysfs::live()).unwrap();
+        let measured = measured(&file);
+        measured.write_into(&mut file);
+        let core = &file.cores[&measured.core];
+        assert_eq!(core.clock, Frequency::new(3_000_000_000));
+        for (name, expected) in [("l1d", 5), ("l2", 15)] {
+            if core.caches.iter().any(|c| &**c == name) {
+                assert_eq!(file.caches[name].latency, Some(Latency::Cycles(Cycles::new(expected))), "{name}");
+            }
+        }
+        let walks: Vec<_> = core.tlbs.iter().filter_map(|t| t.miss).collect();
+        assert!(walks.contains(&Latency::Time(Time::new(32_000))), "{walks:?}");
+    }
+
+    #[test]
+    fn time_rounds_to_the_nearest_cycle() {
+        assert_eq!(
+            [cycles(1700, 3_000_000_000), cycles(1000, 2_400_000_000), cycles(10, 1_000_000_000)],
+            [5, 2, 1]
+        );
+    }
+}
