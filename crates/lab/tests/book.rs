@@ -13,7 +13,11 @@ fn tables() -> String {
     for part in longma_lab::keys() {
         let mut heading = part.name.to_string();
         heading[..1].make_ascii_uppercase();
-        let _ = write!(text, "### {heading}\n\n{}\n\n| key | holds | needed | meaning |\n| --- | --- | --- | --- |\n", part.doc);
+        let _ = write!(
+            text,
+            "### {heading}\n\n{}\n\n| key | holds | needed | meaning |\n| --- | --- | --- | --- |\n",
+            part.doc
+        );
         for key in part.keys {
             let needed = if key.required { "yes" } else { "" };
             let _ = writeln!(text, "| `{}` | {} | {needed} | {} |", key.name, key.kind, key.doc);
@@ -43,6 +47,7 @@ fn the_chapters_example_is_an_experiment_without_problems() {
     let mut registry = longma_lab::Registry::default();
     registry.add(longma_lab::Program::new("longma"));
     let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments"));
-    let report = longma_lab::Experiment::check(std::path::Path::new("queens.toml"), folder, example, &registry).report;
+    let report =
+        longma_lab::Experiment::check(std::path::Path::new("queens.toml"), folder, example, &registry).report;
     assert!(report.problems().is_empty(), "{}", report.render(100, false));
 }

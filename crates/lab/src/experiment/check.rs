@@ -80,7 +80,7 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
         one(name, std::slice::from_ref(value), at.clone(), at);
     }
     let swept = file.sweep.iter().chain(file.zip.iter().flatten());
-    for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter())) {
+    for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter().chain(q.zip.iter().flatten()))) {
         one(name, &axis.values, axis.at(), axis.span());
     }
     let given = |name: &str| {
@@ -139,7 +139,8 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
             problems.error(axis.at(), message, "here", format!("take it out of {other} or of {place}"));
         }
     }
-    for zip in &file.zip {
+    let of_quick = file.quick.iter().flat_map(|quick| &quick.zip);
+    for zip in file.zip.iter().chain(of_quick) {
         let lengths: Vec<_> = zip.values().map(|column| column.values.len()).collect();
         let odd = zip.iter().find(|(_, column)| column.values.len() != lengths[0]);
         if let Some((name, column)) = odd {
