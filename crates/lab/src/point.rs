@@ -196,7 +196,8 @@ impl Experiment {
         let swept = swept
             .into_iter()
             .map(|(name, axis)| vec![(name, form.and_then(|form| form.sweep.get(name)).unwrap_or(axis))]);
-        let zipped = self.parts().zip.iter().map(|columns| in_order(columns, Axis::at));
+        let zip = form.map(|form| &form.zip).filter(|zip| !zip.is_empty()).unwrap_or(&self.parts().zip);
+        let zipped = zip.iter().map(|columns| in_order(columns, Axis::at));
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 

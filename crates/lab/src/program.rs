@@ -94,16 +94,16 @@ impl Program {
 
     fn command(&self, point: &Point, files: &Files) -> Command {
         let mut command = Command::new(&self.longma);
-        command.arg("run").arg("--stats").args(["--format", "json"]);
-        let level = point.text("level");
-        if level != "functional" {
-            command.args(["--level", level]).arg("--stats-out").arg(&files.statistics);
-        }
-        if point.parameter("roi") == Some(&Setting::Flag(true)) {
-            command.arg("--roi");
-        }
+        command.arg("run");
         if point.machine.is_some() {
             command.arg("--machine").arg(&files.machine);
+        }
+        match point.text("level") {
+            "functional" => command.args(["--stats", "--format", "json"]),
+            level => command.args(["--level", level, "--quiet", "--stats-out"]).arg(&files.statistics),
+        };
+        if point.text("level") != "functional" {
+            Self::simulation(point, &mut command);
         }
         // The caller's environment would make results depend on who runs them.
         command.env_clear();
@@ -118,6 +118,21 @@ impl Program {
             command.args(arguments);
         }
         command
+    }
+}
+
+impl Program {
+    /// The options that only a simulated run has.
+    fn simulation(point: &Point, command: &mut Command) {
+        if point.parameter("roi") == Some(&Setting::Flag(true)) {
+            command.arg("--roi");
+        }
+        for name in ["core", "numa", "cpu", "seed"] {
+            let value = point.parameter(name).map(ToString::to_string).unwrap_or_default();
+            if !value.is_empty() {
+                command.arg(format!("--{name}")).arg(value);
+            }
+        }
     }
 }
 
@@ -157,7 +172,9 @@ impl Workload for Program {
         let printed = last_object(&ended.errors);
         let statistics =
             if files.statistics.exists() { files.read_statistics()? } else { printed.unwrap_or_default() };
-        flatten(&statistics, String::new(), &mut metrics);
+        // A simulated run's statistics stand beside its manifest.
+        let counted = statistics.get("statistics").unwrap_or(&statistics);
+        flatten(counted, String::new(), &mut metrics);
         for (name, pattern) in patterns {
             let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
             let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {

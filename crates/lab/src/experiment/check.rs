@@ -2,7 +2,7 @@
 //! Not the reading of single values: that is the `part!`s' own.
 //! Source: none.
 
-use super::{ExperimentFile, Plot, PlotKind, Published, Quick};
+use super::{ExperimentFile, Plot, PlotKind, Published, Quick, Reading};
 use crate::point::{edit_machine, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
@@ -80,7 +80,7 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
         one(name, std::slice::from_ref(value), at.clone(), at);
     }
     let swept = file.sweep.iter().chain(file.zip.iter().flatten());
-    for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter())) {
+    for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter().chain(q.zip.iter().flatten()))) {
         one(name, &axis.values, axis.at(), axis.span());
     }
     let given = |name: &str| {
@@ -139,7 +139,8 @@ fn axes(file: &ExperimentFile, problems: &mut Problems) {
             problems.error(axis.at(), message, "here", format!("take it out of {other} or of {place}"));
         }
     }
-    for zip in &file.zip {
+    let of_quick = file.quick.iter().flat_map(|quick| &quick.zip);
+    for zip in file.zip.iter().chain(of_quick) {
         let lengths: Vec<_> = zip.values().map(|column| column.values.len()).collect();
         let odd = zip.iter().find(|(_, column)| column.values.len() != lengths[0]);
         if let Some((name, column)) = odd {
@@ -191,13 +192,12 @@ fn check_published(file: &ExperimentFile, published: &Published, problems: &mut 
             let help = suggestion(name, varying(file), "swept parameter");
             problems.error(at, format!("`{name}` does not vary"), "here", help);
         } else if !takes(file, name, value) {
+            // No error: a sweep that is narrowed for a closer look keeps the values it was published with.
             let message = format!("no point has `{name}` = {value}");
-            problems.error(at, message, "here", "give a value of the sweep".into());
+            problems.warn(at, message, "here", "give a value of the sweep".into());
         }
     }
 }
-
-use super::Reading;
 
 /// Whether some point has this value.
 fn takes(file: &ExperimentFile, name: &str, value: &Setting) -> bool {

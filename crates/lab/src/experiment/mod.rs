@@ -55,6 +55,8 @@ part! {
         parameters: Map<Setting>,
         /// Axes with other values; they must be axes of the whole experiment.
         sweep: Map<Axis>,
+        /// Parameters that vary together, in place of all of the whole form's.
+        zip: Vec<Map<SweepColumn>>,
         /// Other machines.
         machines: Vec<crate::read::Name>,
     }

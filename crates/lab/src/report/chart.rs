@@ -137,11 +137,12 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
             all.filter(|p| is_of(p, point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
+    let implied = implied(chapter, plot);
     let mut panels: Vec<Panel<'a>> = Vec::new();
     for point in &chapter.campaign.points {
         for (index, metric) in &metrics {
             for (value, published) in values(point, *index, &metric.name) {
-                let place = place(plot, point, metric, metrics.len());
+                let place = place(plot, point, metric, metrics.len(), &implied);
                 let tip = tip(point, metric, value, published);
                 let series = place.series.clone();
                 let cell = Cell { x: place.x, y: place.y, series: place.series, value, published, tip };
@@ -172,6 +173,14 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
     panels
 }
 
+/// Parameters that vary together with one of the plot's axes, and so tell nothing more.
+fn implied<'a>(chapter: &Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
+    let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
+    let zips = chapter.campaign.experiment.parts().zip.iter();
+    let of_axes = zips.filter(|columns| columns.keys().any(|name| is_axis(name)));
+    of_axes.flat_map(|columns| columns.keys().map(String::as_str)).filter(|name| !is_axis(name)).collect()
+}
+
 /// Where a value goes in a plot.
 struct Place {
     x: Setting,
@@ -180,7 +189,7 @@ struct Place {
     panel: String,
 }
 
-fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize) -> Place {
+fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize, implied: &[&str]) -> Place {
     let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
     let by = plot.by.as_deref();
     let used = |name: &str| &*plot.x == name || by == Some(name);
@@ -192,7 +201,7 @@ fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize) -> Place {
         let value = coordinate(point, metric, by).to_string();
         rest.push(if by == "metric" || by == "machine" { value } else { format!("{by} {value}") });
     }
-    let others = point.varied.iter().filter(|(name, _)| !used(name));
+    let others = point.varied.iter().filter(|(name, _)| !used(name) && !implied.contains(&name.as_str()));
     rest.extend(
         others.map(
             |(name, value)| if name == "machine" { value.to_string() } else { format!("{name} {value}") },

@@ -1,0 +1,154 @@
+//! Experiment files: everything wrong with one is told at once, with its place and what to do.
+
+mod synthetic;
+
+use longma_lab::*;
+use std::path::Path;
+
+const SOUND: &str = include_str!("synthetic/every-chart.toml");
+
+/// What is wrong with `text`: line, message and help of each problem.
+fn problems(text: &str) -> Vec<String> {
+    let (registry, _) = synthetic::registry();
+    let checked = Experiment::check(Path::new("test.toml"), Path::new(""), text, &registry);
+    checked.report.located().iter().map(|p| format!("{}: {}; {}", p.line, p.message, p.help)).collect()
+}
+
+#[test]
+fn a_sound_file_has_no_problems() {
+    assert_eq!(problems(SOUND), [""; 0]);
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place_and_what_was_probably_meant() {
+    let cases = [
+        (
+            "workload = \"synthetic\"",
+            "workload = \"sinthetic\"",
+            "5: there is no workload `sinthetic`; did you mean `synthetic`?",
+        ),
+        (
+            "[\"plain\", \"fast\"]",
+            "[\"plain\", \"fats\"]",
+            "16: `mode`: there is no choice \"fats\"; did you mean `fast`?",
+        ),
+        ("n = [1, 2, 4, 8, 16]", "n = [1, 2, 4, 8, 16.5]", "15: `n`: expected a whole number; "),
+        (
+            "to = \"4 MiB\"",
+            "to = \"4MiB\"",
+            "14: the ends of a range are numbers or quantities of one kind; write { from = 1, to = 8 }",
+        ),
+        (
+            "factor = 4",
+            "factor = 1",
+            "14: this range never reaches its end; give from <= to, and a step above 0 or a factor above 1",
+        ),
+        ("better = \"more\"", "better = \"mor\"", "21: \"mor\" is not a direction; did you mean `more`?"),
+        (
+            "source = \"nobody\"",
+            "source = \"nobdy\"",
+            "31: there is no source `nobdy`; did you mean `nobody`?",
+        ),
+        (
+            "values = { rate = 2600,",
+            "values = { rat = 2600,",
+            "29: there is no metric `rat`; did you mean `rate`?",
+        ),
+        (
+            "at = { mode = \"plain\", n = 4, size = \"4 KiB\" }",
+            "at = { mod = \"plain\" }",
+            "28: `mod` does not vary; did you mean `mode`?",
+        ),
+        ("x = \"size\"", "x = \"sise\"", "55: `sise` does not vary; did you mean `size`?"),
+        (
+            "machines = [\"loongson-3a5000\"]",
+            "machines = [\"loongson-3a500\"]",
+            "6: there is no machine and no file called `loongson-3a500`; did you mean `loongson-3a5000`?; `longma machine check` says what is wrong with a machine file",
+        ),
+        ("unit = \"ns\"", "unti = \"ns\"", "24: metric has no key `unti`; did you mean `unit`?"),
+        ("note = \"from the sum\"", "", "48: nothing says how these were computed; add a `note`"),
+        (
+            "name = \"every-chart\"",
+            "name = \"Every Chart\"",
+            "2: `Every Chart` is not a short name; use small letters, digits and hyphens",
+        ),
+    ];
+    for (old, new, wanted) in cases {
+        assert!(SOUND.contains(old), "{old}");
+        let found = problems(&SOUND.replacen(old, new, 1));
+        assert!(found.iter().any(|p| p == wanted), "{new}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
+    let wrong =
+        SOUND.replace("n = [1, 2, 4, 8, 16]", "\"machine.caches.l3.size\" = [\"16 MiB\", \"3 parsecs\"]");
+    assert!(
+        problems(&wrong)
+            .iter()
+            .any(|p| p.contains("with caches.l3.size = 3 parsecs: \"parsecs\" is not a unit of size")),
+        "{:#?}",
+        problems(&wrong)
+    );
+    let wrong = SOUND.replace("n = [1, 2, 4, 8, 16]", "\"machine.caches.l9.size\" = [\"16 MiB\"]");
+    assert!(
+        problems(&wrong).iter().any(|p| p.contains("the machine has no `l9`")),
+        "{:#?}",
+        problems(&wrong)
+    );
+}
+
+#[test]
+fn points_are_every_combination_with_columns_that_vary_together() {
+    let (registry, _) = synthetic::registry();
+    let text = "format = 1\nname = \"p\"\ntitle = \"t\"\nworkload = \"synthetic\"\n[sweep]\nmode = [\"plain\", \"fast\"]\n[[zip]]\nn = [1, 2]\nsize = [\"1 KiB\", \"2 KiB\"]\n[metrics.rate]\nunit = \"x\"\n[quick.sweep]\nmode = [\"fast\"]\n";
+    let experiment = synthetic::experiment(text, &registry);
+    let labels = |quick| -> Vec<_> {
+        experiment.points(quick, &registry, "1").unwrap().iter().map(Point::label).collect()
+    };
+    assert_eq!(
+        labels(false),
+        [
+            "mode plain, n 1, size 1 KiB",
+            "mode plain, n 2, size 2 KiB",
+            "mode fast, n 1, size 1 KiB",
+            "mode fast, n 2, size 2 KiB"
+        ]
+    );
+    assert_eq!(labels(true), ["mode fast, n 1, size 1 KiB", "mode fast, n 2, size 2 KiB"]);
+}
+
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let config = proptest::test_runner::Config::with_cases(64);
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let changed = proptest::collection::vec((0..SOUND.len(), proptest::char::any()), 1..6);
+    let run = runner.run(&changed, |changes| {
+        let mut letters: Vec<char> = SOUND.chars().collect();
+        let count = letters.len();
+        changes.iter().for_each(|(at, letter)| letters[at % count] = *letter);
+        problems(&letters.into_iter().collect::<String>());
+        Ok(())
+    });
+    run.unwrap();
+}
+
+#[test]
+fn every_value_published_is_compared_once_with_the_point_it_belongs_to() {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(SOUND, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let none = Table::of(&campaign, &Store::new(folder.path()).results().unwrap());
+    let verdict = Verdict::of(&compare(&experiment, &none));
+    assert_eq!((verdict.compared, verdict.missing, verdict.mean_ratio), (0, 5, None));
+    let outcome = campaign
+        .run(&Store::new(folder.path()), &registry, &Options::default(), &(), &Stop::default())
+        .unwrap();
+    let comparisons = compare(&experiment, &Table::of(&campaign, &outcome.results));
+    // The last value was published for both modes.
+    assert_eq!(comparisons.len(), 6);
+    assert_eq!(comparisons[0].ratio().map(|r| (r * 1000.0).round()), Some(1026.0));
+    assert_eq!(comparisons[5].point, "size 4 KiB, n 16, mode fast");
+}

@@ -1,0 +1,28 @@
+"""Longma from Python: machines as objects, programs run on them, experiments with their tables.
+
+Machines are read, changed and checked in this process. Programs and experiments are run by the ``longma`` command in processes of their
+own, because a guest program ends the process it runs in; :func:`longma.command` says which command that is.
+"""
+
+from ._native import __version__
+from .command import Failed, command
+from .experiment import Experiment, Point, experiments
+from .machine import Machine, Part
+from .program import Run, run
+from .sweep import sweep
+from .table import Table
+
+__all__ = [
+    "Experiment",
+    "Failed",
+    "Machine",
+    "Part",
+    "Point",
+    "Run",
+    "Table",
+    "__version__",
+    "command",
+    "experiments",
+    "run",
+    "sweep",
+]

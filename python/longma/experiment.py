@@ -1,0 +1,212 @@
+"""Experiments: opened, changed, run, compared and reported, through the ``longma`` command.
+
+Not their format: the book's chapter on experiments describes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from .command import call, call_json
+from .machine import Machine
+from .table import Table
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of an experiment."""
+
+    key: str
+    """What its result is stored under."""
+    state: str
+    """``done``, ``failed`` or ``missing``."""
+    machine: str | None
+    """The machine's name."""
+    parameters: dict[str, Any]
+    """Every parameter, defaults included."""
+
+
+def experiments(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """The experiments in ``folder`` (the nearest ``experiments`` without it): name, file, title, number of points."""
+    where = [] if folder is None else ["--folder", folder]
+    return call_json(["experiment", "list", *where], accept=(0, 1))
+
+
+class Experiment:
+    """An experiment file: its content can be changed before it is run, and the file stays as it is.
+
+    Args:
+        file: the path of an experiment file, or the name of one in the nearest folder ``experiments``.
+
+    Raises:
+        FileNotFoundError: if there is no such experiment.
+        Failed: if the file has errors; the text says where and what.
+    """
+
+    content: dict[str, Any]
+    """What the file says."""
+
+    def __init__(self, file: str | os.PathLike[str]) -> None:
+        path = Path(file)
+        if path.suffix != ".toml":
+            known = {entry["name"]: entry["file"] for entry in experiments()}
+            if os.fspath(file) not in known:
+                raise FileNotFoundError(f"there is no experiment `{file}`; there are: {', '.join(known)}")
+            path = Path(known[os.fspath(file)])
+        self._folder = path.resolve().parent
+        self._machines: dict[str, str] = {}
+        self.content = tomllib.loads(path.read_text())
+        self.check()
+
+    @property
+    def name(self) -> str:
+        """Its short name."""
+        return self.content["name"]
+
+    @property
+    def title(self) -> str:
+        """What is measured."""
+        return self.content["title"]
+
+    def _copy(self) -> Experiment:
+        other = copy.copy(self)
+        other.content, other._machines = copy.deepcopy(self.content), dict(self._machines)
+        return other
+
+    def with_machines(self, machines: Sequence[Machine | str]) -> Experiment:
+        """A copy that runs on these machines."""
+        other = self._copy()
+        names = []
+        for machine in machines:
+            if isinstance(machine, Machine):
+                name = f"./{machine['name']}.toml"
+                count = 2
+                while name in names:
+                    name = f"./{machine['name']}-{count}.toml"
+                    count += 1
+                other._machines[name] = machine.to_toml()
+                names.append(name)
+            else:
+                names.append(machine)
+        other.content["machines"] = names
+        return other
+
+    def with_parameters(self, **parameters: Any) -> Experiment:
+        """A copy with other values for parameters that do not vary."""
+        other = self._copy()
+        other.content.setdefault("parameters", {}).update(parameters)
+        return other
+
+    def with_sweep(self, sweep: Mapping[str, Sequence[Any]]) -> Experiment:
+        """A copy that sweeps over these values; parameters it does not name stay as they are."""
+        other = self._copy()
+        other.content.setdefault("sweep", {}).update({name: list(values) for name, values in sweep.items()})
+        return other
+
+    def _call(self, verb: str, *arguments: str | os.PathLike[str], **options: Any) -> str:
+        """``longma experiment VERB`` on this content."""
+        with tempfile.TemporaryDirectory(prefix="longma-") as folder:
+            file = Path(folder, f"{self.name}.toml")
+            content, start = self.content, self._folder
+            if self._machines:
+                content = self._moved(Path(folder))
+                start = Path(folder)
+            file.write_text(_toml(content))
+            return call(["experiment", verb, file, "--paths-from", start, *arguments], **options)
+
+    def _moved(self, folder: Path) -> dict[str, Any]:
+        """The content as it reads from ``folder``, where changed machines lie."""
+        content = copy.deepcopy(self.content)
+        (folder / "files").symlink_to(self._folder)
+        for name, text in self._machines.items():
+            (folder / name).write_text(text)
+        moved = [name if name in self._machines or not ("/" in name or "." in name) else f"files/{name}" for name in content["machines"]]
+        content["machines"] = moved
+        # Only the workload `program` has paths: they begin at its folder.
+        if content["workload"] != "program":
+            return content
+        parameters = content.setdefault("parameters", {})
+        parameters["folder"] = f"files/{parameters.get('folder', '')}"
+        return content
+
+    def check(self) -> None:
+        """Checks the content.
+
+        Raises:
+            Failed: if it has errors; the text says where and what.
+        """
+        self._call("check")
+
+    def points(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> list[Point]:
+        """Every point with what has become of it."""
+        said = self._call("points", "--store", os.path.abspath(store), "--format", "json", *_form(quick))
+        return [Point(entry["key"], entry["state"], entry["machine"], entry["parameters"]) for entry in json.loads(said)]
+
+    def run(self, *, quick: bool = False, store: str | os.PathLike[str] = "results", jobs: int | None = None,
+            retry_failed: bool = False) -> Table:
+        """Runs the points that have no result yet, and returns the table of all.
+
+        Points that fail are in the table with their error; they raise nothing.
+        """
+        how = [*_form(quick), *(["--jobs", str(jobs)] if jobs else []), *(["--retry-failed"] if retry_failed else [])]
+        store = os.path.abspath(store)
+        self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1))
+        return Table.read(Path(store, f"{self.name}{'.quick' if quick else ''}.parquet"))
+
+    def compare(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> Table:
+        """Every published value beside ours."""
+        said = self._call("compare", "--store", os.path.abspath(store), "--format", "json", *_form(quick), accept=(0, 1))
+        return Table(pyarrow.Table.from_pylist(json.loads(said)[0]["values"]))
+
+    def report(self, output: str | os.PathLike[str] = "report.html", *, quick: bool = False,
+               store: str | os.PathLike[str] = "results") -> Path:
+        """Writes the results as one page with charts."""
+        self._call("report", "--store", os.path.abspath(store), "--output", os.path.abspath(output), *_form(quick))
+        return Path(output)
+
+    def run_point(self, key: str, *, quick: bool = False) -> str:
+        """Runs one point and returns its record, a line for :meth:`merge`. It stores nothing; it is what a worker does."""
+        with tempfile.TemporaryDirectory(prefix="longma-") as store:
+            return self._call("run", "--store", store, "--only", key, "--records", "--jobs", "1", *_form(quick))
+
+    def merge(self, records: str, *, store: str | os.PathLike[str] = "results") -> None:
+        """Adds records to a store."""
+        call(["experiment", "merge", "-", "--store", os.path.abspath(store)], stdin=records)
+
+    def __repr__(self) -> str:
+        return f"<Experiment {self.name}: {self.title}>"
+
+
+def _form(quick: bool) -> list[str]:
+    return ["--quick"] if quick else []
+
+
+def _toml(content: Mapping[str, Any]) -> str:
+    """Content as TOML: top-level values, and everything else inline."""
+    return "".join(f"{_key(name)} = {_inline(value)}\n" for name, value in content.items())
+
+
+def _key(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_inline(inner)}" for name, inner in value.items()) + " }"
+    return "[" + ", ".join(map(_inline, value)) + "]"

@@ -1,0 +1,58 @@
+"""The points of a campaign over a Dask cluster.
+
+Not a scheduler: Dask's is used, and so are its answers to workers that die.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .experiment import Experiment
+from .table import Table
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+MERGE_EVERY = 64
+"""Records are stored after so many points at the latest."""
+
+
+def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool = False,
+          store: str | os.PathLike[str] = "results") -> Table:
+    """Runs the points of ``experiment`` that have no result yet on the workers of ``client``, and returns the table of all.
+
+    Each point runs by the ``longma`` command of its worker; the experiment's programs must be at the same paths there. A worker that
+    dies costs its points another run elsewhere. Results are stored as they come, so that a sweep that is stopped goes on where it was.
+
+    Args:
+        experiment: what to run.
+        client: a client of the cluster; without one the points run here.
+        quick: the quick form.
+        store: the folder of results, on this side.
+    """
+    if client is None:
+        return experiment.run(quick=quick, store=store)
+    from distributed import as_completed
+
+    missing = [point.key for point in experiment.points(quick=quick, store=store) if point.state == "missing"]
+    missing = list(dict.fromkeys(missing))
+    # A point depends on its key alone, and a worker may die many times before a point is to blame.
+    futures = client.map(_run_point, missing, experiment=experiment, quick=quick, key=[f"longma-{key}" for key in missing],
+                         retries=10, pure=True)
+    records: list[str] = []
+    try:
+        for _, record in as_completed(futures, with_results=True):
+            records.append(record)
+            if len(records) >= MERGE_EVERY:
+                experiment.merge("".join(records), store=store)
+                records.clear()
+    finally:
+        if records:
+            experiment.merge("".join(records), store=store)
+        client.cancel(futures)
+    return experiment.run(quick=quick, store=store)
+
+
+def _run_point(key: str, *, experiment: Experiment, quick: bool) -> str:
+    return experiment.run_point(key, quick=quick)

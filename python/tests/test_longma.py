@@ -1,0 +1,152 @@
+"""The package from the outside: machines, programs, experiments, and a sweep over a cluster whose worker dies.
+
+Needs the command: $LONGMA or one on the path.
+"""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import longma
+
+ROOT = Path(__file__).resolve().parents[2]
+GUESTS = ROOT / "guests/prebuilt/loongarch64"
+EXPERIMENTS = ROOT / "experiments"
+
+
+class Machines(unittest.TestCase):
+    def test_every_machine_that_comes_along_opens_and_writes_itself_out(self):
+        self.assertIn("loongson-3a5000", longma.Machine.names())
+        for name in longma.Machine.names():
+            machine = longma.Machine(name)
+            self.assertEqual(machine.name, name)
+            self.assertEqual(longma.Machine.parse(machine.to_toml()), machine)
+
+    def test_a_part_is_read_and_changed_as_an_object(self):
+        machine = longma.Machine("loongson-3a5000")
+        before = machine.caches.l3.size
+        machine.caches.l3.size = "8 MiB"
+        self.assertEqual(machine["caches.l3.size"], "8 MiB")
+        self.assertIn('size = "8 MiB"', machine.to_toml())
+        changed = machine.edit({"caches.l3.size": before})
+        self.assertEqual((changed.caches.l3.size, machine.caches.l3.size), (before, "8 MiB"))
+        self.assertEqual(changed, longma.Machine("loongson-3a5000"))
+
+    def test_a_change_that_makes_no_machine_is_refused_and_leaves_it_as_it_was(self):
+        machine = longma.Machine("loongson-3a5000")
+        with self.assertRaisesRegex(ValueError, "write \"8 MiB\""):
+            machine.caches.l3.size = "8MiB"
+        self.assertEqual(machine, longma.Machine("loongson-3a5000"))
+        with self.assertRaisesRegex(AttributeError, "it has .*size"):
+            machine.caches.l3.sise
+        with self.assertRaisesRegex(FileNotFoundError, "did you mean"):
+            longma.Machine("loongson-3a500")
+
+    def test_a_machine_is_laid_out_and_drawn(self):
+        machine = longma.Machine("loongson-3a5000")
+        self.assertEqual(len(machine.layout()["hosts"][0]["cores"]), 4)
+        self.assertIn("LA464", machine.draw(80))
+        self.assertIn("<svg", machine._repr_html_())
+
+
+class Programs(unittest.TestCase):
+    def test_a_program_runs_and_is_counted(self):
+        done = longma.run(GUESTS / "queens", "6", "4", machine=longma.Machine("loongson-3a5000"), timeout=60)
+        self.assertEqual((done.status, done.output), (0, "queens 6: 4 ways, checksum 2301c005ca0d9055\n"))
+        self.assertGreater(done.statistics["instructions"], 10_000)
+
+    def test_a_program_that_is_not_there_says_so(self):
+        done = longma.run("/no/such/program", timeout=60)
+        self.assertEqual(done.status, 127)
+        self.assertIn("/no/such/program", done.errors)
+
+
+class Experiments(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.experiment = longma.Experiment(EXPERIMENTS / "queens-growth.toml").with_sweep({"argument": ["4", "5", "6"]})
+        del self.experiment.content["published"][3:]
+
+    def test_a_table_is_arrow_pandas_and_polars(self):
+        table = self.experiment.run(store=self.folder)
+        self.assertEqual(len(table), 3)
+        ways = {row["argument"]: row["ways"] for row in table.rows()}
+        self.assertEqual(ways, {"4": 2, "5": 10, "6": 4})
+        self.assertEqual(sorted(table.pandas()["ways"]), [2, 4, 10])
+        self.assertEqual(sorted(table.polars()["ways"].to_list()), [2, 4, 10])
+        self.assertEqual(table.units()["ways"], "ways")
+        states = [point.state for point in self.experiment.points(store=self.folder)]
+        self.assertEqual(states, ["done"] * 3)
+        ratios = [row["ratio"] for row in self.experiment.compare(store=self.folder).rows()]
+        self.assertEqual(ratios, [1.0] * 3)
+        page = self.experiment.report(self.folder / "report.html", store=self.folder).read_text()
+        self.assertIn("<figure class=\"chart line\"", page)
+
+    def test_an_experiment_runs_on_machines_that_were_changed(self):
+        small = longma.Machine("loongson-3a5000").edit({"caches.l3.size": "8 MiB"})
+        experiment = self.experiment.with_machines(["loongson-3a5000", small])
+        table = experiment.run(store=self.folder)
+        self.assertEqual(len(table), 6)
+        self.assertEqual(len({point.key for point in experiment.points(store=self.folder)}), 6)
+        self.assertEqual({row["failure"] for row in table.rows()}, {None})
+
+    def test_an_experiment_with_errors_says_where(self):
+        self.experiment.content["metrics"]["ways"]["unti"] = "ways"
+        with self.assertRaisesRegex(longma.Failed, "did you mean `unit`"):
+            self.experiment.check()
+
+    def test_a_cluster_whose_worker_dies_makes_the_table_that_the_command_makes(self):
+        from distributed import Client, LocalCluster
+
+        repeats = [[str(n)] for n in range(200, 212)]
+        experiment = self.experiment.with_sweep({"argument": ["6", "7"], "arguments": repeats})
+        del experiment.content["parameters"]["arguments"]
+        killed = []
+
+        def kill(cluster):
+            """Kills a worker when three points are done."""
+            for _ in range(3000):
+                done = sum(task.state == "memory" for task in list(cluster.scheduler.tasks.values()))
+                if done >= 3:
+                    os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+                    killed.append(done)
+                    return
+                time.sleep(0.01)
+
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+            killer = threading.Thread(target=kill, args=(cluster,))
+            killer.start()
+            spread = longma.sweep(experiment, client, store=self.folder / "spread")
+            killer.join()
+        self.assertEqual(len(killed), 1)
+        self.assertLess(killed[0], 24)
+        alone = experiment.run(store=self.folder / "alone")
+        self.assertEqual(len(spread), 24)
+        self.assertEqual(spread, alone)
+        name = f"{experiment.name}.jsonl"
+        self.assertEqual((self.folder / "spread" / name).read_bytes(), (self.folder / "alone" / name).read_bytes())
+
+
+class Notebook(unittest.TestCase):
+    def test_the_notebook_runs_from_top_to_bottom(self):
+        import nbformat
+        from nbclient import NotebookClient
+
+        for path in sorted((ROOT / "python/notebooks").glob("*.ipynb")):
+            notebook = nbformat.read(path, as_version=4)
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["LONGMA_RESULTS"] = folder
+                client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": path.parent}})
+                client.execute()
+            outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+            self.assertTrue(any("text/html" in output.get("data", {}) for output in outputs), path)
+
+
+if __name__ == "__main__":
+    unittest.main()

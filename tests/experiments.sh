@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The command `longma experiment` from the outside: a campaign that is killed and goes on, two at once, shards, errors.
+# Not the library's own tests: those are in crates/lab/tests. Usage: tests/experiments.sh LONGMA
+set -euo pipefail
+
+longma=$(readlink -f "$1")
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+passed=0
+
+good() { passed=$((passed + 1)); }
+bad() {
+    echo "experiments: $*"
+    echo "experiments: $passed passed, 1 failed"
+    exit 1
+}
+# says WORDS COMMAND...: the command must fail and say these words.
+says() {
+    local words=$1 said
+    shift
+    if said=$("$@" 2>&1); then bad "$* should fail"; fi
+    grep -qF -- "$words" <<<"$said" || bad "$*: says '$said', not '$words'"
+    good
+}
+experiment() { timeout 300 "$longma" experiment "$@"; }
+queens=$root/experiments/queens-growth.toml
+
+experiment check --all --folder "$root/experiments" >/dev/null || bad "some experiment has errors"
+good
+[ "$(experiment list --folder "$root/experiments" --format json | grep -c '"points"')" -ge 3 ] || bad "list"
+good
+experiment run "$queens" --store whole >/dev/null || bad "run"
+good
+experiment compare "$queens" --store whole --within 0 >/dev/null || bad "compare"
+good
+says 'have nothing of ours beside them' experiment compare "$queens" --store nothing
+says 'did you mean `queens-growth`' experiment run queens-grwth --folder "$root/experiments"
+says 'cannot write results to /proc' experiment run "$queens" --quick --store /proc/results
+sed 's/^unit = "ways"/unti = "ways"/' "$queens" >wrong.toml
+says 'did you mean `unit`' experiment run wrong.toml --paths-from "$root/experiments"
+
+# Killed at twenty moments, then run to its end.
+for moment in $(seq 20); do
+    "$longma" experiment run "$queens" --store killed >/dev/null 2>&1 &
+    sleep "0.0$((moment * 7 % 10))$((RANDOM % 10))"
+    kill -9 $! 2>/dev/null || rm -rf killed/segments
+    wait $! 2>/dev/null || true
+done
+experiment run "$queens" --store killed >/dev/null || bad "resume"
+# Two at once, and three parts that are merged.
+experiment run "$queens" --store both >/dev/null &
+experiment run "$queens" --store both >/dev/null || bad "the first of two"
+wait $! || bad "the second of two"
+experiment run "$queens" --store both >/dev/null
+for part in 1 2 3; do experiment run "$queens" --store "part$part" --shard $part/3 >/dev/null || bad "shard $part"; done
+experiment merge part1 part2 part3 --store merged 2>/dev/null
+experiment run "$queens" --store merged >/dev/null
+for other in killed both merged; do
+    for file in queens-growth.parquet queens-growth.jsonl; do
+        cmp "whole/$file" "$other/$file" || bad "$other/$file is not what an uninterrupted run writes"
+    done
+    good
+done
+
+# Ctrl-C ends it in order: nothing half done, and a status that says so.
+cp "$root/guests/prebuilt/loongarch64/queens" .
+cat >long.toml <<END
+format = 1
+name = "long"
+title = "A long one"
+workload = "program"
+[parameters]
+program = "$scratch/queens"
+[sweep]
+argument = ["12", "13", "14"]
+[metrics.instructions]
+unit = "1"
+END
+# A shell without job control starts what runs behind it deaf to Ctrl-C, so another program gives its ears back.
+python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+    "$longma" experiment run long.toml --store long >/dev/null 2>said &
+campaign=$!
+sleep 2
+pgrep -f "$scratch/queens" >/dev/null || bad "nothing runs after 2 s: $(cat said)"
+kill -INT $campaign
+status=0
+wait $campaign || status=$?
+[ $status = 130 ] || bad "Ctrl-C gives status $status: $(cat said)"
+grep -q 'points of long are left' said || bad "Ctrl-C says: $(cat said)"
+pgrep -f "$scratch/queens" >/dev/null && bad "a program outlived its campaign"
+good
+sed -i 's/^title.*/&\ntime_limit = "100 ms"/' long.toml
+experiment run long.toml --store long >late 2>&1 && bad "a point that takes too long is no success"
+grep -q 'time_limit of 0.1 s' late || bad "a point that takes too long: $(cat late)"
+good
+
+experiment report "$queens" --store whole -o page.html && grep -q '<figure class="chart line"' page.html || bad "report"
+good
+echo "experiments: $passed passed, 0 failed"
