@@ -83,6 +83,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
+    /// Save the process to a file where its region of interest begins, or where it asks for it, and go on.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+
+    /// Go on with a process that --checkpoint saved, on this or another machine, instead of starting a program.
+    #[arg(long, value_name = "FILE", conflicts_with = "program")]
+    restore: Option<PathBuf>,
+
     /// Do not print the summary of a simulated run.
     #[arg(long)]
     quiet: bool,
@@ -133,7 +141,7 @@ pub struct Arguments {
 
     /// The program, then its arguments; `--` may stand between.
     #[arg(
-        required = true,
+        required_unless_present = "restore",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_names = ["PROGRAM", "ARGS"]
@@ -188,7 +196,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 enum Never {}
 
-fn start(arguments: Arguments) -> Result<Never, Failure> {
+fn start(mut arguments: Arguments) -> Result<Never, Failure> {
+    let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
     if is_option {
         return Err(Failure::own(
@@ -230,7 +239,8 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
     };
     let (simulated, outcome) = match modelled.filter(|_| simulates) {
         Some(modelled) => {
-            let (simulated, outcome) = simulated::prepare(&arguments, modelled, &mut process, &say)?;
+            let (simulated, outcome) =
+                simulated::prepare(&arguments, modelled, &mut process, checkpoint.as_ref(), &say)?;
             (Some(simulated), Some(outcome))
         }
         None => (None, None),
@@ -242,7 +252,11 @@ fn start(arguments: Arguments) -> Result<Never, Failure> {
     let words = machine.map(|machine| machine.words).unwrap_or_default();
     let config = NodeConfig { process, words, execution, simulated };
     let confined = arguments.root.is_some();
-    let mut node = Node::load(config).map_err(|error| Failure::of_loading(error, confined))?;
+    let node = match &checkpoint {
+        Some(checkpoint) => Node::restore(config, checkpoint),
+        None => Node::load(config),
+    };
+    let mut node = node.map_err(|error| Failure::of_loading(error, confined))?;
     if let Some(debugger) = debugger {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
@@ -260,6 +274,7 @@ fn refuse_simulation_options(arguments: &Arguments) -> Result<(), Failure> {
         ("--roi", arguments.roi),
         ("--stats-out", arguments.stats_out.is_some()),
         ("--trace", arguments.trace.is_some()),
+        ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
         ("--numa", arguments.numa != "first-touch"),
     ];

@@ -12,8 +12,9 @@ use std::{
 use clap::ValueEnum;
 use longma_node::{
     Ending, ProcessConfig, Report, Sink,
+    checkpoint::{AfterSave, Checkpoint, Saver},
     schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedProcess},
-    simulation::{self, SharedSimulation, Simulation, SimulationConfig, Timeline},
+    simulation::{self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline},
     timing::ModelKind,
 };
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region};
@@ -42,6 +43,21 @@ impl CoreModel {
     }
 }
 
+/// A saved process that the command line wants back.
+///
+/// # Errors
+/// The file is no checkpoint, or the command line names a program as well.
+pub fn restored(arguments: &mut Arguments) -> Result<Option<Checkpoint>, Failure> {
+    let Some(path) = &arguments.restore else { return Ok(None) };
+    if arguments.level == Level::Functional {
+        return Err(Failure::own("--restore is for simulated runs", "add --level cache or --level timing"));
+    }
+    let checkpoint = Checkpoint::open(path)
+        .map_err(|error| Failure::own(&error.to_string(), "give a file that --checkpoint wrote"))?;
+    arguments.program = vec![checkpoint.program().into()];
+    Ok(Some(checkpoint))
+}
+
 /// What is left to do when the program has ended.
 pub struct Outcome {
     simulation: SharedSimulation,
@@ -62,11 +78,13 @@ pub fn prepare(
     arguments: &Arguments,
     machine: Machine,
     process: &mut ProcessConfig,
+    checkpoint: Option<&Checkpoint>,
     say: &Sink,
 ) -> Result<(Simulated, Outcome), Failure> {
     refuse_functional_options(arguments)?;
     let machine = Arc::new(machine);
     let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
+    let saver = Saver::new();
     let config = SimulationConfig {
         machine: machine.clone(),
         host: 0,
@@ -77,13 +95,15 @@ pub fn prepare(
         region,
         placement: placement::policy(&arguments.numa)?,
         seed: arguments.seed,
+        restored_at: checkpoint.map(Checkpoint::time),
+        save: arguments.checkpoint.as_deref().map(|path| save_to(path, &saver, say)),
         timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
     };
     let simulation = Simulation::new(config).map_err(|error| {
         Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
     })?;
     let manifest = manifest(arguments, &machine, &simulation, region)?;
-    let scheduler = scheduler(arguments, &machine, say)?;
+    let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
     process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
     if let Some(path) = &arguments.stats_out {
         writable(path)?;
@@ -102,7 +122,7 @@ pub fn prepare(
         region,
         process: std::process::id(),
     };
-    Ok((Simulated::new(scheduler, Box::new(simulation)), outcome))
+    Ok((Simulated::new(scheduler, Box::new(simulation), Some(saver)), outcome))
 }
 
 fn refuse_functional_options(arguments: &Arguments) -> Result<(), Failure> {
@@ -121,13 +141,38 @@ fn refuse_functional_options(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn scheduler(arguments: &Arguments, machine: &Machine, say: &Sink) -> Result<Arc<Scheduler>, Failure> {
+/// Has the process saved to `path` when it is asked for.
+fn save_to(path: &Path, saver: &Arc<Saver>, say: &Sink) -> Save {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let (saver, say) = (saver.clone(), say.clone());
+    Box::new(move || {
+        let (say, name) = (say.clone(), path.display().to_string());
+        saver.request(path.clone(), move |saved| {
+            match saved {
+                Ok(()) => say(&format!("longma: the process is saved in {name}")),
+                Err(error) => say(&format!("longma: the process could not be saved: {error}")),
+            }
+            AfterSave::Continue
+        });
+    })
+}
+
+fn scheduler(
+    arguments: &Arguments,
+    machine: &Machine,
+    checkpoint: Option<&Checkpoint>,
+    say: &Sink,
+) -> Result<Arc<Scheduler>, Failure> {
     let nodes = Simulation::core_nodes(machine, 0);
     let cores = nodes.len();
     let allowed = arguments.cpu.as_deref().map(|list| allowed_cores(list, machine, cores)).transpose()?;
     let config =
         SchedulerConfig { nodes, allowed, diagnostics: Some(say.clone()), ..SchedulerConfig::default() };
-    Scheduler::new(config).map_err(|error| Failure::host("set up the schedule", &error))
+    let made = match checkpoint {
+        Some(checkpoint) => checkpoint.scheduler(config),
+        None => Scheduler::new(config),
+    };
+    made.map_err(|error| Failure::host("set up the schedule", &error))
 }
 
 fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet, Failure> {

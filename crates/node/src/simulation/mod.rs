@@ -51,6 +51,9 @@ pub enum Level {
     Timing(Option<ModelKind>),
 }
 
+/// Asks for the process to be saved.
+pub type Save = Box<dyn Fn() + Send>;
+
 /// What to simulate, and how.
 pub struct SimulationConfig {
     /// The machine.
@@ -65,6 +68,10 @@ pub struct SimulationConfig {
     pub placement: Policy,
     /// The seed of all that is random.
     pub seed: u64,
+    /// When the process was saved, if it was brought back from a checkpoint: counting begins there at once.
+    pub restored_at: Option<Time>,
+    /// Asks for a checkpoint, once, where the region of interest begins or the program says so.
+    pub save: Option<Save>,
     /// Where a trace is written.
     pub timeline: Option<Timeline>,
 }
@@ -171,20 +178,25 @@ impl Simulation {
             Level::Cache => Some(ModelKind::Counting),
             Level::Timing(kind) => kind,
         };
-        let cores = (0..host.cores.len())
+        let mut cores = (0..host.cores.len())
             .map(|core| model_core(&machine, config.host, core, kind))
-            .collect::<Result<_, _>>()?;
-        let phase = if config.region == Region::Whole { Phase::Counted } else { Phase::Passed };
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(start) = config.restored_at {
+            cores.iter_mut().for_each(|core| core.model.pass_to(Cycle(core.clock.cycle_at(start))));
+        }
+        let counts = config.region == Region::Whole || config.restored_at.is_some();
+        let phase = if counts { Phase::Counted } else { Phase::Passed };
+        let start = config.restored_at.unwrap_or_default();
         Ok(Self {
             config,
             memory,
             cores,
             phase,
-            counted_since: Time::ZERO,
+            counted_since: start,
             counted_before: longma_sim::Duration::ZERO,
-            regions: 0,
+            regions: u32::from(start > Time::ZERO),
             threads: 0,
-            end: Time::ZERO,
+            end: start,
         })
     }
 
@@ -215,6 +227,11 @@ impl Simulation {
             Magic::RegionBegin if of_interest && self.phase == Phase::Passed => self.begin_region(at),
             Magic::RegionEnd if of_interest && self.phase == Phase::Counted => self.end_region(at),
             Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
+        }
+        if matches!(magic, Magic::RegionBegin | Magic::Checkpoint)
+            && let Some(save) = self.config.save.take()
+        {
+            save();
         }
         if let Some(timeline) = &mut self.config.timeline {
             timeline.mark(place, magic, at);
