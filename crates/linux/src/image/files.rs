@@ -3,6 +3,7 @@
 //! Source: proc_pid_fd(5), proc_pid_fdinfo(5), kcmp(2), tee(2), pipe(7).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
@@ -243,90 +244,113 @@ fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
 
 /// Opens the files again. Descriptors in `own` are this program's: a guest's file that had such a number is refused.
 pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageError> {
-    let descriptors = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
+    let ordered = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
     let in_range = images.iter().all(|image| (0..PRIVATE_DESCRIPTOR).contains(&image.descriptor));
-    if !descriptors || !in_range {
+    if !ordered || !in_range {
         return Err(ImageError::Inconsistent("its open files are not in order"));
     }
     if let Some(taken) = images.iter().find(|image| own.contains(&image.descriptor)) {
         let what = "a number that the emulator has in use here".into();
         return Err(ImageError::File { descriptor: taken.descriptor, what });
     }
-    // The standard files first: what is opened again below may take their numbers.
-    let mut kept = BTreeMap::new();
-    for number in 0..3 {
-        if status_of(number).is_some() {
-            let copy = control(number, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
-            // SAFETY: it is new and nobody else's.
-            kept.insert(number, unsafe { OwnedFd::from_raw_fd(copy) });
-        }
-    }
+    let mut again = Again { standard: standard_copies()?, pipes: BTreeMap::new() };
     for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
         // SAFETY: the guest had closed it.
         unsafe { libc::close(number) };
     }
-    let mut pipes: BTreeMap<u64, (OwnedFd, OwnedFd)> = BTreeMap::new();
     for image in images {
+        again.open(image, images)?;
+    }
+    images.iter().try_for_each(watch_again)
+}
+
+/// Copies of the standard files: what is opened again may take their numbers.
+fn standard_copies() -> Result<BTreeMap<i32, OwnedFd>, ImageError> {
+    let open = (0..3).filter(|number| status_of(*number).is_some());
+    open.map(|number| Ok((number, copy_out_of_the_way(number)?))).collect()
+}
+
+/// The same file at a descriptor that no guest has.
+fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
+    let copy = control(descriptor, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
+    // SAFETY: it is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// What several files are opened again from.
+struct Again {
+    standard: BTreeMap<i32, OwnedFd>,
+    /// Both ends of each pipe.
+    pipes: BTreeMap<u64, (OwnedFd, OwnedFd)>,
+}
+
+impl Again {
+    fn open(&mut self, image: &FileImage, images: &[FileImage]) -> Result<(), ImageError> {
         match &image.kind {
             FileKind::Standard(number) => {
-                let file = kept.get(number).ok_or(ImageError::File {
+                let file = self.standard.get(number).ok_or(ImageError::File {
                     descriptor: image.descriptor,
                     what: format!("standard descriptor {number}, which is closed here"),
                 })?;
-                place(file.as_raw_fd(), image)?;
+                place(file.as_raw_fd(), image)
             }
             FileKind::Duplicate(of) => {
                 if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
                     return Err(ImageError::Inconsistent("a descriptor is a copy of one that is not open"));
                 }
-                place(*of, image)?;
+                place(*of, image)
             }
-            FileKind::Path(path, offset) => open_again(image, path, *offset)?,
-            FileKind::Event(count, semaphore) => {
-                let semaphore = if *semaphore { libc::EFD_SEMAPHORE } else { 0 };
-                let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
-                // SAFETY: no pointers; a new descriptor disturbs nobody.
-                let made = unsafe { libc::eventfd(0, flags) };
-                let event = put(made, image, "make an eventfd")?;
-                if *count > 0 {
-                    // SAFETY: eight live bytes; the first ones never wait.
-                    unsafe { libc::write(event, std::ptr::from_ref(count).cast(), 8) };
-                }
-            }
+            FileKind::Path(path, offset) => open_again(image, path, *offset),
+            FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
             FileKind::Epoll(_) => {
                 // SAFETY: no pointers; a new descriptor disturbs nobody.
                 let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-                put(made, image, "make an epoll set")?;
+                put(made, image, "make an epoll set").map(drop)
             }
-            FileKind::Pipe(number, is_write) => {
-                if !pipes.contains_key(number) {
-                    let (read, write) = new_pipe()?;
-                    let out_of_the_way = |end: OwnedFd| -> Result<OwnedFd, ImageError> {
-                        let moved = control(end.as_raw_fd(), libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
-                        // SAFETY: it is new and nobody else's.
-                        Ok(unsafe { OwnedFd::from_raw_fd(moved) })
-                    };
-                    pipes.insert(*number, (out_of_the_way(read)?, out_of_the_way(write)?));
-                }
-                let (read, write) = &pipes[number];
-                fill(write, &image.contents)?;
-                let end = if *is_write { write } else { read };
-                control(end.as_raw_fd(), libc::F_SETFL, image.flags)?;
-                place(end.as_raw_fd(), image)?;
-            }
+            FileKind::Pipe(number, is_write) => self.open_pipe(image, *number, *is_write),
         }
     }
-    // Once what they watch is there.
-    for image in images {
-        if let FileKind::Epoll(entries) = &image.kind {
-            for (descriptor, events, data) in entries {
-                let mut event = libc::epoll_event { events: *events, u64: *data };
-                let set = image.descriptor;
-                // SAFETY: the event is live.
-                if unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) } != 0 {
-                    return Err(last("fill an epoll set again"));
-                }
+
+    fn open_pipe(&mut self, image: &FileImage, number: u64, is_write: bool) -> Result<(), ImageError> {
+        let (read, write) = match self.pipes.entry(number) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(none) => {
+                let (read, write) = new_pipe()?;
+                let out = |end: OwnedFd| copy_out_of_the_way(end.as_raw_fd());
+                none.insert((out(read)?, out(write)?))
             }
+        };
+        fill(write, &image.contents)?;
+        let end = if is_write { write } else { read };
+        control(end.as_raw_fd(), libc::F_SETFL, image.flags)?;
+        place(end.as_raw_fd(), image)
+    }
+}
+
+fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), ImageError> {
+    let semaphore = if semaphore { libc::EFD_SEMAPHORE } else { 0 };
+    let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
+    // SAFETY: no pointers; a new descriptor disturbs nobody.
+    let made = unsafe { libc::eventfd(0, flags) };
+    let event = put(made, image, "make an eventfd")?;
+    if count == u64::MAX {
+        return Err(ImageError::Inconsistent("an eventfd has counted further than any can"));
+    }
+    // SAFETY: eight live bytes; what a count can be is written without waiting.
+    unsafe { libc::write(event, (&raw const count).cast(), 8) };
+    Ok(())
+}
+
+/// Fills an epoll set, once what it watches is open.
+fn watch_again(image: &FileImage) -> Result<(), ImageError> {
+    let FileKind::Epoll(entries) = &image.kind else { return Ok(()) };
+    for (descriptor, events, data) in entries {
+        let mut event = libc::epoll_event { events: *events, u64: *data };
+        // SAFETY: the event is live.
+        let done =
+            unsafe { libc::epoll_ctl(image.descriptor, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) };
+        if done != 0 {
+            return Err(last("fill an epoll set again"));
         }
     }
     Ok(())

@@ -15,6 +15,7 @@ use crate::Errno;
 pub use files::{FileImage, FileKind};
 pub(crate) use files::{own_descriptors, standard_files};
 pub use pages::PAGE_RUN_BYTES;
+pub use restore::RestoredProcess;
 pub use threads::{KernelState, ThreadImage};
 
 /// A process but for its memory's contents.

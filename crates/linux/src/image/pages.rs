@@ -82,9 +82,10 @@ fn read_chunk(
         entries.chunks_exact(8).map(|bytes| entry(bytes) & POPULATED != 0).collect()
     };
     let mut run: Option<usize> = None;
-    for page in 0..=pages {
+    // One page more than there are ends the last run.
+    for (page, populated) in populated.into_iter().chain([false]).enumerate() {
         let at = page * HOST_PAGE_BYTES as usize;
-        let filled = page < pages && populated[page] && {
+        let filled = populated && {
             let bytes = &mut buffer[at..at + HOST_PAGE_BYTES as usize];
             // A page beyond the end of its file has no contents.
             memory.read_exact_at(bytes, host + at as u64).is_ok() && bytes.iter().any(|byte| *byte != 0)
@@ -108,7 +109,7 @@ impl AddressSpace {
         let Some(end) = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)) else {
             return false;
         };
-        matches!(self.host_range(from, end - from), Ok(_))
+        self.host_range(from, end - from).is_ok()
     }
 }
 

@@ -11,7 +11,7 @@ use longma_loongarch::State;
 use longma_sim::Time;
 
 use super::capture::hash_of;
-use super::{ImageError, MappingImage, ProcessImage, files};
+use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::files::Root;
 use crate::memory::{AddressSpace, Backing, GuestMemory, MapRequest, Origin, Placement};
 use crate::process::{Parts, ProcessConfig};
@@ -80,9 +80,12 @@ impl MappingImage {
     }
 }
 
+/// A process that was brought back, and its threads in order.
+pub type RestoredProcess = (Arc<Process>, Vec<(Thread, State)>);
+
 impl Process {
     /// Brings a process back: `config` says who schedules it, where it traces to and what its root is; program, arguments and
-    /// environment are the image's. Gives its threads, in order. `contents` is called until it gives `None`.
+    /// environment are the image's. `contents` is called until it gives `None`.
     ///
     /// # Errors
     /// The image is not consistent, the program's file is another one, or the host refuses something.
@@ -90,56 +93,53 @@ impl Process {
         mut config: ProcessConfig,
         image: &ProcessImage,
         contents: &mut Contents<'_>,
-    ) -> Result<(Arc<Self>, Vec<(Thread, State)>), ImageError> {
+    ) -> Result<RestoredProcess, ImageError> {
         image.check()?;
-        if config.simulation.is_none() {
-            return Err(ImageError::NotSimulated);
-        }
+        let Some(simulated) = config.simulation.clone() else { return Err(ImageError::NotSimulated) };
         let os = std::ffi::OsString::from_vec;
         config.program = PathBuf::from(os(image.executable.clone()));
         config.arguments = image.arguments.iter().cloned().map(os).collect();
         config.environment = image.environment.iter().cloned().map(os).collect();
-        let own = files::own_descriptors();
-        let memory = GuestMemory::reserve().map_err(|error| ImageError::host("reserve memory", error))?;
-        if memory.limit() < image.limit {
-            return Err(ImageError::host(
-                "reserve as much memory as the process had",
-                crate::Errno(libc::ENOMEM),
-            ));
-        }
-        let space = space(memory, image, contents)?;
+        let own_descriptors = files::own_descriptors();
         let root =
             Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
-        let simulation = config.simulation.as_ref().map(|given| Simulation::new(given, space.memory()));
-        let executable = config.program.clone();
-        let process = Self::assemble(
-            config,
-            root,
-            simulation.map(Arc::new),
-            Parts {
-                space,
-                executable,
-                arguments: image.arguments.clone(),
-                stack: StackContents {
-                    pointer: image.stack.0,
-                    arguments: image.stack.1,
-                    environment: image.stack.2,
-                    auxiliary: image.stack.3.clone(),
-                },
-                program_range: image.program_range.0..image.program_range.1,
-                signal_return: image.signal_return,
-                threads: image.threads.len() as u32,
-                threads_made: image.threads_made,
-                own_descriptors: own.clone(),
-            },
-        );
-        check_program(&process, image)?;
-        let simulation = process.simulation().ok_or(ImageError::NotSimulated)?;
+        check_program(&root, image)?;
+        let memory = GuestMemory::reserve().map_err(|error| ImageError::host("reserve memory", error))?;
+        if memory.limit() < image.limit {
+            let error = crate::Errno(libc::ENOMEM);
+            return Err(ImageError::host("reserve as much memory as the process had", error));
+        }
+        let space = space(memory, image, contents)?;
+        let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
         simulation.resume(image)?;
+        let parts = Parts {
+            space,
+            executable: config.program.clone(),
+            arguments: image.arguments.clone(),
+            stack: StackContents {
+                pointer: image.stack.0,
+                arguments: image.stack.1,
+                environment: image.stack.2,
+                auxiliary: image.stack.3.clone(),
+            },
+            program_range: image.program_range.0..image.program_range.1,
+            signal_return: image.signal_return,
+            threads: image.threads.len() as u32,
+            threads_made: image.threads_made,
+            own_descriptors,
+        };
+        let process = Self::assemble(config, root, Some(simulation), parts);
+        let threads = image.threads.iter().map(|saved| saved.thread(&process)).collect::<Result<_, _>>()?;
+        process.surround(image)?;
+        Ok((process, threads))
+    }
+
+    /// Puts back what the host keeps for a process: what it does on signals, where it is, its files.
+    fn surround(&self, image: &ProcessImage) -> Result<(), ImageError> {
         for (signal, [handler, flags, mask]) in (1..).zip(image.actions.iter().copied()) {
             let action = Action { handler, flags, mask };
-            if process.dispositions.get(signal) != action {
-                process.dispositions.set(signal, action);
+            if self.dispositions.get(signal) != action {
+                self.dispositions.set(signal, action);
             }
         }
         let directory = PathBuf::from(std::ffi::OsString::from_vec(image.working_directory.clone()));
@@ -148,21 +148,22 @@ impl Process {
         })?;
         // SAFETY: no pointers.
         unsafe { libc::umask(image.umask) };
-        files::restore(&image.files, &own)?;
-        let mut threads = Vec::new();
-        for saved in &image.threads {
-            let mut thread = Thread::restored(process.clone(), saved.number, saved.kernel.mask);
-            thread.set_kernel_state(&saved.kernel);
-            thread.resumes_until = saved.deadline_ps.map(Time::from_ps);
-            threads.push((thread, saved.state()?));
-        }
-        Ok((process, threads))
+        files::restore(&image.files, &self.own_descriptors)
     }
 }
 
-fn check_program(process: &Process, image: &ProcessImage) -> Result<(), ImageError> {
-    let path = process.executable.clone();
-    let opened = process.root.open_to_read(&path).and_then(hash_of);
+impl ThreadImage {
+    fn thread(&self, process: &Arc<Process>) -> Result<(Thread, State), ImageError> {
+        let mut thread = Thread::restored(process.clone(), self.number, self.kernel.mask);
+        thread.set_kernel_state(&self.kernel);
+        thread.resumes_until = self.deadline_ps.map(Time::from_ps);
+        Ok((thread, self.state()?))
+    }
+}
+
+fn check_program(root: &Root, image: &ProcessImage) -> Result<(), ImageError> {
+    let path = PathBuf::from(std::ffi::OsString::from_vec(image.executable.clone()));
+    let opened = root.open_to_read(&path).and_then(hash_of);
     let found = opened.map_err(|error| ImageError::host(format!("read {}", path.display()), error))?;
     if found == image.program_hash {
         Ok(())

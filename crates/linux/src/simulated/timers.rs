@@ -277,9 +277,8 @@ fn replace(
         timer.set(simulation, absolute, new);
         if let Notice::Count(file) = &timer.notice {
             let mut count = 0u64;
-            // SAFETY: eight live bytes; the private descriptor does not wait, nor does the guest's, which shares its mode only
-            // when the guest wants that.
             if is_counted(file) {
+                // SAFETY: eight live bytes; something is there, so it does not wait.
                 unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
             }
         }

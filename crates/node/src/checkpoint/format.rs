@@ -228,8 +228,11 @@ mod tests {
         writer.finish().unwrap()
     }
 
+    /// Addresses and contents of memory.
+    type Runs = Vec<(u64, Vec<u8>)>;
+
     /// Everything a file says, as whoever brings a process back reads it.
-    fn read_all(mut bytes: &[u8]) -> Result<(Contents, Vec<(u64, Vec<u8>)>), FormatError> {
+    fn read_all(mut bytes: &[u8]) -> Result<(Contents, Runs), FormatError> {
         check(&mut &*bytes)?;
         let mut reader = Reader::new(&mut bytes)?;
         let mut runs = Vec::new();

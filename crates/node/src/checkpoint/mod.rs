@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longma_linux::image::{ImageError, ProcessImage, ThreadImage};
+use longma_linux::image::{ImageError, ProcessImage, RestoredProcess, ThreadImage};
 use longma_linux::{Outcome, Process};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
@@ -232,7 +232,7 @@ impl Checkpoint {
     pub(crate) fn process(
         &self,
         config: longma_linux::ProcessConfig,
-    ) -> Result<(Arc<Process>, Vec<(longma_linux::Thread, longma_loongarch::State)>), CheckpointError> {
+    ) -> Result<RestoredProcess, CheckpointError> {
         let mut reader = Self::reader(&self.path, &file_error("read", &self.path))?;
         let mut runs =
             || reader.run().map_err(|_| ImageError::Inconsistent("it has changed while it was read"));

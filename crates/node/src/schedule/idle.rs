@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use longma_linux::host::faults;
@@ -81,19 +81,22 @@ fn wait(bell: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Du
     threads
 }
 
-/// Starts the host thread that waits while nobody can run. It ends with the scheduler.
+/// Starts the host thread that waits while nobody can run, and comes back when no signal can reach it any more: one that the guest
+/// has blocked would end the process there. It ends with the scheduler.
 pub(super) fn start(scheduler: &Arc<Scheduler>) -> io::Result<()> {
     let scheduler = Arc::downgrade(scheduler);
+    let (shielded, is_shielded) = mpsc::sync_channel(1);
     std::thread::Builder::new()
         .name("idle".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
             faults::shield_thread();
+            let _ = shielded.send(());
             while let Some(scheduler) = Weak::upgrade(&scheduler) {
                 idle_once(&scheduler);
             }
         })
-        .map(drop)
+        .and_then(|_| is_shielded.recv().map_err(io::Error::other))
 }
 
 fn idle_once(scheduler: &Scheduler) {

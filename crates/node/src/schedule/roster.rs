@@ -241,8 +241,9 @@ impl Roster {
         let busiest = (0..self.cores.len()).rev().max_by_key(|core| self.cores[*core].queue.len());
         let Some(from) = busiest.filter(|core| self.cores[*core].queue.len() > 1) else { return };
         let waiting = self.cores[from].queue.iter().skip(1);
-        let movable = waiting.copied().filter(|thread| self.threads[*thread as usize].allowed.contains(to));
-        if let Some(thread) = movable.last() {
+        let mut movable =
+            waiting.copied().filter(|thread| self.threads[*thread as usize].allowed.contains(to));
+        if let Some(thread) = movable.next_back() {
             self.cores[from].queue.retain(|queued| *queued != thread);
             self.put(thread, to, Time::ZERO);
         }
