@@ -71,6 +71,25 @@ impl Program {
                 "count only the program's region of interest",
             ),
             parameter(
+                "core",
+                Kind::Text,
+                Some("".into()),
+                "how cores are timed; as the machine file says if empty",
+            ),
+            parameter("numa", Kind::Text, Some("first-touch".into()), "where pages go"),
+            parameter(
+                "cpu",
+                Kind::Text,
+                Some("".into()),
+                "the cores it may use, such as 0,2-3; all if empty",
+            ),
+            parameter(
+                "seed",
+                Kind::Integer,
+                Some(Setting::Integer(1)),
+                "the seed of what is random when simulated",
+            ),
+            parameter(
                 "environment",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
