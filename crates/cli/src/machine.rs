@@ -322,6 +322,11 @@ fn measured_table(measured: &Measured) -> String {
     let mut rows = vec![["WHAT", "MEASURED", "HOW"].map(String::from).to_vec()];
     let ghz = measured.clock_hz as f64 / 1e9;
     rows.push(["clock".into(), format!("{ghz:.3} GHz"), "dependent one-cycle operations".into()].to_vec());
+    rows.push(vec![
+        "misprediction".into(),
+        ns(measured.mispredict_ps),
+        "branch on random bits, its load included".into(),
+    ]);
     for cache in &measured.caches {
         rows.push(vec![
             format!("{} latency", cache.cache),

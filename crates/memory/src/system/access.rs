@@ -212,9 +212,8 @@ impl MemorySystem {
             // The second level keeps what is to be written back; the first only the right to write.
             flags = flags.without(Flags::DIRTY);
         }
-        if kind != Kind::Prefetch {
-            self.prefetch_level2(core, access, at);
-        }
+        // The first level's prefetches are requests like others: streams must not end where it takes them over (Intel 248966, streamer).
+        self.prefetch_level2(core, access, at);
         Got { flags, ..got }
     }
 
@@ -226,7 +225,7 @@ impl MemorySystem {
         let mut flags = l2.tags.flags(slot);
         let mut ready = at + l2.latency;
         let mut source = Source::Level2;
-        let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
+        let first_use = flags.has(Flags::PREFETCHED);
         if first_use {
             flags = flags.without(Flags::PREFETCHED);
             l2.counters.useful_prefetches += 1;

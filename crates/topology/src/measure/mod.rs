@@ -3,6 +3,7 @@
 //! Source: pointer chase after lmbench's lat_mem_rd; bandwidths count bytes as STREAM does (J. McCalpin).
 
 mod bandwidth;
+mod branches;
 mod chase;
 mod clock;
 mod memory;
@@ -85,6 +86,8 @@ pub struct Measured {
     pub core: String,
     /// Its clock while it was measured, in Hz.
     pub clock_hz: u64,
+    /// What a mispredicted branch on a loaded value costs in picoseconds, the load included.
+    pub mispredict_ps: u64,
     /// Data caches, nearest first.
     pub caches: Vec<CacheLatency>,
     /// Bytes chased through for the memory latencies.
@@ -168,7 +171,7 @@ pub fn measure(
             chase_bytes >> 20
         ));
     }
-    let steps = (caches.len() + nodes.len().max(1).pow(2) + 5) as f64;
+    let steps = (caches.len() + nodes.len().max(1).pow(2) + 6) as f64;
     let mut done = 0.0;
     let mut step = |what: &str| {
         progress(what, done / steps);
@@ -177,6 +180,8 @@ pub fn measure(
     step("clock");
     // Again at each step: another hardware thread of the core, or a neighbour's heat, slows it for a while.
     let mut clock_hz = pin::on(first, || clock::hz(&effort));
+    step("mispredicted branches");
+    let mispredict_ps = pin::on(first, || branches::mispredict_ps(&effort));
     let mut area = memory::Area::new(chase_bytes)?;
     let mut inner = 0;
     let mut measured_caches = Vec::new();
@@ -220,6 +225,7 @@ pub fn measure(
     Ok(Measured {
         core: core.map_or_else(String::new, |(name, _)| name.into()),
         clock_hz,
+        mispredict_ps,
         caches: measured_caches,
         memory_bytes: chase_bytes as u64,
         memory_ps,

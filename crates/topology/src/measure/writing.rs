@@ -23,7 +23,8 @@ impl Measured {
     fn source(&self) -> Source {
         let pages = if self.huge_pages { "with" } else { "without" };
         let reasoning = format!(
-            "Clock: a chain of one-cycle operations. Latencies: a random pointer chase ({pages} huge pages), least of many short runs, \
+            "Clock: a chain of one-cycle operations. Misprediction: a branch on random bits against one on zeros, without the load and \
+             the comparison before it. Latencies: a random pointer chase ({pages} huge pages), least of many short runs, \
              through {} MiB for memory; those of a core's own caches in cycles of the measured clock. Bandwidths as STREAM counts \
              them. A cache line passed between two pinned threads. {}",
             self.memory_bytes >> 20,
@@ -44,13 +45,18 @@ impl Measured {
         // Whole MHz: more than the measurement is good for.
         core.clock = Frequency::new(self.clock_hz / 1_000_000 * 1_000_000);
         core.source_of.insert("clock".into(), Cited::one("measured"));
+        let load = self.caches.first().map_or(0, |c| cycles(c.latency_ps, self.clock_hz));
+        // A branch that is ready when fetched waits neither for the load nor for the comparison.
+        let penalty = cycles(self.mispredict_ps, self.clock_hz).saturating_sub(load + 1);
+        if let Some(branch) = core.branch.as_mut().filter(|_| penalty >= SHORTEST_PIPELINE) {
+            branch.mispredict = Some(Latency::Cycles(Cycles::new(penalty)));
+            cite_measured(&mut branch.source);
+        }
         let last = core.tlbs.iter().filter(|t| t.kind != TlbKind::Instruction).map(|t| t.level).max();
         if let Some(walk) = self.walk {
             for tlb in core.tlbs.iter_mut().filter(|t| Some(t.level) == last) {
                 tlb.miss = Some(Latency::Time(Time::new(walk.walk_ps)));
-                if !tlb.source.0.iter().any(|name| &**name == "measured") {
-                    tlb.source.0.extend(Cited::one("measured").0);
-                }
+                cite_measured(&mut tlb.source);
             }
         }
     }
@@ -129,6 +135,15 @@ impl Measured {
     }
 }
 
+/// Stages between fetch and branch of the shortest pipelines: less was not a misprediction.
+const SHORTEST_PIPELINE: u64 = 3;
+
+fn cite_measured(source: &mut Cited) {
+    if !source.0.iter().any(|name| &**name == "measured") {
+        source.0.extend(Cited::one("measured").0);
+    }
+}
+
 /// The nearest whole number of cycles, at least one.
 fn cycles(ps: u64, hz: u64) -> u64 {
     let cycles = (u128::from(ps) * u128::from(hz) + 500_000_000_000) / 1_000_000_000_000;
@@ -153,6 +168,7 @@ mod tests {
         Measured {
             core: file.cores.keys().next().cloned().unwrap_or_default(),
             clock_hz: 3_000_400_000,
+            mispredict_ps: 8_000,
             caches: caches
                 .map(|(name, latency_ps)| CacheLatency { cache: name.into(), bytes: 4096, latency_ps })
                 .collect(),
@@ -192,6 +208,7 @@ mod tests {
                 assert_eq!(file.caches[name].latency, Some(Latency::Cycles(Cycles::new(expected))), "{name}");
             }
         }
+        assert_eq!(core.branch.as_ref().unwrap().mispredict, Some(Latency::Cycles(Cycles::new(24 - 5 - 1))));
         let walks: Vec<_> = core.tlbs.iter().filter_map(|t| t.miss).collect();
         assert!(walks.contains(&Latency::Time(Time::new(32_000))), "{walks:?}");
     }

@@ -1,0 +1,55 @@
+//! What a mispredicted branch costs: the same loop over zeros, and over random bits that no predictor can know.
+//! Not how often a predictor errs.
+//! Source: the method of Agner Fog, The microarchitecture of Intel, AMD and VIA CPUs, section on branch prediction: half of random
+//! branches are mispredicted.
+
+use super::Effort;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Branches between two looks at the time.
+const BRANCHES: usize = 1 << 13;
+
+/// Picoseconds from fetching a branch on a loaded byte, when mispredicted, to fetching what should have been: the load and the
+/// comparison are in it. The least of many runs, each with new bits.
+pub(super) fn mispredict_ps(effort: &Effort) -> u64 {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut bits = vec![0u8; BRANCHES];
+    let (mut known, mut unknown) = (u64::MAX, u64::MAX);
+    let began = Instant::now();
+    while began.elapsed() < effort.run * 2 {
+        bits.fill(0);
+        known = known.min(run_ns(&bits));
+        for bit in &mut bits {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            *bit = (random >> 40 & 1) as u8;
+        }
+        unknown = unknown.min(run_ns(&bits));
+    }
+    unknown.saturating_sub(known) * 1000 / (BRANCHES as u64 / 2)
+}
+
+fn run_ns(bits: &[u8]) -> u64 {
+    let began = Instant::now();
+    for bit in black_box(bits) {
+        // Something that the compiler cannot do without a branch.
+        if *bit != 0 {
+            black_box(bit);
+        }
+    }
+    began.elapsed().as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Thoroughness;
+
+    #[test]
+    fn a_mispredicted_branch_costs_more_than_a_load_and_less_than_memory() {
+        let ps = mispredict_ps(&Effort::of(Thoroughness::Quick));
+        assert!((500..200_000).contains(&ps), "{ps} ps");
+    }
+}
