@@ -4,7 +4,7 @@
 
 use super::MemorySystem;
 use super::private::Unit;
-use crate::cache::{Flags, Kind, Line};
+use crate::cache::{Flags, Kind, Line, Slot};
 use crate::port::Source;
 
 /// An access to one line.
@@ -34,17 +34,15 @@ impl MemorySystem {
     pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
         let l1 = self.cores[core].level1(unit);
         l1.counters.access(access.kind);
-        if l1.tags.find(access.line).is_some() {
-            self.hit(core, unit, access, at)
-        } else {
-            self.miss(core, unit, access, at)
+        match l1.tags.find(access.line) {
+            Some(slot) => self.hit(core, unit, access, slot, at),
+            None => self.miss(core, unit, access, at),
         }
     }
 
-    fn hit(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> (u64, Source) {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
-        let Some(slot) = l1.tags.find(line) else { return (at, Source::Level1) };
         l1.tags.touch(slot);
         let arrives = l1.ready[l1.tags.number(slot)];
         let (hit, mut source) = (at + l1.latency, Source::Level1);
@@ -191,8 +189,8 @@ impl MemorySystem {
         }
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
         l2.counters.access(kind);
-        if l2.tags.find(line).is_some() {
-            return self.hit_level2(core, unit, access, at);
+        if let Some(slot) = l2.tags.find(line) {
+            return self.hit_level2(core, unit, access, slot, at);
         }
         l2.counters.miss(kind);
         let start = if self.path.timing { l2.registers.start(at) } else { at };
@@ -217,10 +215,9 @@ impl MemorySystem {
         Got { flags, ..got }
     }
 
-    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
+    fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
         let Access { line, kind, .. } = access;
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
-        let Some(slot) = l2.tags.find(line) else { return self.request(core, line, kind, at) };
         l2.tags.touch(slot);
         let mut flags = l2.tags.flags(slot);
         let mut ready = at + l2.latency;
