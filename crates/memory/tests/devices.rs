@@ -194,7 +194,11 @@ fn misses_beyond_the_registers_wait() {
     system.port(0).load(0, 8, 0, Cycle(0));
     let mut port = system.port(0);
     let at = 100_000;
-    let ready: Vec<u64> = (1..=20).map(|n| port.load(n * 64, 8, 0, Cycle(at)).ready.0 - at).collect();
+    // Lines of a page in an order, and by instructions, that no prefetcher follows.
+    let scattered = [33, 5, 58, 12, 47, 21, 62, 9, 39, 27, 51, 2, 44, 16, 60, 30, 7, 55, 36, 19].into_iter();
+    let load =
+        |(n, line): (usize, u64)| port.load(line * 64, 8, 0x1000 + 4 * n as u64, Cycle(at)).ready.0 - at;
+    let ready: Vec<u64> = scattered.enumerate().map(load).collect();
     // Ten line fill buffers: the eleventh miss waits for the first to return.
     assert!(ready[..10].iter().all(|r| *r < 400), "{ready:?}");
     assert!(ready[10] > ready[0] + 100, "{ready:?}");

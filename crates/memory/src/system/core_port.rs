@@ -46,12 +46,11 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// The answer to a hit on the line that was used last in its set, on the page that was used last.
+    /// The answer to a hit on the line that was used last in its set, on a page that the first-level TLB has.
     #[inline]
     fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Answer> {
         let core = &mut self.system.cores[self.core];
-        let line = address >> core.line_bits;
-        let last = core.last_page[unit as usize].number;
+        let (line, page) = (address >> core.line_bits, address >> core.page_bits);
         let l1 = match unit {
             Unit::Fetch => core.fetch.as_mut()?,
             Unit::Data => &mut core.data,
@@ -59,8 +58,13 @@ impl<'a> CorePort<'a> {
         let entry = l1.filter.look(line)?;
         let inside = (address & ((1 << core.line_bits) - 1)) + u64::from(bytes) <= 1 << core.line_bits;
         let writable = kind != Kind::Store || entry.writable;
-        if entry.key != line || last != address >> core.page_bits || !inside || !writable {
+        if entry.key != line || !inside || !writable {
             return None;
+        }
+        if core.last_page[unit as usize].number != page {
+            let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
+            let physical = core.tlbs.again(side, core.space, page)?.0 << core.page_bits;
+            core.last_page[unit as usize] = LastPage { number: page, physical };
         }
         let ready = entry.ready.max(at.0 + l1.latency);
         l1.counters.access(kind);

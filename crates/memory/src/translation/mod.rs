@@ -123,18 +123,28 @@ impl Tlbs {
         virtual_page: u64,
         resolve: impl FnOnce() -> PhysicalPage,
     ) -> Translation {
-        let key = key(space, virtual_page);
-        let side = side as usize;
-        let levels = &mut self.sides[side];
-        levels.counts.lookups += 1;
-        let known = levels.filter[slot_of(key)];
-        if known.key == key {
-            if let Some(first) = levels.levels.first() {
-                self.buffers[*first].use_again(known.slot);
-            }
-            return Translation { page: PhysicalPage(known.page), found: Found::FirstLevel, extra_cycles: 0 };
+        if let Some(page) = self.again(side, space, virtual_page) {
+            return Translation { page, found: Found::FirstLevel, extra_cycles: 0 };
         }
-        self.look_up(side, key, resolve())
+        self.sides[side as usize].counts.lookups += 1;
+        self.look_up(side as usize, key(space, virtual_page), resolve())
+    }
+
+    /// The translation of a page that hits in the first level and was looked up not long ago, at little cost to the host; `None`
+    /// says nothing, and nothing has happened.
+    #[inline]
+    pub fn again(&mut self, side: Side, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
+        let key = key(space, virtual_page);
+        let levels = &mut self.sides[side as usize];
+        let known = levels.filter[slot_of(key)];
+        if known.key != key {
+            return None;
+        }
+        levels.counts.lookups += 1;
+        if let Some(first) = levels.levels.first() {
+            self.buffers[*first].use_again(known.slot);
+        }
+        Some(PhysicalPage(known.page))
     }
 
     fn look_up(&mut self, side: usize, key: u64, page: PhysicalPage) -> Translation {
