@@ -102,6 +102,7 @@ fn start() -> Result<Never, String> {
         log: turns.map(|sink| -> longma_node::schedule::Log {
             Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
         }),
+        allowed: None,
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
     };
     let scheduler = match &checkpoint {

@@ -350,8 +350,8 @@ fn model_core(
     let host = &machine.layout().hosts[host];
     let instance = &host.cores[number];
     let core = &machine.cores[instance.core.as_str()];
-    let caches = instance.caches.iter().map(|&cache| &machine.caches[host.caches[cache].cache.as_str()]);
-    let fetch = caches.filter(|c| c.level == 1 && c.kind != CacheKind::Data).next();
+    let mut caches = instance.caches.iter().map(|&cache| &machine.caches[host.caches[cache].cache.as_str()]);
+    let fetch = caches.find(|c| c.level == 1 && c.kind != CacheKind::Data);
     let clock = Clock::new(core.clock.hz())
         .map_err(|error| SimulationError::Clock { core: instance.core.clone(), error })?;
     let defaults = FetchOptions::default();
