@@ -89,7 +89,8 @@ fn options_that_make_no_sense_are_named_and_the_status_is_not_one_of_the_program
     let mut all = String::new();
     for arguments in [
         &["--bogus", "program"][..],
-        &["--level", "timing", "program"],
+        &["--roi", "program"],
+        &["--level", "timing", "--stats", "program"],
         &["--machine", "sandybridge-2x6", "program"],
         &["--machine", "nowhere", "program"],
         &["--root", "nowhere", "/program"],
