@@ -19,6 +19,7 @@ mod stack;
 mod statistics;
 mod stores;
 mod timeline;
+mod units;
 
 use longma_memory::MemoryPort;
 use longma_sim::{Cycle, Statistics, StatisticsError};
