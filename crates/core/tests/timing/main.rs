@@ -4,6 +4,7 @@
 
 mod counting;
 mod in_order;
+mod outside;
 mod out_of_order;
 mod program;
 mod properties;
