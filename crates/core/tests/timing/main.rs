@@ -4,7 +4,7 @@
 
 mod counting;
 mod in_order;
-mod outside;
 mod out_of_order;
+mod outside;
 mod program;
 mod properties;
