@@ -203,10 +203,10 @@ impl InOrder {
         Value { ready: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
     }
 
-    /// Nothing runs before `cycle`.
-    pub fn advance_to(&mut self, cycle: u64) {
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         if cycle > self.issued.now() {
-            self.issued.wait(cycle, Cause::Idle);
+            self.issued.wait(cycle, cause);
             self.front.redirect(cycle, Cause::Synchronization);
         }
     }

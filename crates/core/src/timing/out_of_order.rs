@@ -267,10 +267,10 @@ impl OutOfOrder {
         self.store_queue().take_until(drained);
     }
 
-    /// Nothing runs before `cycle`.
-    pub fn advance_to(&mut self, cycle: u64) {
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         if cycle > self.retired.now() {
-            self.retired.wait(cycle, Cause::Idle);
+            self.retired.wait(cycle, cause);
             self.front.redirect(cycle, Cause::Synchronization);
         }
     }
