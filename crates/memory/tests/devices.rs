@@ -176,6 +176,35 @@ fn a_stream_prefetcher_hides_memory_from_a_sequential_reader() {
     assert!(fast * 3 < slow, "{fast} cycles with it, {slow} without");
 }
 
+/// Once the first level's prefetcher follows a stream, it alone asks the second level for lines; the second level's prefetcher must
+/// take these requests for the stream they are, or it would stop where the first level is ahead of the reader.
+#[test]
+fn the_first_levels_prefetches_lead_the_second_levels_stream_on() {
+    let text = Machine::text("zns-host").unwrap().1;
+    let second = "[caches.l2.prefetcher]\nkind = \"stream\"\ndegree = 4\ndistance = 16\nsource = \"zen3\"\n\n[caches.l3]\n";
+    let first =
+        "[caches.l1d.prefetcher]\nkind = \"next-line\"\ndegree = 2\nsource = \"zen3\"\n\n[caches.l2]\n";
+    let with_second = text.replace("[caches.l3]\n", second);
+    let with_both = with_second.replace("[caches.l2]\n", first);
+    const LINES: u64 = 20_000;
+    let run = |text: &str| {
+        let mut system =
+            MemorySystem::new(&Machine::parse("m", text).unwrap(), 0, Detail::Timing, 1).unwrap();
+        let (mut now, mut port) = (0, system.port(0));
+        for line in 0..LINES {
+            now = port.load(line * 64, 8, 0x100, Cycle(now)).ready.0;
+        }
+        assert_eq!(system.check(), Ok(()));
+        let useful = |cache: &str| count(&system, &format!("core0.{cache}.useful_prefetches"));
+        (now, useful("l1d"), useful("l2"))
+    };
+    let (together, of_first, of_second) = run(&with_both);
+    assert!(of_first * 10 > LINES * 9, "the first level's follow the stream: {of_first}");
+    assert!(of_second * 10 > LINES * 7, "and so do the second level's: {of_second}");
+    let (alone, ..) = run(&with_second);
+    assert!(together < alone, "both took {together} cycles, the second level's alone {alone}");
+}
+
 #[test]
 fn a_line_another_core_wrote_comes_from_that_core() {
     let mut system = system("loongson-3a5000", Detail::Timing);

@@ -68,6 +68,10 @@ pub struct ChannelCounts {
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     banks: Vec<Bank>,
+    /// When column commands go to each group of banks, rank by rank.
+    groups: Vec<Calendar>,
+    /// When each rank opens rows.
+    openings: Vec<Calendar>,
     pub(super) bus: Resource,
     pub(super) counts: ChannelCounts,
     pending_writes: u32,
@@ -98,6 +102,8 @@ impl Channel {
         };
         Self {
             banks: vec![bank; timing.banks as usize * timing.ranks as usize],
+            groups: vec![Calendar::new(BUCKET); (timing.groups * timing.ranks) as usize],
+            openings: vec![Calendar::new(BUCKET); timing.ranks as usize],
             bus: Resource::new(timing.channel_bytes_per_second, BUCKET),
             counts: ChannelCounts::default(),
             pending_writes: 0,
@@ -116,6 +122,7 @@ impl Channel {
         let column = bank.column(timing, state, start, burst);
         (bank.row, bank.interval) = (cell.row, interval);
         self.count(state);
+        let column = self.within_rank(timing, cell, state, column);
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
     }
 
@@ -131,13 +138,32 @@ impl Channel {
         let column = bank.column(timing, state, start, burst);
         (bank.write_row, bank.write_interval) = (cell.row, interval);
         self.count(state);
+        let column = self.within_rank(timing, cell, state, column);
         let end = self.bus.acquire(Time::from_ps(column), bytes);
         self.note_write(timing, index, at);
         let room = burst.saturating_mul(timing.queue_entries.into()) + timing.trp_ps + timing.trcd_ps;
         Time::from_ps(end.ps().saturating_sub(room).max(at.ps()))
     }
 
-    /// Counts a write into the batch; at its end the bus turns around, and the rows that reads had open in the banks are closed.
+    /// When a column command of `column` goes out beside those of the other banks: commands to one group keep a distance, and a rank
+    /// opens so many rows in a time.
+    fn within_rank(&mut self, timing: &Timing, cell: Cell, state: RowState, mut column: u64) -> u64 {
+        if state != RowState::Hit && timing.tfaw_ps > 0 {
+            let each = Duration::from_ps(timing.tfaw_ps / 4);
+            let opened = Time::from_ps(column.saturating_sub(timing.trcd_ps));
+            let end = self.openings[cell.rank as usize].take(opened, each).end.ps();
+            column = column.max(end - each.ps() + timing.trcd_ps);
+        }
+        if timing.tccd_l_ps > 0 {
+            // Neighbouring banks are in different groups.
+            let group = &mut self.groups[(cell.rank * timing.groups + cell.bank % timing.groups) as usize];
+            let end = group.take(Time::from_ps(column), Duration::from_ps(timing.tccd_l_ps)).end.ps();
+            column = column.max(end - timing.tccd_l_ps);
+        }
+        column
+    }
+
+    /// Counts a write into the batch; at its end the bus turns around, and the rows of the banks are closed, which takes a while.
     fn note_write(&mut self, timing: &Timing, bank: u32, at: Time) {
         self.pending_writes += 1;
         self.written.push(bank);
@@ -145,9 +171,14 @@ impl Channel {
             return;
         }
         self.pending_writes = 0;
+        self.written.sort_unstable();
+        self.written.dedup();
         for bank in self.written.drain(..) {
             let bank = &mut self.banks[bank as usize];
             (bank.row, bank.write_row) = (OTHER_ROW, OTHER_ROW);
+            if timing.open_rows {
+                bank.take(at.ps(), timing.twr_ps + timing.trp_ps);
+            }
         }
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }

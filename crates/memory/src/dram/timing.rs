@@ -48,6 +48,25 @@ const ROW_BUFFER_BYTES: u64 = 8192;
 /// From the end of write data to a read command of the same rank (tWTR_L), picoseconds: 7.5 ns in JESD79-3 and -4.
 const TWTR_PS: u64 = 7_500;
 
+/// From the end of write data to closing the row (tWR), picoseconds: 15 ns in JESD79 to JESD79-4.
+const TWR_PS: u64 = 15_000;
+
+/// How far apart two column commands to one group of banks are at least (tCCD_L), picoseconds: 5 ns in JESD79-4 from DDR4-1866 on, and
+/// in JESD79-5. Older memory has no groups.
+const TCCD_L_PS: u64 = 5_000;
+
+/// In this time a rank opens four rows at most (tFAW), picoseconds, with rows of 1 KiB a device: JESD79-2 at DDR2-800, JESD79-3 at
+/// DDR3-1600, JESD79-4 from DDR4-2400 on, JESD79-5 at DDR5-4800. Older devices have four banks, which are limit enough.
+const fn four_rows_ps(technology: Technology) -> u64 {
+    match technology {
+        Technology::Sdram | Technology::Ddr | Technology::Hbm => 0,
+        Technology::Ddr2 => 37_500,
+        Technology::Ddr3 => 30_000,
+        Technology::Ddr4 | Technology::Unknown => 21_000,
+        Technology::Ddr5 => 13_333,
+    }
+}
+
 /// Requests a controller holds where the file has none. An estimate: 32 is what published simulators' controllers commonly have.
 const QUEUE_ENTRIES: u32 = 32;
 
@@ -78,6 +97,14 @@ pub struct Timing {
     pub trfc_ps: u64,
     /// How long a channel's bus is idle between writes and the reads behind them: tWTR and CL.
     pub turnaround_ps: u64,
+    /// Groups of a rank's banks; 1 if banks are not grouped.
+    pub groups: u32,
+    /// Between two column commands to one group (tCCD_L); 0 if banks are not grouped.
+    pub tccd_l_ps: u64,
+    /// From the end of write data to closing the row (tWR).
+    pub twr_ps: u64,
+    /// In which a rank opens four rows at most (tFAW); 0 for no limit.
+    pub tfaw_ps: u64,
     /// Rate of one channel, bytes a second.
     pub channel_bytes_per_second: u64,
     /// Requests that may wait.
@@ -111,11 +138,13 @@ impl Timing {
             (None, _) => peak,
         };
         let cl_ps = ps(memory.cl, standard.cl_ps);
+        let banks = memory.banks.unwrap_or(standard.banks).max(1);
+        let groups = memory.bank_groups.clamp(1, banks);
         let trefi_ps = memory.trefi.map_or(standard.trefi_ps, Time::ps).max(2);
         Self {
             channels,
             ranks: memory.ranks.max(1),
-            banks: memory.banks.unwrap_or(standard.banks).max(1),
+            banks,
             row_bytes: memory.row_buffer.map_or(ROW_BUFFER_BYTES, |r| r.bytes()).max(1),
             open_rows: memory.page_policy == PagePolicy::Open,
             cl_ps,
@@ -125,6 +154,10 @@ impl Timing {
             trefi_ps,
             trfc_ps: memory.trfc.map_or(standard.trfc_ps, Time::ps).min(trefi_ps / 2),
             turnaround_ps: TWTR_PS + cl_ps,
+            groups,
+            tccd_l_ps: if groups > 1 { TCCD_L_PS } else { 0 },
+            twr_ps: TWR_PS,
+            tfaw_ps: four_rows_ps(memory.technology),
             channel_bytes_per_second: rate,
             queue_entries: memory.queue_entries.unwrap_or(QUEUE_ENTRIES).max(1),
             load_to_use_ps: memory.latency.map(|l| l.ps(clock)),

@@ -307,6 +307,7 @@ fn memory() -> Memory {
         banks: None,
         row_buffer: None,
         page_policy: PagePolicy::Open,
+        bank_groups: 1,
         cl: None,
         trcd: None,
         trp: None,

@@ -54,6 +54,9 @@ part! {
         ranks: u32 = 1,
         /// Banks of a rank.
         banks: Option<u32>,
+        /// Groups that the banks of a rank are in, where a stream of neighbouring lines stays in one group: commands to one group keep
+        /// a distance (tCCD_L). 1 also where the controller spreads neighbouring lines over the groups.
+        bank_groups: u32 = 1,
         /// Row buffer of a rank.
         row_buffer: Option<Size>,
         /// What happens to a row after an access.
