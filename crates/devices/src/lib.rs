@@ -4,6 +4,7 @@
 
 pub mod bus;
 mod device;
+pub mod idma;
 pub mod registers;
 
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};

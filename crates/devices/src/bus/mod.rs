@@ -7,6 +7,7 @@ mod plain;
 pub use plain::{Area, PlainBus};
 
 use longma_sim::Time;
+use serde::{Deserialize, Serialize};
 
 /// What answers at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum Region {
 }
 
 /// Where a write's lines should go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
     /// To memory. Cached copies are invalidated or, if locked, updated.
     Memory,
@@ -60,7 +61,8 @@ impl BusFault {
 
 /// The machine as one device sees it. Addresses are those that software gives the device; the machine translates them.
 ///
-/// An access at `at` takes effect at some moment between `at` and the time it returns; calls come in the order of `at`.
+/// An access at `at` takes effect at some moment between `at` and the time it returns. Calls come nearly in the order of `at`: one
+/// that follows from another is made with it, for the time at which that one is over.
 /// An access that cannot be done as a whole is not done at all.
 pub trait Bus {
     /// What answers at `address`; `None` if nothing does.
