@@ -3,9 +3,16 @@
 //! Source: named in each device's folder.
 
 pub mod bus;
+pub mod cache_lock;
+pub mod cam;
 mod device;
 pub mod idma;
 pub mod registers;
 
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};
 pub use device::{Answer, Device};
+
+/// The register maps of every device, for the book and the C headers.
+pub fn register_maps() -> [&'static registers::RegisterMap; 3] {
+    [&idma::MAP, &cache_lock::MAP, &cam::MAP]
+}

@@ -2,9 +2,9 @@
 //! Not the moving of bytes: see `engine`.
 //! Source: Su et al., 2012, for tags as bits that core and engine share; the rest is ours.
 
+use super::IdmaSpec;
 use super::pattern::Pattern;
 use super::registers as r;
-use super::IdmaSpec;
 use crate::Placement;
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};

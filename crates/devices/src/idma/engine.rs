@@ -137,6 +137,8 @@ impl IdmaState {
         }
         channel.phase == Phase::Running
             && channel.piece < transfer.pieces()
+            // The piece before it in the same place is not on its way any more.
+            && channel.piece - channel.moved < transfer.ring.into()
             && !channel.ready.has(transfer.tag_of(channel.piece))
             && self.fed(transfer, channel.piece)
     }
@@ -148,7 +150,7 @@ impl IdmaState {
         let Some(from) = &feeder.transfer else { return false };
         // What does not fit is found when the request is made.
         from.piece != transfer.piece
-            || feeder.phase == Phase::Faulted && feeder.moved <= piece
+            || feeder.phase == Phase::Faulted && feeder.flights == 0 && feeder.moved <= piece
             || feeder.moved > piece && feeder.ready.has(from.tag_of(piece))
     }
 

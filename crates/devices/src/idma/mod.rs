@@ -8,9 +8,9 @@ mod engine;
 mod pattern;
 mod registers;
 
+use crate::Bus;
 use crate::device::{Answer, Device};
 use crate::registers::RegisterMap;
-use crate::Bus;
 use channel::{Channel, Direction, Phase};
 use engine::Flight;
 use longma_sim::{Clock, Duration, Time};
@@ -51,7 +51,9 @@ pub struct IdmaSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdmaError {
     /// A quantity of the machine file is outside of what the registers can express.
-    #[error("IDMA with {what} = {given} cannot be modelled: it must be {range}; change it in the machine file")]
+    #[error(
+        "IDMA with {what} = {given} cannot be modelled: it must be {range}; change it in the machine file"
+    )]
     Spec {
         /// Which quantity.
         what: &'static str,
@@ -375,7 +377,10 @@ impl IdmaState {
         let directions = |state: &Self| state.channels.iter().map(|c| c.direction).collect::<Vec<_>>();
         must(directions(self) == directions(fresh), "it has other channels")?;
         must(self.turn.iter().all(|turn| *turn < self.channels.len()), "its turn is nobody's")?;
-        must(self.flights.iter().all(|f| f.channel < self.channels.len()), "a request belongs to no channel")?;
+        must(
+            self.flights.iter().all(|f| f.channel < self.channels.len()),
+            "a request belongs to no channel",
+        )?;
         for (number, channel) in self.channels.iter().enumerate() {
             let flights = self.flights.iter().filter(|f| f.channel == number).count();
             must(flights == channel.flights as usize, "requests in flight are miscounted")?;

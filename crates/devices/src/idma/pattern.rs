@@ -41,7 +41,8 @@ impl Pattern {
             0 => (0, number),
             count => (number / count, number % count),
         };
-        let along = row.wrapping_mul(self.row_stride as u64).wrapping_add(column.wrapping_mul(self.stride as u64));
+        let along =
+            row.wrapping_mul(self.row_stride as u64).wrapping_add(column.wrapping_mul(self.stride as u64));
         Run { address: self.base.wrapping_add(along).wrapping_add(inside), bytes: block - inside }
     }
 }

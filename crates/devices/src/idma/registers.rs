@@ -24,8 +24,7 @@ pub(crate) const TAG_PIECE: Field =
     Field::new("PIECE", 16, 16, "bytes of a piece, at most the granule; 0: the granule");
 pub(crate) const START: Field =
     Field::bit("START", 0, "begins the transfer that the registers describe; reads as 0");
-pub(crate) const RESUME: Field =
-    Field::bit("RESUME", 1, "the same from the piece `POSITION` on; reads as 0");
+pub(crate) const RESUME: Field = Field::bit("RESUME", 1, "the same from the piece `POSITION` on; reads as 0");
 pub(crate) const STOP: Field =
     Field::bit("STOP", 2, "stops before the next piece; what is in flight is finished; reads as 0");
 pub(crate) const GIVE: Field =
@@ -50,12 +49,17 @@ pub(crate) const PLACEMENT: Field = Field::new(
 );
 pub(crate) const BUSY: Field = Field::bit("BUSY", 0, "some of it is in flight");
 pub(crate) const RUNNING: Field = Field::bit("RUNNING", 1, "started, and neither done, stopped nor faulted");
-pub(crate) const WAITING: Field = Field::bit("WAITING", 2, "running, and the next piece's tag is not the engine's");
+pub(crate) const WAITING: Field =
+    Field::bit("WAITING", 2, "running, and the next piece's tag is not the engine's");
 pub(crate) const DONE: Field = Field::bit("DONE", 3, "every piece is moved");
 pub(crate) const STOPPED: Field = Field::bit("STOPPED", 4, "stopped on request, with nothing in flight");
-pub(crate) const FAULTED: Field = Field::bit("FAULTED", 5, "stopped by an error; nothing beyond it was moved");
-pub(crate) const REFUSED: Field =
-    Field::bit("REFUSED", 6, "a `START` or `RESUME` came while the channel was running or busy and was ignored");
+pub(crate) const FAULTED: Field =
+    Field::bit("FAULTED", 5, "stopped by an error; nothing beyond it was moved");
+pub(crate) const REFUSED: Field = Field::bit(
+    "REFUSED",
+    6,
+    "a `START` or `RESUME` came while the channel was running or busy and was ignored",
+);
 pub(crate) const ERROR: Field = Field::new(
     "ERROR",
     8,

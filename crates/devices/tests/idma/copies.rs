@@ -5,6 +5,7 @@
 use crate::machine::*;
 use longma_devices::idma::Idma;
 use proptest::prelude::*;
+use std::collections::HashSet;
 
 const MEMORY_BYTES: usize = 1 << 16;
 
@@ -35,7 +36,8 @@ impl Copy {
             return base + byte;
         }
         let (block, inside) = (byte / self.block, byte % self.block);
-        let (line, column) = if self.count == 0 { (0, block) } else { (block / self.count, block % self.count) };
+        let line = block.checked_div(self.count).unwrap_or(0);
+        let column = block - line * self.count;
         (base as i64 + line as i64 * row + column as i64 * stride + inside as i64) as u64
     }
 
@@ -47,12 +49,15 @@ impl Copy {
         self.address(self.destination, self.destination_stride, self.destination_row, byte)
     }
 
-    /// Whether every address is in its area. Block copies may leave it.
+    /// Whether every address is in its area, and source and destination are apart. Block copies may leave their area or meet.
     fn fits(&self) -> bool {
         let inside = |address: u64, base: u64| (base..base + MEMORY_BYTES as u64).contains(&address);
         let base = |far| if far { FAR_MEMORY } else { MEMORY };
+        let sources: HashSet<u64> = (0..self.length).map(|byte| self.source_of(byte)).collect();
         (0..self.length).all(|byte| {
-            inside(self.source_of(byte), base(self.from_far)) && inside(self.destination_of(byte), base(self.to_far))
+            inside(self.source_of(byte), base(self.from_far))
+                && inside(self.destination_of(byte), base(self.to_far))
+                && !sources.contains(&self.destination_of(byte))
         })
     }
 
@@ -101,7 +106,8 @@ fn copy() -> impl Strategy<Value = Copy> {
     let ends = (0u64..20_000, 0u64..20_000, 0u64..3000);
     let blocks = (0u64..80, 0u64..6);
     let strides = (-100i64..200, -100i64..200, -900i64..900, -900i64..900);
-    let tags = (1u64..=32, 0u64..128).prop_flat_map(|(piece, first)| (Just(piece), Just(first), 1..=128 - first));
+    let tags =
+        (1u64..=32, 0u64..128).prop_flat_map(|(piece, first)| (Just(piece), Just(first), 1..=128 - first));
     (places, ends, blocks, strides, tags).prop_map(|(places, ends, blocks, strides, tags)| {
         let (reader, from_far, to_far, through_far_store) = places;
         let base = |far| if far { FAR_MEMORY } else { MEMORY };
@@ -219,7 +225,7 @@ proptest! {
             let value = expected.peek(copy.source_of(byte), 1, machine.now);
             expected.poke(copy.destination_of(byte), &value, machine.now);
         }
-        let destinations: std::collections::HashSet<u64> = (0..copy.length).map(|b| copy.destination_of(b)).collect();
+        let destinations: HashSet<u64> = (0..copy.length).map(|b| copy.destination_of(b)).collect();
         let ambiguous = destinations.len() < copy.length as usize;
         for area in [0, 2] {
             let base = expected.areas[area].base;

@@ -10,7 +10,9 @@ const LENGTH: u64 = 4000;
 fn copy(machine: &mut Machine, source: u64, destination: u64, piece: u64) {
     let start = field("CONTROL", "START").mask() | field("CONTROL", "GIVE").mask();
     let feed = field("CONTROL", "FEED").with(1) | field("CONTROL", "RECYCLE").mask();
-    for (channel, source, destination, control) in [(0, source, STORE, start), (3, 0, destination, start | feed)] {
+    for (channel, source, destination, control) in
+        [(0, source, STORE, start), (3, 0, destination, start | feed)]
+    {
         for (register, value) in [
             ("SOURCE", source),
             ("DESTINATION", destination),

@@ -90,7 +90,8 @@ impl LateBus {
 
     pub fn find(&self, address: u64) -> Option<(usize, usize)> {
         let hole = self.hole.as_ref().is_some_and(|hole| hole.contains(&address));
-        let found = self.areas.iter().position(|a| (a.base..a.base + a.bytes.len() as u64).contains(&address));
+        let found =
+            self.areas.iter().position(|a| (a.base..a.base + a.bytes.len() as u64).contains(&address));
         found.filter(|_| !hole).map(|area| (area, (address - self.areas[area].base) as usize))
     }
 
@@ -238,7 +239,16 @@ impl Machine {
     /// Stops a channel, takes its registers, and puts them into a new engine in the place of this one.
     pub fn move_to_another_engine(&mut self, channels: &[usize]) {
         const REGISTERS: [&str; 11] = [
-            "SOURCE", "DESTINATION", "LENGTH", "BLOCK", "STRIDE", "ROW_STRIDE", "TAG", "POSITION", "MASK0", "MASK1",
+            "SOURCE",
+            "DESTINATION",
+            "LENGTH",
+            "BLOCK",
+            "STRIDE",
+            "ROW_STRIDE",
+            "TAG",
+            "POSITION",
+            "MASK0",
+            "MASK1",
             "CONTROL",
         ];
         let mut was_running = Vec::new();

@@ -3,8 +3,8 @@
 //! Source: our own.
 
 use crate::machine::*;
-use longma_devices::idma::MAP;
 use longma_devices::Device;
+use longma_devices::idma::MAP;
 use longma_sim::Time;
 use proptest::prelude::*;
 

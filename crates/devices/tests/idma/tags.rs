@@ -181,10 +181,10 @@ fn the_tag_pipeline_of_a_parallel_memcpy_overlaps_reading_and_writing() {
         }
         // The interrupt routine hands every piece that has come to the write channel.
         machine.idma.write(offset(None, "INTERRUPT"), 8, u64::MAX, machine.now, &mut machine.bus);
-        for word in 0..2 {
-            let ready = machine.get(0, &format!("TAGS{word}")) & !given[word];
+        for (word, given) in given.iter_mut().enumerate() {
+            let ready = machine.get(0, &format!("TAGS{word}")) & !*given;
             machine.set(3, &format!("GIVE{word}"), ready);
-            given[word] |= ready;
+            *given |= ready;
         }
         overlapped |= machine.flag(0, "BUSY") && machine.flag(3, "BUSY");
     }

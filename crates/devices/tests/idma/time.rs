@@ -78,7 +78,9 @@ fn reading_and_writing_go_on_at_the_same_time() {
     let since = machine.now;
     read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
     let start = field("CONTROL", "START").mask() | field("CONTROL", "FEED").with(1);
-    for (register, value) in [("DESTINATION", MEMORY + 8192), ("LENGTH", 4096), ("TAG", 0), ("CONTROL", start)] {
+    for (register, value) in
+        [("DESTINATION", MEMORY + 8192), ("LENGTH", 4096), ("TAG", 0), ("CONTROL", start)]
+    {
         machine.set(3, register, value);
     }
     machine.run();
