@@ -142,4 +142,67 @@
 #define CAM_COMMAND_CLEAR (1ull << 1)
 #define CAM_COMMAND_READ (1ull << 2)
 
+/* Ethernet MAC */
+#define MAC_BYTES 0x1000
+
+/* The MAC */
+#define MAC_CONTROL 0x0
+#define MAC_CONTROL_RX_ENABLE (1ull << 0)
+#define MAC_CONTROL_TX_ENABLE (1ull << 1)
+#define MAC_CONTROL_PROMISCUOUS (1ull << 2)
+#define MAC_CONTROL_ALL_MULTICAST (1ull << 3)
+#define MAC_CONTROL_PASS_BAD (1ull << 4)
+#define MAC_ADDRESS 0x8
+#define MAC_MAX_FRAME 0x10
+#define MAC_DCA 0x18
+#define MAC_DCA_DATA_SHIFT 0
+#define MAC_DCA_DATA_MASK 0x3ull
+#define MAC_DCA_HEADER_SHIFT 2
+#define MAC_DCA_HEADER_MASK 0xcull
+#define MAC_DCA_DESCRIPTOR_SHIFT 4
+#define MAC_DCA_DESCRIPTOR_MASK 0x30ull
+#define MAC_DCA_WAYS_SHIFT 8
+#define MAC_DCA_WAYS_MASK 0xff00ull
+#define MAC_DCA_HEADER_BYTES_SHIFT 16
+#define MAC_DCA_HEADER_BYTES_MASK 0xffff0000ull
+#define MAC_RX_BASE 0x20
+#define MAC_RX_COUNT 0x28
+#define MAC_RX_HEAD 0x30
+#define MAC_RX_POLL 0x38
+#define MAC_TX_BASE 0x40
+#define MAC_TX_COUNT 0x48
+#define MAC_TX_HEAD 0x50
+#define MAC_TX_POLL 0x58
+#define MAC_INTERRUPT 0x60
+#define MAC_INTERRUPT_RX (1ull << 0)
+#define MAC_INTERRUPT_TX (1ull << 1)
+#define MAC_INTERRUPT_RX_STARVED (1ull << 2)
+#define MAC_INTERRUPT_TX_IDLE (1ull << 3)
+#define MAC_INTERRUPT_RX_MISSED (1ull << 4)
+#define MAC_INTERRUPT_BUS (1ull << 5)
+#define MAC_ENABLE 0x68
+#define MAC_RX_DELAY 0x70
+#define MAC_RX_FRAMES 0x78
+#define MAC_INTERVAL 0x80
+#define MAC_STATUS 0x88
+#define MAC_STATUS_RX_SUSPENDED (1ull << 0)
+#define MAC_STATUS_TX_SUSPENDED (1ull << 1)
+#define MAC_STATUS_FIFO_SHIFT 32
+#define MAC_STATUS_FIFO_MASK 0xffffffff00000000ull
+
+/* Counters */
+#define MAC_COUNT_RX_GOOD 0x800
+#define MAC_COUNT_RX_BYTES 0x808
+#define MAC_COUNT_RX_CRC 0x810
+#define MAC_COUNT_RX_SHORT 0x818
+#define MAC_COUNT_RX_LONG 0x820
+#define MAC_COUNT_RX_FILTERED 0x828
+#define MAC_COUNT_RX_MISSED 0x830
+#define MAC_COUNT_RX_STARVED 0x838
+#define MAC_COUNT_RX_BAD_DESCRIPTOR 0x840
+#define MAC_COUNT_TX_GOOD 0x848
+#define MAC_COUNT_TX_BYTES 0x850
+#define MAC_COUNT_TX_BAD 0x858
+#define MAC_COUNT_INTERRUPTS 0x860
+
 #endif

@@ -6,6 +6,7 @@ pub mod bus;
 pub mod cache_lock;
 pub mod cam;
 mod device;
+pub mod ethernet;
 pub mod idma;
 pub mod registers;
 
@@ -13,6 +14,6 @@ pub use bus::{Bus, BusFault, Placement, PlainBus, Region};
 pub use device::{Answer, Device};
 
 /// The register maps of every device, for the book and the C headers.
-pub fn register_maps() -> [&'static registers::RegisterMap; 3] {
-    [&idma::MAP, &cache_lock::MAP, &cam::MAP]
+pub fn register_maps() -> [&'static registers::RegisterMap; 4] {
+    [&idma::MAP, &cache_lock::MAP, &cam::MAP, &ethernet::mac::MAP]
 }

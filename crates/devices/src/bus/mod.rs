@@ -2,8 +2,10 @@
 //! Not how the machine does it: the node implements [`Bus`] over its memory model; [`PlainBus`] is for tests and examples.
 //! Source: our own.
 
+mod attachment;
 mod plain;
 
+pub use attachment::{Attachment, AttachmentState, Behind};
 pub use plain::{Area, PlainBus};
 
 use longma_sim::Time;
