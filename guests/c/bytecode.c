@@ -1,6 +1,7 @@
 // An interpreter for a small stack machine, running a sieve and Fibonacci by recursion.
 // Here for indirect jumps: each instruction ends in one, to a target that is hard to predict.
 // Arguments: REPEATS (default 600).
+#include "../include/longma.h"
 #include "guest.h"
 
 enum code { PUSH, LOAD, STORE, FETCH, PUT, ADD, SUB, MUL, LESS, SWAP, DUP, JUMP, JUMP_IF, CALL, RETURN, HALT };
@@ -93,11 +94,13 @@ int main(int argc, char **argv) {
     uint64_t repeats = argument(argc, argv, 1, 600, 1, 1000000), steps = 0, sum = CHECKSUM_START;
     static int64_t memory[MEMORY];
     struct program primes = sieve(), fib = fibonacci(18);
+    longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         memset(memory, 0, sizeof memory);
         sum = checksum(sum, (uint64_t)run(primes.word, memory, &steps));
         sum = checksum(sum, (uint64_t)run(fib.word, memory, &steps));
     }
+    longma_roi_end();
     memset(memory, 0, sizeof memory);
     printf("bytecode %lld primes, fib(18) = %lld, %llu steps, ", (long long)run(primes.word, memory, &steps),
            (long long)run(fib.word, memory, &steps), (unsigned long long)steps);

@@ -1,6 +1,7 @@
 // Radix-2 fast Fourier transform of complex doubles (Cooley, Tukey 1965), there and back.
 // Here for floating-point add, subtract and multiply with strided memory access.
 // Arguments: LOG2_POINTS (default 14), REPEATS (default 12).
+#include "../include/longma.h"
 #include "guest.h"
 #include <math.h>
 
@@ -65,12 +66,14 @@ int main(int argc, char **argv) {
         re[i] = (double)(int64_t)(random_next(&seed) >> 40) / 65536.0;
         im[i] = 0;
     }
+    longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         transform(re, im, wr, wi, n, -1);
         sum = checksum(checksum(sum, bits_of(re[r % n])), bits_of(im[r % n]));
         transform(re, im, wr, wi, n, 1);
         for (size_t i = 0; i < n; i++) re[i] /= (double)n, im[i] /= (double)n;
     }
+    longma_roi_end();
     for (size_t i = 0; i < n; i++) sum = checksum(sum, bits_of(re[i]));
     print_checksum("fft", sum);
     return 0;

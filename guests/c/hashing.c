@@ -1,6 +1,7 @@
 // SHA-256 (FIPS 180-4), CRC-32 (IEEE 802.3), SipHash-2-4, Adler-32 (RFC 1950) and a hash table.
 // Here for rotates, shifts, 32-bit arithmetic, table look-ups and bit operations.
 // Arguments: KIBIBYTES to hash (default 36000).
+#include "../include/longma.h"
 #include "guest.h"
 
 static uint32_t rotate_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -147,6 +148,7 @@ int main(int argc, char **argv) {
         puts("hashing: a known answer is wrong");
         return 1;
     }
+    longma_roi_begin();
     for (uint64_t left = kibibytes * 1024; left > 0;) {
         size_t n = left < sizeof data ? left : sizeof data;
         sha256(digest, data, n);
@@ -158,6 +160,7 @@ int main(int argc, char **argv) {
         data[left % sizeof data] ^= (unsigned char)sum;
         left -= n;
     }
+    longma_roi_end();
     print_checksum("hashing", sum);
     return 0;
 }

@@ -1,6 +1,7 @@
 // Integer work of small embedded programs: a linked list, a matrix, a state machine, a CRC.
 // Here because branches, loads and small multiplies in this mix are what most code is made of.
 // Arguments: ITERATIONS (default 16000).
+#include "../include/longma.h"
 #include "guest.h"
 
 enum { NODES = 128, SIDE = 16, TEXT = 384 };
@@ -132,11 +133,13 @@ int main(int argc, char **argv) {
         a[i / SIDE][i % SIDE] = (int16_t)(random_next(&seed) >> 48);
         b[i / SIDE][i % SIDE] = (int16_t)(random_next(&seed) >> 48);
     }
+    longma_roi_begin();
     for (uint64_t i = 0; i < iterations; i++) {
         sum = checksum(sum, list_work(pool, &seed));
         sum = checksum(sum, matrix_work(a, b, (int16_t)i));
         sum = checksum(sum, state_work(&seed));
     }
+    longma_roi_end();
     print_checksum("integer_mix", sum);
     return 0;
 }

@@ -2,6 +2,7 @@
 // Here for multiply-add with regular memory access. Entries are small whole numbers, so the sums
 // are exact whether or not the compiler fuses multiply and add.
 // Arguments: SIDE (default 160), REPEATS (default 4).
+#include "../include/longma.h"
 #include "guest.h"
 #pragma STDC FP_CONTRACT ON
 
@@ -35,6 +36,7 @@ int main(int argc, char **argv) {
     double *a = allocate(bytes), *b = allocate(bytes), *c = allocate(bytes), *d = allocate(bytes);
     uint64_t seed = 0x3a7, sum = CHECKSUM_START;
     for (size_t i = 0; i < n * n; i++) b[i] = (double)(int)(random_next(&seed) % 33) - 16;
+    longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         for (size_t i = 0; i < n * n; i++) a[i] = (double)(int)(random_next(&seed) % 33) - 16;
         plain(c, a, b, n);
@@ -45,6 +47,7 @@ int main(int argc, char **argv) {
         }
         for (size_t i = 0; i < n * n; i++) sum = (sum ^ bits_of(c[i])) * 0x100000001b3u;
     }
+    longma_roi_end();
     print_checksum("matmul", sum);
     return 0;
 }

@@ -1,6 +1,7 @@
 // Copies and fills memory at many sizes and alignments, by the C library and by plain loops.
 // Here for loads and stores of every width, aligned or not, and for memmove's two directions.
 // Arguments: REPEATS (default 1800).
+#include "../include/longma.h"
 #include "guest.h"
 
 enum { BYTES = 1 << 17 };
@@ -23,6 +24,7 @@ int main(int argc, char **argv) {
     static _Alignas(64) unsigned char a[BYTES + 64], b[BYTES + 64];
     uint64_t seed = 0xc0b1, sum = CHECKSUM_START;
     for (size_t i = 0; i < BYTES; i++) a[i] = (unsigned char)(random_next(&seed) >> 32);
+    longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         size_t skew = r % 17, turn = r % 31;
         memcpy(b, a + skew, BYTES);
@@ -38,6 +40,7 @@ int main(int argc, char **argv) {
         }
         sum = checksum(sum, a[r * 977 % BYTES]);
     }
+    longma_roi_end();
     print_checksum("memcpy", checksum_bytes(sum, a, BYTES));
     return 0;
 }

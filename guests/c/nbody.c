@@ -2,6 +2,7 @@
 // Here for floating-point divide and square root in a short loop.
 // Arguments: STEPS (default 250000).
 // Source: positions and velocities from JPL's ephemeris DE405, in AU and AU a year, masses in 4 pi^2.
+#include "../include/longma.h"
 #include "guest.h"
 #include <math.h>
 
@@ -68,7 +69,9 @@ int main(int argc, char **argv) {
         for (int k = 0; k < 3; k++) momentum[k] += body[i].v[k] * body[i].mass;
     for (int k = 0; k < 3; k++) body[0].v[k] = -momentum[k] / SOLAR;
     printf("nbody energy %.9f ", energy());
+    longma_roi_begin();
     for (uint64_t s = 0; s < steps; s++) advance(0.01);
+    longma_roi_end();
     printf("then %.9f ", energy());
     print_checksum("checksum", checksum(CHECKSUM_START, bits_of(energy())));
     return 0;

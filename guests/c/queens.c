@@ -1,6 +1,7 @@
 // Places N queens so that none attacks another, counting the ways: by bit masks and by arrays.
 // Here for deep recursion: calls, returns and small stack frames.
 // Arguments: QUEENS (default 8), REPEATS (default 1500).
+#include "../include/longma.h"
 #include "guest.h"
 
 static uint64_t by_masks(unsigned all, unsigned columns, unsigned left, unsigned right) {
@@ -36,6 +37,7 @@ int main(int argc, char **argv) {
     uint64_t repeats = argument(argc, argv, 2, 1500, 1, 1000000);
     uint64_t sum = CHECKSUM_START, ways = 0;
     int column_of[16];
+    longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         ways = by_masks((1u << n) - 1, 0, 0, 0);
         if (by_arrays(n, 0, column_of, &sum) != ways) {
@@ -43,6 +45,7 @@ int main(int argc, char **argv) {
             return 1;
         }
     }
+    longma_roi_end();
     printf("queens %d: %llu ways, ", n, (unsigned long long)ways);
     print_checksum("checksum", sum);
     return 0;

@@ -1,6 +1,7 @@
 // Sorts the same numbers four ways: quicksort, heapsort, radix sort and the C library's qsort.
 // Here for unpredictable branches, swaps and calls through a pointer.
 // Arguments: NUMBERS (default 700000).
+#include "../include/longma.h"
 #include "guest.h"
 
 static void swap(uint64_t *a, uint64_t *b) {
@@ -66,6 +67,7 @@ int main(int argc, char **argv) {
     // Some numbers occur often: equal keys are where partitions go wrong.
     for (size_t i = 0; i < n; i++) input[i] = random_next(&seed) >> (i % 3 * 20 + (i % 7 == 0 ? 16 : 0));
     memcpy(first, input, n * 8);
+    longma_roi_begin();
     quicksort(first, n);
     for (int way = 0; way < 3; way++) {
         memcpy(other, input, n * 8);
@@ -77,6 +79,7 @@ int main(int argc, char **argv) {
             return 1;
         }
     }
+    longma_roi_end();
     for (size_t i = 0; i < n; i++) sum = (sum ^ first[i]) * 0x100000001b3u;
     print_checksum("sort", sum);
     return 0;

@@ -1,6 +1,7 @@
 // The four loops of STREAM (McCalpin 1995) by several threads, each on its part of the arrays.
 // Here for the memory bandwidth of several cores; `stream` is the same on one. Values stay whole numbers below 2^53.
 // Arguments: ELEMENTS (default 200000), REPEATS (default 20), THREADS (default 4). Rates go to stderr.
+#include "../include/longma.h"
 #include "guest.h"
 #include <pthread.h>
 #pragma STDC FP_CONTRACT ON
@@ -41,12 +42,15 @@ static void *work(void *number) {
         for (size_t i = from; r % 8 == 0 && i < to; i++) a[i] = (double)(i % 1000);
         for (int kernel = 0; kernel < KERNELS; kernel++) {
             pthread_barrier_wait(&together);
+            // The others have touched their parts and wait at the same barrier.
+            if (own == 0 && r == 0 && kernel == 0) longma_roi_begin();
             double start = seconds();
             run(kernel, from, to);
             pthread_barrier_wait(&together);
             if (own == 0) spent[kernel] += seconds() - start;
         }
     }
+    if (own == 0) longma_roi_end();
     return NULL;
 }
 

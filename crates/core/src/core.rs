@@ -66,6 +66,33 @@ pub struct Core {
     segment_base: u64,
     /// How many changes of code this core has taken note of.
     seen_changes: u64,
+    /// Nothing was executed since the last [`Core::run`] began.
+    clock_is_fresh: bool,
+    /// What this core does not use while it is traced, or while it is not.
+    parked: Option<Box<Parked>>,
+    /// Instructions executed without a trace that the caller has been told of.
+    told_untraced: u64,
+}
+
+/// What a core has of code that it does not run at present: traced code, or code that is not.
+struct Parked {
+    code: SharedCode,
+    profile: BlockProfile,
+    counters: Option<Arc<Counters>>,
+    recorder: Option<Recorder>,
+    seen_changes: u64,
+}
+
+impl Parked {
+    fn new(code: SharedCode) -> io::Result<Box<Self>> {
+        Ok(Box::new(Self {
+            profile: BlockProfile::default(),
+            counters: code.counting.as_ref().map(|c| c.add_thread()).transpose()?,
+            recorder: None,
+            seen_changes: code.changes.count(),
+            code,
+        }))
+    }
 }
 
 impl Core {
@@ -88,6 +115,7 @@ impl Core {
         cpu.return_stack = return_stack.top();
         cpu.return_stack_top = return_stack.top();
         let recorder = code.tracing.clone().map(|blocks| Recorder::new(blocks, &mut cpu));
+        let parked = code.untraced.as_deref().cloned().map(Parked::new).transpose()?;
         Ok(Self {
             registration: None,
             cpu,
@@ -99,6 +127,9 @@ impl Core {
             counters,
             recorder,
             segment_base,
+            clock_is_fresh: true,
+            parked,
+            told_untraced: 0,
         })
     }
 
@@ -128,6 +159,47 @@ impl Core {
         }
     }
 
+    /// Lets the core run without a trace, or with one again; at first it has one. Without a trace there are no quanta: the core runs
+    /// until it traps, is asked to stop, comes to a magic instruction, or reads the clock. Does nothing unless the code is
+    /// [`pausable`](crate::Execution::pausable). Clear the trace before.
+    pub fn set_tracing(&mut self, on: bool) {
+        if self.recorder.is_some() == on {
+            return;
+        }
+        let Some(parked) = &mut self.parked else { return };
+        std::mem::swap(&mut parked.code, &mut self.code);
+        std::mem::swap(&mut parked.profile, &mut self.profile);
+        std::mem::swap(&mut parked.counters, &mut self.counters);
+        std::mem::swap(&mut parked.recorder, &mut self.recorder);
+        std::mem::swap(&mut parked.seen_changes, &mut self.seen_changes);
+        self.registration = None;
+        self.translator = None;
+        self.cpu.forget_returns();
+        self.cpu.forget_jumps();
+        self.cpu.counters = self.counters.as_ref().map_or(0, |counters| counters.address());
+        if let Some(recorder) = &mut self.recorder {
+            recorder.clear(&mut self.cpu);
+        }
+    }
+
+    /// True if what the core does is traced.
+    pub fn is_traced(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Instructions executed without a trace since this was last asked; a block that was left in its middle counts whole.
+    pub fn take_untraced_instructions(&mut self) -> u64 {
+        let untraced = match (&self.recorder, &self.parked) {
+            (None, _) => Some((&self.code, &self.counters)),
+            (Some(_), parked) => parked.as_deref().map(|parked| (&parked.code, &parked.counters)),
+        };
+        let Some((Some(counting), Some(counters))) = untraced.map(|(c, n)| (&c.counting, n)) else {
+            return 0;
+        };
+        let all = counting.instructions(counters);
+        all - std::mem::replace(&mut self.told_untraced, all)
+    }
+
     /// Makes the core stop ([`Stop::Quantum`]) at the first block that begins when the trace has `words` words or more: one a block
     /// that ran and one a memory access, some 0.4 to 0.7 an instruction. Words are counted and not instructions because the place of
     /// the next record is at hand anyway. At least 1 and at most 65536; at first 4096. Means nothing if blocks are not traced.
@@ -149,6 +221,7 @@ impl Core {
         if let Some(registration) = &self.registration {
             registration.activate();
         }
+        self.clock_is_fresh = true;
         let stop = self.run_to_stop();
         Registration::deactivate();
         self.refresh_trace();
@@ -161,10 +234,12 @@ impl Core {
                 return stop;
             }
             self.follow_translator();
+            let pc = self.cpu.state.pc;
             let done = match self.host_code() {
                 Some(host) => self.run_translated(host),
                 None => self.interpret_block(),
             };
+            self.clock_is_fresh &= pc == self.cpu.state.pc && done.is_ok();
             if let Err(stop) = done {
                 return stop;
             }
@@ -262,12 +337,16 @@ impl Core {
     fn run_translated(&mut self, host: u64) -> Result<(), Stop> {
         let (translator, _) = self.translator.as_ref().expect("host code has a translator");
         self.cpu.load_rounding();
+        let pc = self.cpu.state.pc;
         let reason = translator.run(&mut self.cpu, host);
         self.cpu.collect_exceptions();
         let done = match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
             ExitReason::Interpret if self.recorder.is_some() => return self.record_inside_block(),
-            ExitReason::Interpret => return self.interpret_one(),
+            ExitReason::Interpret => {
+                self.clock_is_fresh &= pc == self.cpu.state.pc;
+                return self.interpret_one();
+            }
             ExitReason::Syscall => Err(Trap::Syscall(0).into()),
             ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it").into()),
         };
@@ -278,6 +357,9 @@ impl Core {
     fn interpret_one(&mut self) -> Result<(), Stop> {
         let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        if self.code.interest.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
+            return Err(Stop::Quantum);
+        }
         self.execute(&instruction)
     }
 
@@ -309,7 +391,7 @@ impl Core {
         }
         match &mut self.recorder {
             Some(recorder) => found.record(&mut self.cpu, recorder),
-            None => found.interpret(&mut self.cpu),
+            None => found.interpret(&mut self.cpu, self.clock_is_fresh),
         }
     }
 

@@ -58,6 +58,12 @@ impl Counting {
         Ok(counters)
     }
 
+    /// The instructions of the blocks that one thread ran.
+    pub fn instructions(&self, of: &Counters) -> u64 {
+        let blocks = lock(&self.blocks);
+        (0u32..).zip(blocks.iter()).map(|(number, (_, length))| of.get(number) * u64::from(*length)).sum()
+    }
+
     /// Every block that ran, by address; blocks of the same address and length are one.
     pub fn executed(&self) -> Vec<Executed> {
         let blocks = lock(&self.blocks);

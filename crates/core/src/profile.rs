@@ -33,7 +33,7 @@ pub(crate) struct ProfiledBlock {
     pub counter: Option<u32>,
     /// The block's number in traces, if blocks are traced.
     pub number: Option<BlockNumber>,
-    /// True if the last instruction reads the clock and blocks are traced.
+    /// True if the last instruction reads the clock and the clock is simulated.
     pub reads_clock: bool,
     /// True if the last instruction is magic and magic is of interest.
     pub is_magic: bool,
@@ -55,11 +55,16 @@ impl Profile for BlockProfile {
 }
 
 impl ProfiledBlock {
-    /// Executes the block's instructions.
-    pub fn interpret(&self, cpu: &mut Cpu) -> Result<(), Stop> {
+    /// Executes the block's instructions. An instruction that reads the clock stops the core first, unless nothing was executed
+    /// since the clock was set (`clock_is_fresh`).
+    pub fn interpret(&self, cpu: &mut Cpu, clock_is_fresh: bool) -> Result<(), Stop> {
         let instructions = &self.block.instructions;
         for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
             cpu.state.pc = self.block.pc(index);
+            let is_last = index + 1 == instructions.len();
+            if is_last && self.reads_clock && (index > 0 || !clock_is_fresh) {
+                return Err(Stop::Quantum);
+            }
             semantics(&mut cpu.state, instruction, &cpu.guest)?;
         }
         self.end(cpu)

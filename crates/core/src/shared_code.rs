@@ -39,11 +39,13 @@ pub struct Execution {
     pub tracing: bool,
     /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they do nothing.
     pub magic: bool,
+    /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
+    pub pausable: bool,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Self { translate: true, counting: false, tracing: false, magic: false }
+        Self { translate: true, counting: false, tracing: false, magic: false, pausable: false }
     }
 }
 
@@ -57,6 +59,8 @@ pub struct SharedCode {
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) watch: Arc<dyn Watch>,
+    /// The same code without traces, for stretches that nobody follows.
+    pub(crate) untraced: Option<Box<SharedCode>>,
 }
 
 /// Notices writes to code.
@@ -86,9 +90,25 @@ impl SharedCode {
         watch: Arc<dyn Watch>,
         cache_bytes: usize,
     ) -> io::Result<Self> {
+        let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, execution.tracing)?;
+        if execution.tracing && execution.pausable {
+            // Counted, so that the one who simulates knows how long the stretch was.
+            let execution = Execution { tracing: false, counting: true, ..execution };
+            code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, true)?));
+        }
+        Ok(code)
+    }
+
+    fn single(
+        memory: &GuestMemory,
+        execution: Execution,
+        watch: Arc<dyn Watch>,
+        cache_bytes: usize,
+        clock: bool,
+    ) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
-        let interest = Interest { magic: execution.magic, clock: execution.tracing };
+        let interest = Interest { magic: execution.magic, clock };
         let origin = Origin {
             based: !memory.base().is_null(),
             cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
@@ -99,7 +119,7 @@ impl SharedCode {
         let translates = execution.translate && host_is_able();
         let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
         let (counts, changes) = (Arc::default(), Arc::default());
-        Ok(Self { translators, counting, tracing, interest, counts, changes, watch })
+        Ok(Self { translators, counting, tracing, interest, counts, changes, watch, untraced: None })
     }
 
     /// True if hot code is translated.
@@ -136,10 +156,17 @@ impl SharedCode {
     pub fn invalidate(&self, range: &Range<u64>) {
         let gone = self.translators.as_ref().map(|t| t.newest().0.invalidate(range)).unwrap_or_default();
         self.changes.add(Change { range: range.clone(), gone });
+        if let Some(untraced) = &self.untraced {
+            untraced.invalidate(range);
+        }
     }
 
     /// Holds every lock until dropped: for a fork.
     pub fn quiesce(&self) -> impl Sized + '_ {
+        (self.quiesce_own(), self.untraced.as_ref().map(|untraced| untraced.quiesce_own()))
+    }
+
+    fn quiesce_own(&self) -> impl Sized + '_ {
         let translators = self.translators.as_ref().map(|t| t.quiesce());
         (translators, self.tracing.as_ref().map(|blocks| blocks.quiesce()))
     }

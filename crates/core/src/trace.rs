@@ -75,6 +75,18 @@ impl Trace {
         self.used == 0
     }
 
+    /// Makes this trace a copy of `other` that takes no more room than its records.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.words.clear();
+        self.words.extend_from_slice(&other.words[..other.used]);
+        self.used = other.used;
+    }
+
+    /// Instructions executed in all records.
+    pub fn instructions(&self) -> u64 {
+        self.records().map(|record| u64::from(record.executed)).sum()
+    }
+
     /// Every record, oldest first.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         let mut rest = &self.words[..self.used];

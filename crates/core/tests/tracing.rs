@@ -38,7 +38,8 @@ fn core_of(memory: &GuestMemory, execution: Execution, state: State) -> (Core, S
     (core, code)
 }
 
-const TRACED: Execution = Execution { translate: true, counting: false, tracing: true, magic: false };
+const TRACED: Execution =
+    Execution { translate: true, counting: false, tracing: true, magic: false, pausable: false };
 
 /// Appends what the core's trace says, and clears it.
 fn drain(core: &mut Core, code: &SharedCode, steps: &mut Vec<Step>) {
@@ -539,5 +540,92 @@ fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
         assert!(run(&mut core) == first, "time {time} ended differently");
         assert!(code.translated_blocks() >= translated + each, "nothing was translated at time {time}");
         translated = code.translated_blocks();
+    }
+}
+
+const PAUSABLE: Execution = Execution { pausable: true, ..TRACED };
+
+/// The trace is taken away and given back at every third system call, while the program's code changes now and then.
+#[test]
+fn a_core_does_the_same_while_its_trace_is_paused() {
+    let bench = Bench::new();
+    let store = instruction_of(Op::StD, 5, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 5, 5, 3);
+    let pieces = [
+        Piece::Straight(vec![other; 2]),
+        Piece::CallByAddress(vec![store, other]),
+        Piece::Syscall(1),
+        Piece::Repeat(3, vec![other, store]),
+    ];
+    let program = assemble(&pieces);
+    let expected = stepped(&bench, &program, &loop_state(), &noise(1));
+    for translate in [false, true] {
+        let memory = bench.load(&program, &noise(1));
+        let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
+        let mut rewrite = rewrite_now_and_then(&memory);
+        let (mut calls, mut traced, mut untraced) = (0, 0, 0);
+        loop {
+            let stop = core.run();
+            let mut steps = Vec::new();
+            drain(&mut core, &code, &mut steps);
+            assert!(core.is_traced() || steps.is_empty());
+            traced += steps.len() as u64;
+            match stop {
+                Stop::Trap(Trap::Syscall(0)) => break,
+                Stop::Attention => core.cpu().attention.clear(),
+                Stop::Quantum => {}
+                stop => {
+                    assert_eq!(stop, Stop::Trap(Trap::Syscall(1)));
+                    core.cpu().state.pc += 4;
+                    calls += 1;
+                    rewrite(1, &mut core, &code);
+                    untraced += core.take_untraced_instructions();
+                    core.set_tracing(calls % 6 < 3);
+                }
+            }
+        }
+        untraced += core.take_untraced_instructions();
+        assert_eq!(core.cpu().state.x, expected.general, "translated: {translate}");
+        assert_eq!(bench.data(), expected.data, "translated: {translate}");
+        assert_eq!(traced + untraced, expected.steps.len() as u64, "translated: {translate}");
+        assert!(traced.abs_diff(untraced) < untraced / 4, "{traced} traced, {untraced} not");
+    }
+}
+
+/// As above, the clock is set to ten nanoseconds a step before each run.
+#[test]
+fn a_program_whose_trace_is_paused_reads_the_simulated_time_of_everything_before() {
+    let bench = Bench::new();
+    let read = instruction_of(Op::RdtimeD, 5, 0, 0);
+    let store = instruction_of(Op::StD, 5, POINTER, 0);
+    let advance = instruction_of(Op::AddiD, POINTER, POINTER, 8);
+    let other = instruction_of(Op::AddiD, 6, 6, 1);
+    let memory =
+        bench.load(&assemble(&[Piece::Straight(vec![other, read, store, advance, other])]), &noise(1));
+    for translate in [false, true] {
+        let (mut core, _) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
+        core.set_tracing(false);
+        let clock = SimulatedClock::default();
+        core.set_clock(clock.clone());
+        let (mut steps, mut stops) = (0, 0);
+        while core.run() == Stop::Quantum {
+            steps += core.take_untraced_instructions();
+            clock.set_ps(10_000 * steps);
+            stops += 1;
+        }
+        assert_eq!(stops, ROUNDS, "one stop a reading");
+        let data = bench.data();
+        let mut times =
+            data.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        let first = times.next().expect("there is a first");
+        for round in 1..ROUNDS {
+            let time = times.next().expect("there are as many");
+            // A block that stops at the clock counts whole, and the reading then counts again.
+            let expected = first + 8 * round;
+            assert!(
+                (expected - round..=expected + 1).contains(&time),
+                "round {round}: {time}, about {expected}"
+            );
+        }
     }
 }

@@ -23,4 +23,5 @@ pub use errno::Errno;
 pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection};
 pub use process::{LoadError, Process, ProcessConfig, Sink};
 pub use signals::die_by;
+pub use syscalls::{Copied, SystemCall};
 pub use threads::Thread;

@@ -22,6 +22,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_node::simulation::WARMED_INSTRUCTIONS;
 use longma_node::{Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink};
 
 use failure::Failure;
@@ -74,6 +75,11 @@ pub struct Arguments {
     /// Count only the program's region of interest, which it marks with guests/include/longma.h.
     #[arg(long)]
     roi: bool,
+
+    /// Run the last so many million instructions before the region of interest through the models without counting them, so that it
+    /// does not begin with cold caches. 0: fast, and cold.
+    #[arg(long, value_name = "MILLIONS", requires = "roi", default_value_t = WARMED_INSTRUCTIONS / 1_000_000)]
+    warm: u64,
 
     /// Write all that was counted to a file, as JSON, and the machine with every default beside it.
     #[arg(long, value_name = "FILE")]
@@ -236,6 +242,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         counting: reports.any(),
         tracing: simulates,
         magic: simulates,
+        pausable: arguments.roi,
     };
     let (simulated, outcome) = match modelled.filter(|_| simulates) {
         Some(modelled) => {

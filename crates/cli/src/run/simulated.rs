@@ -93,6 +93,7 @@ pub fn prepare(
             _ => simulation::Level::Timing(arguments.core.map(CoreModel::kind)),
         },
         region,
+        warm_instructions: arguments.warm.saturating_mul(1_000_000),
         placement: placement::policy(&arguments.numa)?,
         seed: arguments.seed,
         restored_at: checkpoint.map(Checkpoint::time),

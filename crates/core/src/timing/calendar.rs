@@ -18,6 +18,8 @@ const ISSUED_OF_QUEUE: u32 = 40;
 #[derive(Debug)]
 pub(super) struct Calendar {
     slots: Box<[Slot; WINDOW]>,
+    /// Slots that are not empty, a bit each: long waits pass over the others without a look.
+    filled: [u64; WINDOW / 64],
     /// The first cycle of the window: everything before it is past.
     now: u64,
     issue_width: u8,
@@ -31,26 +33,59 @@ impl Calendar {
     /// Free units, empty queues of `limits` entries (`u32::MAX` for any number), and at most `issue_width` operations a cycle.
     pub(super) fn new(issue_width: u8, limits: [u32; QUEUES]) -> Self {
         let limited = limits.iter().any(|limit| *limit != u32::MAX);
-        Self { slots: Box::new([0; WINDOW]), now: 0, issue_width, waiting: [0; QUEUES], limits, limited }
+        Self {
+            slots: Box::new([0; WINDOW]),
+            filled: [0; _],
+            now: 0,
+            issue_width,
+            waiting: [0; QUEUES],
+            limits,
+            limited,
+        }
     }
 
     /// Lets time pass to `cycle`: what issued before it leaves the queues.
     #[inline]
     pub(super) fn pass_to(&mut self, cycle: u64) {
+        if cycle <= self.now {
+            return;
+        }
         if cycle >= self.now + WINDOW as u64 {
             self.slots.fill(0);
+            self.filled.fill(0);
             self.waiting = [0; QUEUES];
             self.now = cycle;
         }
         while self.now < cycle {
-            let slot = std::mem::take(&mut self.slots[self.now as usize % WINDOW]);
-            if self.limited && slot != 0 {
-                for (queue, waiting) in self.waiting.iter_mut().enumerate() {
-                    *waiting -= (slot >> (ISSUED_OF_QUEUE + 8 * queue as u32)) as u32 & 0xff;
-                }
+            let (word, bit) = (self.now as usize % WINDOW / 64, self.now % 64);
+            let cycles = (cycle - self.now).min(64 - bit);
+            let passed = (u64::MAX >> (64 - cycles)) << bit;
+            let mut slots = self.filled[word] & passed;
+            self.filled[word] &= !passed;
+            while slots != 0 {
+                self.empty(word * 64 + slots.trailing_zeros() as usize);
+                slots &= slots - 1;
             }
-            self.now += 1;
+            self.now += cycles;
         }
+    }
+
+    /// What issued in a slot leaves the queues.
+    #[inline]
+    fn empty(&mut self, slot: usize) {
+        let slot = std::mem::take(&mut self.slots[slot % WINDOW]);
+        if self.limited {
+            for (queue, waiting) in self.waiting.iter_mut().enumerate() {
+                *waiting -= (slot >> (ISSUED_OF_QUEUE + 8 * queue as u32)) as u32 & 0xff;
+            }
+        }
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, cycle: u64) -> &mut Slot {
+        let slot = cycle as usize % WINDOW;
+        self.filled[slot / 64] |= 1 << (slot % 64);
+        &mut self.slots[slot]
     }
 
     /// The first cycle, at or after the last passed one, in which `queue` has a free entry. Time passes to it.
@@ -91,7 +126,7 @@ impl Calendar {
 
     #[inline]
     fn take(&mut self, cycle: u64, unit: u32, queue: usize) {
-        let slot = &mut self.slots[cycle as usize % WINDOW];
+        let slot = self.slot_mut(cycle);
         *slot |= 1 << unit;
         *slot += 1 << ISSUED | 1 << (ISSUED_OF_QUEUE + 8 * queue as u32);
         self.waiting[queue] += u32::from(self.limited);
@@ -108,7 +143,7 @@ impl Calendar {
             if let Some(unit) = self.free_unit(self.slots[cycle as usize % WINDOW], units & !busy) {
                 self.take(cycle, unit, queue);
                 for later in cycle + 1..cycle + interval {
-                    self.slots[later as usize % WINDOW] |= 1 << unit;
+                    *self.slot_mut(later) |= 1 << unit;
                 }
                 return cycle;
             }

@@ -7,13 +7,15 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    ModelError,
+    Blocks, ModelError,
     branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
-    operations::{Branch, BranchKind, DecodedBlock},
+    operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
     parameters::{self, Parameters},
+    pipeline::{PipelineLog, Stages},
+    program::{BlockCounts, Entry, Program},
     stack::Cause,
 };
-use crate::trace::BlockNumber;
+use crate::trace::{BlockNumber, Record, Trace};
 
 /// Cycles a direct branch costs that the target buffer does not know and decoding finds. Estimate: fetch and decode are two to
 /// four stages on cores that publish them.
@@ -74,6 +76,114 @@ pub(super) enum Entered {
     Smoothly,
     /// The branch at the end of this block was mispredicted.
     Mispredicted(BlockNumber),
+}
+
+/// What is behind a front end: it takes the operations of a record one after another.
+pub(super) trait BackEnd {
+    /// The front end before it.
+    fn front(&mut self) -> &mut FrontEnd;
+
+    /// The core's parameters.
+    fn parameters(&self) -> &Parameters;
+
+    /// The cycles of the last dispatch and of the last retirement.
+    fn progress(&self) -> [u64; 2];
+
+    /// Slots of the last stage from the beginning of time.
+    fn position(&self) -> u64;
+
+    /// Nothing is dispatched before the front end delivers it.
+    fn wait_for_fetch(&mut self);
+
+    /// Executes one operation of `at`, and returns the cycle its result is there.
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        at: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64;
+
+    /// The cycles in which the last operation was dispatched, issued and retired; `resolved` is when its result is there.
+    fn stages(&self, resolved: u64) -> [u64; 3];
+
+    /// The first instructions' stages, if asked for.
+    fn log(&mut self) -> &mut PipelineLog;
+}
+
+/// Where an operation is, and what memory it accesses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The instruction's own address.
+    pub pc: u64,
+    /// The address it accesses; 0 if none.
+    pub address: u64,
+}
+
+/// Runs what `trace` holds through a front end and what is behind it.
+pub(super) fn drain(
+    back: &mut impl BackEnd,
+    program: &mut Program,
+    trace: &Trace,
+    blocks: &impl Blocks,
+    port: &mut impl MemoryPort,
+) {
+    for record in trace.records() {
+        let entry = program.enter(&record, blocks, back.parameters());
+        if let Entered::Mispredicted(number) = run(back, entry, &record, port) {
+            program.note_mispredict(number);
+        }
+    }
+}
+
+/// Runs one record: its instruction lines, and of each line its operations.
+#[inline]
+fn run(
+    back: &mut impl BackEnd,
+    Entry { block, counts }: &mut Entry,
+    record: &Record<'_>,
+    port: &mut impl MemoryPort,
+) -> Entered {
+    let slots_before = back.position();
+    let [dispatch, retired] = back.progress();
+    let entered = back.front().begin(block.start, dispatch, retired);
+    let executed = usize::from(record.executed).min(block.operations.len());
+    let mut addresses = record.addresses.iter();
+    let (mut index, mut pc, mut resolved) = (0, block.start, 0);
+    while index < executed {
+        let (line, source) = back.front().fetch(pc, port);
+        counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+        let end = executed.min(index + line as usize);
+        back.wait_for_fetch();
+        for (operation, number) in block.operations[index..end].iter().zip(index..) {
+            let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
+            resolved = back.step(operation, Place { pc, address }, counts, port);
+            if back.log().is_open() {
+                log(back, block, number, resolved);
+            }
+            pc = pc.wrapping_add(4);
+        }
+        back.front().advance((end - index) as u64);
+        index = end;
+    }
+    back.front().end(record.block, block, executed, resolved);
+    counts.slots += back.position() - slots_before;
+    entered
+}
+
+#[cold]
+fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u64) {
+    let [dispatch, issue, retire] = back.stages(resolved);
+    let fetch = back.front().cycle();
+    back.log().push(Stages {
+        address: block.start.wrapping_add(4 * number as u64),
+        instruction: block.instructions[number],
+        fetch,
+        dispatch,
+        issue,
+        complete: resolved,
+        retire,
+    });
 }
 
 /// The front end of one core.

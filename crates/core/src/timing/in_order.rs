@@ -8,19 +8,19 @@ use longma_topology::parts;
 
 use super::{
     Blocks, ModelError,
-    calendar::{Calendar, QUEUES},
-    front_end::{Entered, FetchOptions, FrontEnd},
+    front_end::{self, BackEnd, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
-    pipeline::{PipelineLog, Stages},
-    program::{BlockCounts, Entry, Program},
+    pipeline::PipelineLog,
+    program::{BlockCounts, Program},
     queues::Entries,
     registers,
     stack::Cause,
     stores::{Found, Stores},
     timeline::Timeline,
+    units::Units,
 };
-use crate::trace::{Record, Trace};
+use crate::trace::Trace;
 
 /// A register's value: when it can be used, and what makes it late.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ pub(super) struct InOrder {
     pub program: Program,
     /// Issue.
     pub issued: Timeline,
-    values: [Value; registers::COUNT],
+    values: [Value; registers::PLACES],
     loads: Entries,
     store_buffer: Entries,
     stores: Stores,
-    calendar: Calendar,
+    units: Units,
     last_access: u64,
     /// No access issues before it: the last atomic barrier's completion.
     memory_floor: u64,
@@ -72,7 +72,7 @@ impl InOrder {
             loads: Entries::new(parameters.load_entries),
             store_buffer: Entries::new(parameters.store_entries),
             stores: Stores::new(),
-            calendar: Calendar::new(parameters.issue_width, [u32::MAX; QUEUES]),
+            units: Units::new(),
             last_access: 0,
             memory_floor: 0,
             last_result: 0,
@@ -88,93 +88,29 @@ impl InOrder {
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
         // The program is taken out so that a block and the pipeline can be borrowed side by side.
         let mut program = std::mem::take(&mut self.program);
-        for record in trace.records() {
-            self.run(&record, &mut program, blocks, port);
-        }
+        front_end::drain(self, &mut program, trace, blocks, port);
         self.program = program;
     }
 
-    fn run(
-        &mut self,
-        record: &Record<'_>,
-        program: &mut Program,
-        blocks: &impl Blocks,
-        port: &mut impl MemoryPort,
-    ) {
-        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
-        let (start, slots_before) = (block.start, self.issued.position());
-        let entered = self.front.begin(start, self.issued.cycle(), self.issued.cycle());
-        let executed = usize::from(record.executed).min(block.operations.len());
-        let mut addresses = record.addresses.iter();
-        let (mut index, mut pc, mut resolved) = (0, start, 0);
-        while index < executed {
-            let (line, source) = self.front.fetch(pc, port);
-            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
-            let end = executed.min(index + line as usize);
-            self.issued.wait(self.front.dispatchable(), self.front.cause);
-            for (operation, instruction) in
-                block.operations[index..end].iter().zip(&block.instructions[index..end])
-            {
-                let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-                resolved = self.step(operation, address, pc, counts, port);
-                if self.log.is_open() {
-                    let issue = self.issued.cycle();
-                    self.log.push(Stages {
-                        address: pc,
-                        instruction: *instruction,
-                        fetch: self.front.cycle(),
-                        dispatch: issue,
-                        issue,
-                        complete: resolved,
-                        retire: resolved,
-                    });
-                }
-                pc = pc.wrapping_add(4);
-            }
-            self.front.advance((end - index) as u64);
-            index = end;
-        }
-        self.front.end(record.block, block, executed, resolved);
-        counts.slots += self.issued.position() - slots_before;
-        if let Entered::Mispredicted(number) = entered {
-            program.note_mispredict(number);
-        }
-    }
-
-    /// Issues one operation, and returns the cycle its result is there.
+    /// Waits for the values an operation uses, one after another, so that each cycle has its cause.
     #[inline]
-    fn step(
-        &mut self,
-        operation: &MicroOperation,
-        address: u64,
-        pc: u64,
-        counts: &mut BlockCounts,
-        port: &mut impl MemoryPort,
-    ) -> u64 {
+    fn wait_for_values(&mut self, operation: &MicroOperation) {
+        let [a, b, c] = operation.sources.map(|register| self.values[registers::place(register)].ready);
+        if a.max(b).max(c) <= self.issued.cycle() {
+            return;
+        }
         for register in operation.sources {
-            let value = self.values[usize::from(register)];
+            let value = self.values[registers::place(register)];
             if value.ready > self.issued.cycle() {
                 self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
             }
         }
-        self.wait_for_queues(operation.kind);
-        self.calendar.pass_to(self.issued.cycle());
-        let MicroOperation { units, interval_cycles, queue, .. } = *operation;
-        let at = self.calendar.issue(self.issued.next(), units, interval_cycles.into(), queue.into());
-        self.issued.wait(at, Cause::Execution);
-        self.issued.take();
-        let value = self.execute(operation, at, address, pc, counts, port);
-        self.values[usize::from(operation.destination)] = value;
-        self.last_result = self.last_result.max(value.ready);
-        value.ready
     }
 
     /// Waits for a free entry of the queue an operation needs, and for memory if it orders accesses.
     #[inline]
     fn wait_for_queues(&mut self, kind: Kind) {
-        if kind != Kind::Plain {
-            self.issued.wait(self.memory_floor, Cause::Synchronization);
-        }
+        self.issued.wait(self.memory_floor, Cause::Synchronization);
         match kind {
             Kind::Plain => {}
             Kind::Load | Kind::Prefetch => self.issued.wait(self.loads.free_at(), Cause::Structural),
@@ -192,8 +128,7 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        address: u64,
-        pc: u64,
+        Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -203,7 +138,7 @@ impl InOrder {
         match operation.kind {
             Kind::Plain => plain,
             Kind::Load => {
-                let value = self.load(at, operation, address, pc, counts, port);
+                let value = self.load(at, operation, Place { pc, address }, counts, port);
                 self.loads.take_until(value.ready);
                 self.last_access = self.last_access.max(value.ready);
                 value
@@ -248,8 +183,7 @@ impl InOrder {
         &mut self,
         at: u64,
         operation: &MicroOperation,
-        address: u64,
-        pc: u64,
+        Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
@@ -269,10 +203,10 @@ impl InOrder {
         Value { ready: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
     }
 
-    /// Nothing runs before `cycle`.
-    pub fn advance_to(&mut self, cycle: u64) {
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         if cycle > self.issued.now() {
-            self.issued.wait(cycle, Cause::Idle);
+            self.issued.wait(cycle, cause);
             self.front.redirect(cycle, Cause::Synchronization);
         }
     }
@@ -283,5 +217,64 @@ impl InOrder {
             self.issued.pass(cycle);
             self.front.redirect(cycle, Cause::Synchronization);
         }
+    }
+}
+
+impl BackEnd for InOrder {
+    fn front(&mut self) -> &mut FrontEnd {
+        &mut self.front
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn progress(&self) -> [u64; 2] {
+        [self.issued.cycle(); 2]
+    }
+
+    fn position(&self) -> u64 {
+        self.issued.position()
+    }
+
+    #[inline]
+    fn wait_for_fetch(&mut self) {
+        self.issued.wait(self.front.dispatchable(), self.front.cause);
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        place: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        self.wait_for_values(operation);
+        if operation.kind != Kind::Plain {
+            self.wait_for_queues(operation.kind);
+        }
+        // The width bounds what a cycle issues already: it is never more than the units' together.
+        let at = self.units.issue(self.issued.next(), operation.units, operation.interval_cycles);
+        self.issued.wait(at, Cause::Execution);
+        self.issued.take();
+        let value = if operation.kind == Kind::Plain {
+            let ready = at + u64::from(operation.latency_cycles);
+            Value { ready, cause: Cause::Execution, translation_cycles: 0 }
+        } else {
+            self.execute(operation, at, place, counts, port)
+        };
+        self.values[registers::place(operation.destination)] = value;
+        self.last_result = self.last_result.max(value.ready);
+        value.ready
+    }
+
+    fn stages(&self, resolved: u64) -> [u64; 3] {
+        let issue = self.issued.cycle();
+        [issue, issue, resolved]
+    }
+
+    fn log(&mut self) -> &mut PipelineLog {
+        &mut self.log
     }
 }

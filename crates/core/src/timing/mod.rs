@@ -19,6 +19,7 @@ mod stack;
 mod statistics;
 mod stores;
 mod timeline;
+mod units;
 
 use longma_memory::MemoryPort;
 use longma_sim::{Cycle, Statistics, StatisticsError};
@@ -159,8 +160,17 @@ impl TimingModel {
     pub fn advance_to(&mut self, cycle: Cycle) {
         match &mut self.0 {
             Model::Counting(model) => model.advance_to(cycle.0),
-            Model::InOrder(model) => model.advance_to(cycle.0),
-            Model::OutOfOrder(model) => model.advance_to(cycle.0),
+            Model::InOrder(model) => model.advance_to(cycle.0, Cause::Idle),
+            Model::OutOfOrder(model) => model.advance_to(cycle.0, Cause::Idle),
+        }
+    }
+
+    /// The kernel has the core until `cycle`. The counting model, which times nothing, takes no note.
+    pub fn system_until(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(_) => {}
+            Model::InOrder(model) => model.advance_to(cycle.0, Cause::System),
+            Model::OutOfOrder(model) => model.advance_to(cycle.0, Cause::System),
         }
     }
 

@@ -9,18 +9,18 @@ use longma_topology::parts;
 use super::{
     Blocks, ModelError,
     calendar::Calendar,
-    front_end::{Entered, FetchOptions, FrontEnd},
+    front_end::{self, BackEnd, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
-    pipeline::{PipelineLog, Stages},
-    program::{BlockCounts, Entry, Program},
+    pipeline::PipelineLog,
+    program::{BlockCounts, Program},
     queues::Entries,
     registers,
     stack::Cause,
     stores::{Found, Stores},
     timeline::Timeline,
 };
-use crate::trace::{Record, Trace};
+use crate::trace::Trace;
 
 /// From dispatch to the earliest issue, cycles.
 const ISSUE_CYCLES: u64 = 1;
@@ -34,7 +34,7 @@ pub(super) struct OutOfOrder {
     /// Retirement.
     pub retired: Timeline,
     /// When each register's value can be used.
-    ready: [u64; registers::COUNT],
+    ready: [u64; registers::PLACES],
     /// The cycle of the last dispatch, how many were dispatched in it, and what it waited for last.
     dispatch: u64,
     dispatched: u64,
@@ -111,98 +111,8 @@ impl OutOfOrder {
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
         // The program is taken out so that a block and the pipeline can be borrowed side by side.
         let mut program = std::mem::take(&mut self.program);
-        for record in trace.records() {
-            self.run(&record, &mut program, blocks, port);
-        }
+        front_end::drain(self, &mut program, trace, blocks, port);
         self.program = program;
-    }
-
-    fn run(
-        &mut self,
-        record: &Record<'_>,
-        program: &mut Program,
-        blocks: &impl Blocks,
-        port: &mut impl MemoryPort,
-    ) {
-        let Entry { block, counts } = program.enter(record, blocks, &self.parameters);
-        let (start, slots_before) = (block.start, self.retired.position());
-        let entered = self.front.begin(start, self.dispatch, self.retired.cycle());
-        let executed = usize::from(record.executed).min(block.operations.len());
-        let mut addresses = record.addresses.iter();
-        let (mut index, mut pc, mut resolved) = (0, start, 0);
-        while index < executed {
-            let (line, source) = self.front.fetch(pc, port);
-            counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
-            let end = executed.min(index + line as usize);
-            self.wait_for_fetch();
-            for (operation, instruction) in
-                block.operations[index..end].iter().zip(&block.instructions[index..end])
-            {
-                let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-                resolved = self.step(operation, address, pc, counts, port);
-                if self.log.is_open() {
-                    self.log.push(Stages {
-                        address: pc,
-                        instruction: *instruction,
-                        fetch: self.front.cycle(),
-                        dispatch: self.dispatch,
-                        issue: self.last_issue,
-                        complete: resolved,
-                        retire: self.retired.cycle(),
-                    });
-                }
-                pc = pc.wrapping_add(4);
-            }
-            self.front.advance((end - index) as u64);
-            index = end;
-        }
-        self.front.end(record.block, block, executed, resolved);
-        counts.slots += self.retired.position() - slots_before;
-        if let Entered::Mispredicted(number) = entered {
-            program.note_mispredict(number);
-        }
-    }
-
-    #[inline]
-    fn wait_for_fetch(&mut self) {
-        let dispatchable = self.front.dispatchable();
-        if dispatchable > self.dispatch {
-            (self.dispatch, self.dispatched) = (dispatchable, 0);
-            self.dispatch_cause = self.front.cause;
-        }
-    }
-
-    /// Dispatches, issues, completes and retires one operation, and returns the cycle it completes.
-    #[inline]
-    fn step(
-        &mut self,
-        operation: &MicroOperation,
-        address: u64,
-        pc: u64,
-        counts: &mut BlockCounts,
-        port: &mut impl MemoryPort,
-    ) -> u64 {
-        self.dispatch_one(operation);
-        let [a, b, c] = operation.sources.map(|register| self.ready[usize::from(register)]);
-        let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
-        let done = match operation.kind {
-            Kind::Plain => {
-                let issue = self.issue(ready, operation);
-                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
-            }
-            Kind::Load => self.load(ready, operation, address, pc, counts, port),
-            Kind::Store => {
-                let issue = self.issue(ready.max(self.memory_floor), operation);
-                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
-            }
-            _ => self.rare(ready, operation, address, pc, counts, port),
-        };
-        self.ready[usize::from(operation.destination)] = done.at;
-        self.retire(operation, &done);
-        if operation.kind == Kind::Store {
-            self.drain_store(done.at, operation, address, pc, counts, port);
-        }
-        done.at
     }
 
     /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
@@ -243,8 +153,7 @@ impl OutOfOrder {
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        address: u64,
-        pc: u64,
+        Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
@@ -275,8 +184,7 @@ impl OutOfOrder {
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        address: u64,
-        pc: u64,
+        Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Done {
@@ -344,8 +252,7 @@ impl OutOfOrder {
         &mut self,
         ready: u64,
         operation: &MicroOperation,
-        address: u64,
-        pc: u64,
+        Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) {
@@ -360,10 +267,10 @@ impl OutOfOrder {
         self.store_queue().take_until(drained);
     }
 
-    /// Nothing runs before `cycle`.
-    pub fn advance_to(&mut self, cycle: u64) {
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         if cycle > self.retired.now() {
-            self.retired.wait(cycle, Cause::Idle);
+            self.retired.wait(cycle, cause);
             self.front.redirect(cycle, Cause::Synchronization);
         }
     }
@@ -374,5 +281,71 @@ impl OutOfOrder {
             self.retired.pass(cycle);
             self.front.redirect(cycle, Cause::Synchronization);
         }
+    }
+}
+
+impl BackEnd for OutOfOrder {
+    fn front(&mut self) -> &mut FrontEnd {
+        &mut self.front
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn progress(&self) -> [u64; 2] {
+        [self.dispatch, self.retired.cycle()]
+    }
+
+    fn position(&self) -> u64 {
+        self.retired.position()
+    }
+
+    #[inline]
+    fn wait_for_fetch(&mut self) {
+        let dispatchable = self.front.dispatchable();
+        if dispatchable > self.dispatch {
+            (self.dispatch, self.dispatched) = (dispatchable, 0);
+            self.dispatch_cause = self.front.cause;
+        }
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        place: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        self.dispatch_one(operation);
+        let [a, b, c] = operation.sources.map(|register| self.ready[registers::place(register)]);
+        let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
+        let done = match operation.kind {
+            Kind::Plain => {
+                let issue = self.issue(ready, operation);
+                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+            }
+            Kind::Load => self.load(ready, operation, place, counts, port),
+            Kind::Store => {
+                let issue = self.issue(ready.max(self.memory_floor), operation);
+                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+            }
+            _ => self.rare(ready, operation, place, counts, port),
+        };
+        self.ready[registers::place(operation.destination)] = done.at;
+        self.retire(operation, &done);
+        if operation.kind == Kind::Store {
+            self.drain_store(done.at, operation, place, counts, port);
+        }
+        done.at
+    }
+
+    fn stages(&self, _resolved: u64) -> [u64; 3] {
+        [self.dispatch, self.last_issue, self.retired.cycle()]
+    }
+
+    fn log(&mut self) -> &mut PipelineLog {
+        &mut self.log
     }
 }

@@ -4,8 +4,8 @@
 
 use longma_loongarch::{Class, Instruction, Op, Operand, RegisterKind};
 
-/// Numbers of registers across all files; 0 is r0, which is always ready.
-pub(super) const COUNT: usize = 80;
+/// Places for registers of all files: a power of two, so that [`place`] keeps every number inside. 0 is r0, which is always ready.
+pub(super) const PLACES: usize = 128;
 const VECTOR: u8 = 32;
 const CONDITION: u8 = 64;
 const SCRATCH: u8 = 72;
@@ -14,6 +14,12 @@ const CONTROL: u8 = 76;
 const FLAGS: u8 = 77;
 /// Where writes to r0 and of no register go; nothing reads it.
 pub(super) const SINK: u8 = 79;
+
+/// The place of a register.
+#[inline]
+pub(super) fn place(register: u8) -> usize {
+    usize::from(register) & (PLACES - 1)
+}
 
 /// Registers of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,13 +36,15 @@ pub enum Cause {
     Synchronization,
     /// No free entry in a queue while the core had nothing else to do: above all stores that wait for their lines.
     Structural,
+    /// The kernel, for system calls.
+    System,
     /// No thread ran, or it waited outside the core.
     Idle,
 }
 
 impl Cause {
     /// Every cause, as a stack is drawn from the bottom.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Base,
         Self::FrontEnd,
         Self::Fetch,
@@ -57,10 +59,11 @@ impl Cause {
         Self::Translation,
         Self::Synchronization,
         Self::Structural,
+        Self::System,
         Self::Idle,
     ];
 
-    const TEXTS: [(&str, &str); 15] = [
+    const TEXTS: [(&str, &str); 16] = [
         ("base", "instructions at the core's full width"),
         ("front-end", "fetch width, taken branches, misses in the branch target buffer"),
         ("fetch", "instruction lines that missed in the first-level cache"),
@@ -75,6 +78,7 @@ impl Cause {
         ("translation", "address translation beyond a first-level TLB hit"),
         ("synchronization", "barriers, atomic operations, and refilling an emptied pipeline"),
         ("structural", "full queues, above all stores that wait for their lines"),
+        ("system", "the kernel, for system calls"),
         ("idle", "no thread ran, or it waited outside the core"),
     ];
 

@@ -5,5 +5,6 @@
 mod counting;
 mod in_order;
 mod out_of_order;
+mod outside;
 mod program;
 mod properties;

@@ -3,6 +3,7 @@
 //! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
 mod arguments;
+mod copies;
 mod host;
 mod ipc;
 mod memory;
@@ -13,6 +14,7 @@ mod time;
 mod trace;
 
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
+pub use copies::{Copied, SystemCall};
 pub(crate) use host::host_call;
 pub(crate) use system::Limits;
 

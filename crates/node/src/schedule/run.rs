@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longma_core::{Core, SimulatedClock, Stop};
 use longma_linux::image::KernelState;
 use longma_linux::simulated::ThreadNumber;
-use longma_linux::{Outcome, Thread};
+use longma_linux::{Copied, Outcome, SystemCall, Thread};
 use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
@@ -24,6 +24,8 @@ pub struct Place {
     pub thread: ThreadNumber,
     /// What time it is on that core: no less than what [`Clockwork::run`] last gave for the core, and more if it stood idle.
     pub start: Time,
+    /// No other thread and no timer or deadline can do anything until this thread makes a system call.
+    pub alone: bool,
 }
 
 /// Runs guest threads and says how long that takes on the modelled machine.
@@ -31,6 +33,17 @@ pub trait Clockwork: Send {
     /// Runs `guest` for a quantum, or until it stops; gives why it stopped and the time the core has reached: more than
     /// `place.start` if anything was executed. `rdtime` shows `place.start` meanwhile.
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time);
+
+    /// The thread makes a system call. Gives the time at which the kernel does what it asks for.
+    fn enter_kernel(&mut self, place: Place) -> Time {
+        place.start
+    }
+
+    /// The kernel has copied for the thread. Gives the time at which the program goes on.
+    fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
+        let _ = copied;
+        place.start
+    }
 }
 
 /// What a thread was when it last gave its turn away or made a call.
@@ -77,19 +90,42 @@ impl Simulated {
         }
     }
 
+    fn clockwork(&self) -> MutexGuard<'_, Box<dyn Clockwork>> {
+        self.clockwork.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, thread: &Thread) -> Place {
+        let turn = self.scheduler.turn(thread.number());
+        let alone = self.scheduler.is_alone(thread.number());
+        Place { core: turn.core, thread: thread.number(), start: turn.at, alone }
+    }
+
     /// Lets the thread go on until it stops.
     fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
-        let turn = self.scheduler.turn(thread.number());
-        let place = Place { core: turn.core, thread: thread.number(), start: turn.at };
+        let place = self.place(thread);
         if let Some(simulation) = thread.process().simulation() {
             self.clock.set_ps(simulation.counter_ps());
         }
-        let (stop, time) = {
-            let mut clockwork = self.clockwork.lock().unwrap_or_else(PoisonError::into_inner);
-            clockwork.run(place, core)
-        };
+        let (stop, time) = self.clockwork().run(place, core);
         self.scheduler.advance(thread.number(), time);
         stop
+    }
+
+    /// The kernel answers the call that the thread is about to make.
+    fn system_call(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
+        let number = thread.number();
+        let time = self.clockwork().enter_kernel(self.place(thread));
+        self.scheduler.advance(number, time);
+        let call = SystemCall::of(&core.cpu().state);
+        let outcome = thread.syscall(&mut core.cpu().state);
+        if outcome == Outcome::Continue && thread.process().simulation().is_some() {
+            let copied = call.copied(thread, &core.cpu().state);
+            if !copied.is_empty() {
+                let time = self.clockwork().leave_kernel(self.place(thread), &copied);
+                self.scheduler.advance(number, time);
+            }
+        }
+        outcome
     }
 }
 
@@ -105,7 +141,7 @@ pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Th
             Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
             Stop::Trap(Trap::Syscall(_)) => {
                 simulated.deposit(core, thread);
-                thread.syscall(&mut core.cpu().state)
+                simulated.system_call(core, thread)
             }
             Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
             Stop::Attention => {

@@ -299,6 +299,13 @@ impl Scheduler {
         Turn { at: linux::Scheduler::now(self), core, thread: thread.0 }
     }
 
+    /// True if nothing but the running thread can do anything before it makes a system call.
+    pub(crate) fn is_alone(&self, thread: ThreadNumber) -> bool {
+        let state = self.lock();
+        let others = (0u32..).zip(&state.members).any(|(n, m)| n != thread.0 && m.phase != Phase::Gone);
+        !others && state.draining.is_none() && self.next_event(&state).is_none()
+    }
+
     /// The running thread has brought its core to `time`.
     pub(crate) fn advance(&self, thread: ThreadNumber, time: Time) {
         let mut state = self.lock();

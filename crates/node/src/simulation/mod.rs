@@ -6,6 +6,7 @@
 mod functions;
 mod result;
 mod timeline;
+mod warming;
 
 use std::{
     fmt, io,
@@ -16,11 +17,12 @@ use longma_core::{
     Core, Magic, Stop,
     timing::{FetchOptions, ModelError, ModelKind, TimingModel},
 };
+use longma_linux::Copied;
 use longma_memory::{
-    BuildError, Detail, MemorySystem,
+    BuildError, Detail, MemoryPort, MemorySystem,
     placement::{PolicyError, SpaceId},
 };
-use longma_sim::{Clock, ClockError, Cycle, Manifest, Region, Statistics, StatisticsError, Time};
+use longma_sim::{Clock, ClockError, Cycle, Duration, Manifest, Region, Statistics, StatisticsError, Time};
 use longma_topology::{
     Machine,
     parts::CacheKind,
@@ -35,12 +37,21 @@ pub use functions::FunctionTime;
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{RunResult, Summary};
 pub use timeline::{Timeline, TraceWriter};
+use warming::{Warming, shifted};
 
 /// Words of trace in a quantum while the program has one thread.
 const LONG_QUANTUM_WORDS: usize = 4096;
 /// Words of trace in a quantum while it has several: some thousand instructions, so that a thread sees what another one did after
 /// no more than about a microsecond. ZSim's bound phase is 10,000 cycles.
 const SHORT_QUANTUM_WORDS: usize = 1024;
+
+/// Instructions before a region of interest that warm the models, if nobody says otherwise: some seven bytes of each are kept, and
+/// they fill the largest shared cache of the machines that come along (16 MiB) if one in eighty touches a new line.
+pub const WARMED_INSTRUCTIONS: u64 = 20_000_000;
+
+/// Cycles between two lines that the kernel copies: eight loads and eight stores of eight bytes on a core with two memory units. An
+/// estimate; copies with wider registers are faster.
+const COPIED_LINE_CYCLES: u64 = 8;
 
 /// How closely time is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +75,9 @@ pub struct SimulationConfig {
     pub level: Level,
     /// Which part of the run counts.
     pub region: Region,
+    /// How many instructions before the region of interest run through the models uncounted, so that it does not begin with cold
+    /// caches; see [`WARMED_INSTRUCTIONS`].
+    pub warm_instructions: u64,
     /// Where pages are put.
     pub placement: Policy,
     /// The seed of all that is random.
@@ -129,6 +143,10 @@ enum Phase {
 struct ModelledCore {
     model: TimingModel,
     clock: Clock,
+    /// How far it has come while it is passed over; the model stands still then.
+    passed: Cycle,
+    /// What a system call takes at least.
+    system_call_cycles: u64,
 }
 
 /// The models of one host, driven by what its cores execute.
@@ -137,9 +155,10 @@ pub struct Simulation {
     memory: MemorySystem,
     cores: Vec<ModelledCore>,
     phase: Phase,
+    warming: Warming,
     /// When counting began last, and how long it lasted before.
     counted_since: Time,
-    counted_before: longma_sim::Duration,
+    counted_before: Duration,
     regions: u32,
     threads: usize,
     /// The time the furthest core has reached.
@@ -188,12 +207,13 @@ impl Simulation {
         let phase = if counts { Phase::Counted } else { Phase::Passed };
         let start = config.restored_at.unwrap_or_default();
         Ok(Self {
+            warming: Warming::new(if counts { 0 } else { config.warm_instructions }),
             config,
             memory,
             cores,
             phase,
             counted_since: start,
-            counted_before: longma_sim::Duration::ZERO,
+            counted_before: Duration::ZERO,
             regions: u32::from(start > Time::ZERO),
             threads: 0,
             end: start,
@@ -206,25 +226,47 @@ impl Simulation {
     }
 
     /// The trace goes through the core's model, or only its length counts.
-    fn account(&mut self, number: usize, guest: &Core) {
+    fn account(&mut self, number: usize, guest: &mut Core) {
         let core = &mut self.cores[number];
         match self.phase {
             Phase::Counted => {
                 let mut port = self.memory.port(number);
                 port.set_space(SpaceId(0));
-                core.model.drain(guest.trace(), guest, &mut port);
+                core.model.drain(guest.trace(), &*guest, &mut port);
             }
             Phase::Passed => {
-                let instructions: u64 = guest.trace().records().map(|r| u64::from(r.executed)).sum();
-                core.model.pass_to(core.model.now() + instructions);
+                let from = core.clock.start_of(core.passed.0).unwrap_or_default();
+                let traced = guest.trace().instructions();
+                core.passed = core.passed + traced + guest.take_untraced_instructions();
+                let to = core.clock.start_of(core.passed.0).unwrap_or(from);
+                self.warming.keep(number, from, to, guest.trace());
             }
         }
     }
 
-    fn magic(&mut self, place: Place, magic: Magic, at: Time) {
+    /// How far core `number` has come.
+    fn now(&self, number: usize) -> Cycle {
+        let core = &self.cores[number];
+        match self.phase {
+            Phase::Counted => core.model.now(),
+            Phase::Passed => core.passed,
+        }
+    }
+
+    /// When that is; the end of time is 213 days away.
+    fn time(&self, number: usize, start: Time) -> Time {
+        let core = &self.cores[number];
+        core.clock.start_of(self.now(number).0).unwrap_or(start).max(start)
+    }
+
+    /// The program made a mark at `at`; gives the time at which it goes on.
+    fn magic(&mut self, place: Place, magic: Magic, at: Time, guest: &Core) -> Time {
+        let mut then = at;
         let of_interest = self.config.region == Region::OfInterest;
         match magic {
-            Magic::RegionBegin if of_interest && self.phase == Phase::Passed => self.begin_region(at),
+            Magic::RegionBegin if of_interest && self.phase == Phase::Passed => {
+                then = self.begin_region(place.core, at, guest);
+            }
             Magic::RegionEnd if of_interest && self.phase == Phase::Counted => self.end_region(at),
             Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
         }
@@ -234,12 +276,32 @@ impl Simulation {
             save();
         }
         if let Some(timeline) = &mut self.config.timeline {
-            timeline.mark(place, magic, at);
+            timeline.mark(place, magic, then);
         }
+        then
     }
 
-    /// Counting begins: at the first region from nothing, at later ones where the last one left off.
-    fn begin_region(&mut self, at: Time) {
+    /// What was kept runs through the models. They take longer for it than a cycle an instruction: gives by how much.
+    fn warm_up(&mut self, guest: &Core) -> Duration {
+        let mut shift = Duration::ZERO;
+        for stretch in self.warming.take() {
+            let core = &mut self.cores[stretch.core];
+            core.model.pass_to(Cycle(core.clock.cycle_at(shifted(stretch.from, shift))));
+            let mut port = self.memory.port(stretch.core);
+            port.set_space(SpaceId(0));
+            core.model.drain(&stretch.trace, guest, &mut port);
+            let end = core.clock.start_of(core.model.now().0).unwrap_or(stretch.to);
+            shift = shift.max(end.checked_since(stretch.to).unwrap_or_default());
+        }
+        shift
+    }
+
+    /// Counting begins: at the first region with warm models, at later ones where the last one left off. Gives the time at which
+    /// `core` begins it.
+    fn begin_region(&mut self, core: usize, at: Time, guest: &Core) -> Time {
+        let shift = self.warm_up(guest);
+        let at = shifted(at, shift)
+            .max(self.cores[core].clock.start_of(self.cores[core].model.now().0).unwrap_or(at));
         if self.regions == 0 {
             self.memory.clear_statistics();
             self.cores.iter_mut().for_each(|core| core.model.reset());
@@ -251,15 +313,17 @@ impl Simulation {
         self.regions += 1;
         self.counted_since = at;
         self.phase = Phase::Counted;
+        at
     }
 
     fn end_region(&mut self, at: Time) {
         self.counted_before = self.counted_time(at);
         self.phase = Phase::Passed;
+        self.cores.iter_mut().for_each(|core| core.passed = core.model.now());
     }
 
     /// How much simulated time has been counted up to `at`.
-    fn counted_time(&self, at: Time) -> longma_sim::Duration {
+    fn counted_time(&self, at: Time) -> Duration {
         match self.phase {
             Phase::Passed => self.counted_before,
             Phase::Counted => {
@@ -361,7 +425,8 @@ fn model_core(
     });
     let model = TimingModel::new(core, kind, fetch)
         .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
-    Ok(ModelledCore { model, clock })
+    let system_call_cycles = latency_cycles(core.system_call, core.clock);
+    Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles })
 }
 
 /// A simulation that the thread which sees the program's end can ask for its result.
@@ -371,6 +436,14 @@ impl Clockwork for SharedSimulation {
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
         self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(place, guest)
     }
+
+    fn enter_kernel(&mut self, place: Place) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).run_system_call(place)
+    }
+
+    fn leave_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
+        self.lock().unwrap_or_else(PoisonError::into_inner).copy_in_kernel(place, copied)
+    }
 }
 
 impl Simulation {
@@ -378,27 +451,74 @@ impl Simulation {
     fn run_quantum(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
         self.threads = self.threads.max(place.thread.0 as usize + 1);
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
+        // Without quanta, only a thread that nobody waits for may run.
+        guest.set_tracing(self.phase == Phase::Counted || !place.alone || !self.warming.is_off());
         guest.set_quantum(words);
-        let core = &mut self.cores[place.core];
-        let start = Cycle(core.clock.cycle_at(place.start));
-        match self.phase {
-            Phase::Counted => core.model.advance_to(start),
-            Phase::Passed => core.model.pass_to(start),
-        }
+        self.arrive(place);
         let stop = guest.run();
         self.account(place.core, guest);
+        let mut time = self.time(place.core, place.start);
+        if let Stop::Magic(magic) = stop {
+            time = self.magic(place, magic, time, guest);
+        }
         guest.clear_trace();
-        let core = &self.cores[place.core];
-        // The end of time is 213 days away.
-        let time = core.clock.start_of(core.model.now().0).unwrap_or(place.start).max(place.start);
         self.end = self.end.max(time);
         if let Some(timeline) = &mut self.config.timeline {
             timeline.ran(place, time);
             timeline.sample(time, &self.cores, &self.memory);
         }
-        if let Stop::Magic(magic) = stop {
-            self.magic(place, magic, time);
-        }
         (stop, time)
+    }
+
+    /// A thread gets a core, which may have been idle until then.
+    fn arrive(&mut self, place: Place) {
+        let core = &mut self.cores[place.core];
+        let start = Cycle(core.clock.cycle_at(place.start));
+        match self.phase {
+            Phase::Counted => core.model.advance_to(start),
+            Phase::Passed => core.passed = core.passed.max(start),
+        }
+    }
+
+    /// The way into the kernel and back, and what the kernel does itself.
+    fn run_system_call(&mut self, place: Place) -> Time {
+        self.arrive(place);
+        let core = &mut self.cores[place.core];
+        if self.phase == Phase::Counted {
+            core.model.system_until(core.model.now() + core.system_call_cycles);
+        }
+        self.time(place.core, place.start)
+    }
+
+    /// The program's side of what the kernel copies goes through the memory; the kernel's own side is taken for near at hand.
+    fn copy_in_kernel(&mut self, place: Place, copied: &[Copied]) -> Time {
+        self.arrive(place);
+        if self.phase == Phase::Counted {
+            let core = &mut self.cores[place.core];
+            let line_bytes = self.memory.line_bytes();
+            let mut port = self.memory.port(place.core);
+            port.set_space(SpaceId(0));
+            let (mut at, mut end) = (core.model.now(), core.model.now());
+            for part in copied {
+                let last = part.address.saturating_add(part.bytes - 1);
+                let mut address = part.address;
+                loop {
+                    let line_end = address | (line_bytes - 1);
+                    let bytes = (line_end.min(last) - address + 1) as u32;
+                    let answer = match part.written {
+                        true => port.store(address, bytes, 0, at),
+                        false => port.load(address, bytes, 0, at),
+                    };
+                    at = at + COPIED_LINE_CYCLES;
+                    end = end.max(at).max(answer.ready);
+                    if line_end >= last {
+                        break;
+                    }
+                    address = line_end + 1;
+                }
+            }
+            core.model.system_until(end);
+        }
+        self.time(place.core, place.start)
     }
 }

@@ -272,6 +272,7 @@ impl Builder<'_> {
             units: Vec::new(),
             operations: Map::new(),
             instruction_timing: None,
+            system_call: SYSTEM_CALL,
             tlbs: Vec::new(),
             store: None,
             idma: None,

@@ -5,6 +5,11 @@
 use crate::read::{Cited, Map, Name, choice, part};
 use crate::units::{Bandwidth, Cycles, Frequency, Latency, Size, Width};
 
+/// A system call of a core whose file does not say. An estimate: UnixBench's system call overhead makes five calls a loop, and
+/// 1.28 to 1.93 million loops a second were published for a 3A6000 at 2.5 GHz under Linux 6.6 (deepin-community/kernel, pull
+/// requests 682 and 2014), which is 260 to 390 cycles a call; the upper end, because the cores modelled are older.
+pub const SYSTEM_CALL: Latency = Latency::Cycles(Cycles::new(400));
+
 choice! {
     /// The instruction set a core executes.
     pub enum Isa = "an instruction set" {
@@ -110,6 +115,8 @@ part! {
         operations: Map<Timing>,
         /// Measured table of single instructions' timing that refines the classes, such as "la464".
         instruction_timing: Option<String>,
+        /// From a system call's instruction to the next one when the kernel has nothing to do but find that out.
+        system_call: Latency = SYSTEM_CALL,
         /// Translation look-aside buffers.
         tlbs: Vec<Tlb>,
         /// Scratchpad in the core.

@@ -132,9 +132,17 @@ impl Counters {
     }
 
     fn learn(&mut self, index: u64, taken: bool) {
+        self.learn_if(true, index, taken);
+    }
+
+    /// Learns, or not, without a branch of the host's.
+    #[inline]
+    fn learn_if(&mut self, learns: bool, index: u64, taken: bool) {
         let index = index as usize & (self.0.len() - 1);
         let counter = &mut self.0[index];
-        *counter = if taken { (*counter + 1).min(3) } else { counter.saturating_sub(1) };
+        let (more, less) = ((*counter + 1).min(3), counter.saturating_sub(1));
+        let learnt = if taken { more } else { less };
+        *counter = if learns { learnt } else { *counter };
     }
 }
 

@@ -17,14 +17,50 @@ const TAG_BITS: u32 = 10;
 /// Branches between two agings of the useful counters (the paper's 256 K).
 const AGING_PERIOD: u32 = 256 * 1024;
 
-/// An entry of a tagged table.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    tag: u16,
-    /// Three bits, -4 to 3: taken if not negative.
-    counter: i8,
-    /// Two bits.
-    useful: u8,
+/// An entry of a tagged table in a word: the tag in bits 15:0; the counter in bits 18:16, three bits of which 4 to 7 mean taken; and
+/// the useful counter in bits 25:24, two bits.
+#[derive(Clone, Copy, Debug)]
+struct Entry(u32);
+
+/// What the paper counts from -4 to 3 is 0 to 7 here.
+const WEAKLY_TAKEN: u32 = 4;
+
+impl Entry {
+    /// Of no branch: its counter is the paper's 0.
+    const EMPTY: Self = Self::new(0, WEAKLY_TAKEN, 0);
+
+    const fn new(tag: u32, counter: u32, useful: u32) -> Self {
+        Self(tag | counter << 16 | useful << 24)
+    }
+
+    fn tag(self) -> u32 {
+        self.0 & 0xffff
+    }
+
+    fn counter(self) -> u32 {
+        self.0 >> 16 & 7
+    }
+
+    fn taken(self) -> bool {
+        self.counter() >= WEAKLY_TAKEN
+    }
+
+    fn useful(self) -> u32 {
+        self.0 >> 24
+    }
+
+    /// New and not yet sure.
+    fn is_weak(self) -> bool {
+        self.useful() == 0 && matches!(self.counter(), 3 | 4)
+    }
+}
+
+/// A counter of `most` at most one step on.
+#[inline]
+fn step(counter: u32, most: u32, up: bool) -> u32 {
+    // Both are computed: which way is what the host cannot predict either.
+    let (more, less) = ((counter + 1).min(most), counter.saturating_sub(1));
+    if up { more } else { less }
 }
 
 /// Lanes of the arrays that hold a value for each tagged table: a power of two, so that all are computed at once.
@@ -78,7 +114,9 @@ impl History {
 #[derive(Debug)]
 pub(super) struct Tage {
     base: Counters,
-    tables: [Box<[Entry]>; TABLES],
+    /// Every table, one after another; behind them one that no branch finds, which learns where no table knows the branch.
+    entries: Box<[Entry]>,
+    size: usize,
     history_bits: Lanes,
     index: Folded,
     tag: [Folded; 2],
@@ -89,14 +127,21 @@ pub(super) struct Tage {
     random: u32,
 }
 
-/// The tables that know a branch.
+/// What the tables say of a branch.
 struct Lookup {
-    positions: Lanes,
+    /// The branch's place in each table.
+    places: [usize; TABLES],
     tags: Lanes,
-    provider: Option<usize>,
+    /// Tables whose entry here is not useful, a bit each.
+    free: u32,
+    /// Tables up to and including the one that predicts.
+    tried: u32,
+    /// The entry of the longest history that knows the branch, if one does, and where it is.
+    provider: Entry,
+    provider_place: usize,
+    known: bool,
     provider_taken: bool,
     alternative_taken: bool,
-    /// The provider's entry is new and not yet sure.
     weak: bool,
     predicted: bool,
 }
@@ -111,7 +156,8 @@ impl Tage {
             std::array::from_fn(|i| ((SHORTEST_HISTORY * ratio.powi(i as i32)).round() as u32).min(longest));
         Self {
             base: Counters::new(entries / 4),
-            tables: std::array::from_fn(|_| vec![Entry::default(); size].into()),
+            entries: vec![Entry::EMPTY; TABLES * size + 1].into(),
+            size,
             index: Folded::new(&history_bits, size.ilog2()),
             tag: [Folded::new(&history_bits, TAG_BITS), Folded::new(&history_bits, TAG_BITS - 1)],
             history_bits,
@@ -120,17 +166,6 @@ impl Tage {
             branches: 0,
             random: 0x2545_f491,
         }
-    }
-
-    fn entry(&self, table: usize, positions: &Lanes) -> Entry {
-        let entries = &self.tables[table];
-        entries[positions[table] as usize & (entries.len() - 1)]
-    }
-
-    fn entry_mut(&mut self, table: usize, positions: &Lanes) -> &mut Entry {
-        let entries = &mut self.tables[table];
-        let position = positions[table] as usize & (entries.len() - 1);
-        &mut entries[position]
     }
 
     #[inline]
@@ -143,48 +178,56 @@ impl Tage {
             let tag = address ^ self.tag[0].values[lane] ^ self.tag[1].values[lane] << 1;
             tags[lane] = tag & ((1 << TAG_BITS) - 1);
         }
-        let base_taken = self.base.predicts_taken(address.into());
+        let places: [usize; TABLES] =
+            std::array::from_fn(|table| table * self.size + (positions[table] as usize & (self.size - 1)));
+        let entries = places.map(|place| self.entries[place]);
         // Gathered without a branch: which tables know the branch is what a host cannot predict either.
-        let mut known = 0u32;
-        for (table, tag) in tags.iter().enumerate().take(TABLES) {
-            known |= u32::from(u32::from(self.entry(table, &positions).tag) == *tag) << table;
+        let (mut known, mut free) = (0u32, 0u32);
+        for (table, entry) in entries.iter().enumerate() {
+            known |= u32::from(entry.tag() == tags[table]) << table;
+            free |= u32::from(entry.useful() == 0) << table;
         }
-        let provider = known.checked_ilog2().map(|table| table as usize);
-        let others = known & !known.checked_ilog2().map_or(0, |table| 1 << table);
-        let taken_by = |table: Option<u32>| {
-            table.map_or(base_taken, |table| self.entry(table as usize, &positions).counter >= 0)
-        };
-        let (provider_taken, alternative_taken) =
-            (taken_by(known.checked_ilog2()), taken_by(others.checked_ilog2()));
-        let newest = self.entry(provider.unwrap_or(0), &positions);
-        let weak = provider.is_some() && newest.useful == 0 && matches!(newest.counter, -1 | 0);
+        let base_taken = self.base.predicts_taken(address.into());
+        let longest = |known: u32| (known | 1).ilog2() as usize;
+        let provider_table = longest(known);
+        let tried = if known == 0 { 0 } else { (2 << provider_table) - 1 };
+        let others = known & tried >> 1;
+        let provider = entries[provider_table];
+        let provider_taken = if known == 0 { base_taken } else { provider.taken() };
+        let alternative_taken = if others == 0 { base_taken } else { entries[longest(others)].taken() };
+        let weak = known != 0 && provider.is_weak();
         let predicted = if weak && self.use_alternative >= 0 { alternative_taken } else { provider_taken };
-        Lookup { positions, tags, provider, provider_taken, alternative_taken, weak, predicted }
+        let provider_place = if known == 0 { self.entries.len() - 1 } else { places[provider_table] };
+        let known = known != 0;
+        Lookup {
+            places,
+            tags,
+            free,
+            tried,
+            provider,
+            provider_place,
+            known,
+            provider_taken,
+            alternative_taken,
+            weak,
+            predicted,
+        }
     }
 
+    #[inline]
     fn learn(&mut self, found: &Lookup, outcome: Outcome) {
         let taken = outcome.taken;
-        match found.provider {
-            None => self.base.learn(outcome.address >> 2, taken),
-            Some(table) => {
-                let entry = self.entry_mut(table, &found.positions);
-                entry.counter = if taken { (entry.counter + 1).min(3) } else { (entry.counter - 1).max(-4) };
-                if found.provider_taken != found.alternative_taken {
-                    let right = found.provider_taken == taken;
-                    entry.useful =
-                        if right { (entry.useful + 1).min(3) } else { entry.useful.saturating_sub(1) };
-                    if found.weak {
-                        let step = if right { -1 } else { 1 };
-                        self.use_alternative = (self.use_alternative + step).clamp(-8, 7);
-                    }
-                }
-                // An entry that has not proved useful may go: keep what would predict in its place up to date.
-                if self.entry(table, &found.positions).useful == 0 {
-                    self.base.learn(outcome.address >> 2, taken);
-                }
-            }
-        }
-        if found.predicted != taken && !(found.weak && found.provider_taken == taken) {
+        let right = found.provider_taken == taken;
+        let differ = found.known && found.provider_taken != found.alternative_taken;
+        let provider = found.provider;
+        let counter = step(provider.counter(), 7, taken);
+        let useful = if differ { step(provider.useful(), 3, right) } else { provider.useful() };
+        self.entries[found.provider_place] = Entry::new(provider.tag(), counter, useful);
+        let choice = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
+        self.use_alternative = if differ && found.weak { choice } else { self.use_alternative };
+        // An entry that has not proved useful may go: keep what would predict in its place up to date.
+        self.base.learn_if(!found.known || useful == 0, outcome.address >> 2, taken);
+        if found.predicted != taken && !(found.weak && right) {
             self.allocate(found, taken);
         }
         self.age();
@@ -192,31 +235,30 @@ impl Tage {
 
     /// Gives the branch an entry in one table of a longer history.
     fn allocate(&mut self, found: &Lookup, taken: bool) {
-        let first = found.provider.map_or(0, |i| i + 1);
-        let free =
-            |tage: &Self, from: usize| (from..TABLES).find(|i| tage.entry(*i, &found.positions).useful == 0);
-        let Some(mut table) = free(self, first) else {
-            for i in first..TABLES {
-                let entry = self.entry_mut(i, &found.positions);
-                entry.useful = entry.useful.saturating_sub(1);
+        let longer = ((1 << TABLES) - 1) & !found.tried;
+        let mut free = found.free & longer;
+        if free == 0 {
+            for table in 0..TABLES {
+                let entry = &mut self.entries[found.places[table]];
+                let less = u32::from(longer >> table & 1 == 1 && entry.useful() > 0) << 24;
+                entry.0 -= less;
             }
             return;
-        };
-        // Shorter histories are twice as likely to be chosen, so that one branch does not fill every table at once.
-        while self.next_random() & 1 == 0 {
-            let Some(longer) = free(self, table + 1) else { break };
-            table = longer;
         }
-        let counter = if taken { 0 } else { -1 };
-        *self.entry_mut(table, &found.positions) =
-            Entry { tag: found.tags[table] as u16, counter, useful: 0 };
+        // Shorter histories are twice as likely to be chosen, so that one branch does not fill every table at once.
+        while self.next_random() & 1 == 0 && free & (free - 1) != 0 {
+            free &= free - 1;
+        }
+        let table = free.trailing_zeros() as usize;
+        let counter = if taken { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
+        self.entries[found.places[table]] = Entry::new(found.tags[table], counter, 0);
     }
 
     fn age(&mut self) {
         self.branches += 1;
         if self.branches == AGING_PERIOD {
             self.branches = 0;
-            self.tables.iter_mut().flatten().for_each(|entry| entry.useful >>= 1);
+            self.entries.iter_mut().for_each(|e| *e = Entry::new(e.tag(), e.counter(), e.useful() >> 1));
         }
     }
 

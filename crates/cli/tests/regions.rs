@@ -1,0 +1,157 @@
+//! Regions of interest: only they are counted, and what ran before warms the models or not, as one asks.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+fn guest(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
+}
+
+/// What a run printed, and what it counted.
+struct Counted {
+    printed: String,
+    result: Value,
+}
+
+impl Counted {
+    fn figure(&self, name: &str) -> f64 {
+        let figure = name.split('.').fold(&self.result["statistics"], |part, name| &part[name]);
+        figure["value"].as_f64().unwrap_or_else(|| panic!("there is no {name}: {figure}"))
+    }
+
+    fn instructions(&self) -> u64 {
+        self.figure("run.instructions") as u64
+    }
+
+    /// All that was counted.
+    fn all(&self) -> (&Value, &Value) {
+        (&self.result["statistics"], &self.result["functions"])
+    }
+}
+
+/// Runs a guest at a level, or brings one back if there is no program.
+fn run(options: &[&str], program: &[&str]) -> Counted {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("counted.json");
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(env!("CARGO_BIN_EXE_longma")).args(["run", "--quiet", "--stats-out"]).arg(&path);
+    command.args(options);
+    if let [name, arguments @ ..] = program {
+        command.arg(guest(name)).args(arguments);
+    }
+    let run = command.output().expect("the command starts");
+    assert!(run.status.success(), "{options:?}: {}", String::from_utf8_lossy(&run.stderr));
+    let text = std::fs::read(&path).expect("the result is there");
+    Counted {
+        printed: String::from_utf8_lossy(&run.stdout).into_owned(),
+        result: serde_json::from_slice(&text).expect("it is JSON"),
+    }
+}
+
+#[test]
+fn only_the_region_is_counted() {
+    // 1250 rounds of eight loads, a count and a branch; around it, a clock that is read twice.
+    let chase = ["load_latency", "256", "10000"];
+    for level in
+        [&["--level", "cache"][..], &["--level", "timing"], &["--level", "timing", "--core", "in-order"]]
+    {
+        let whole = run(level, &chase);
+        let region = run(&[level, &["--roi"]].concat(), &chase);
+        assert_eq!(whole.printed, region.printed);
+        assert!((12_500..14_000).contains(&region.instructions()), "{level:?}: {}", region.instructions());
+        assert!(whole.instructions() > region.instructions() + 10_000, "{level:?}: {}", whole.instructions());
+        // Making the cycle stores to each line; following it stores nothing.
+        let stores = |counted: &Counted| counted.figure("core0.class.store") as u64;
+        assert!(stores(&whole) > 512 && stores(&region) < 200, "{level:?}: {}", stores(&region));
+    }
+}
+
+#[test]
+fn every_guest_whose_set_up_matters_marks_its_region() {
+    let guests: [(&str, &[&str]); 15] = [
+        ("integer_mix", &["20"]),
+        ("bytecode", &["2"]),
+        ("queens", &["6", "4"]),
+        ("sort", &["1000"]),
+        ("hashing", &["70"]),
+        ("pointer_chase", &["256", "10000"]),
+        ("load_latency", &["256", "10000"]),
+        ("memcpy", &["1"]),
+        ("stream", &["2000", "10"]),
+        ("stream_threads", &["2000", "5", "3"]),
+        ("fft", &["8", "3"]),
+        ("fft-lasx", &["8", "3"]),
+        ("matmul", &["20", "2"]),
+        ("mandelbrot", &["8", "50"]),
+        ("nbody", &["500"]),
+    ];
+    for (name, arguments) in guests {
+        let program = [&[name], arguments].concat();
+        let whole = run(&["--level", "cache"], &program);
+        let region = run(&["--level", "cache", "--roi"], &program);
+        assert_eq!(whole.printed, region.printed, "{name}");
+        assert!(region.instructions() > 5000, "{name}: {}", region.instructions());
+        assert!(region.instructions() < whole.instructions(), "{name}: {}", whole.instructions());
+    }
+}
+
+#[test]
+fn a_region_begins_with_warm_caches_unless_one_asks_for_cold_ones() {
+    // The cycle was just made and fits the second level: 4096 lines.
+    let chase = ["load_latency", "4096", "16384"];
+    let warm = run(&["--level", "timing", "--roi"], &chase);
+    let cold = run(&["--level", "timing", "--roi", "--warm", "0"], &chase);
+    assert_eq!(warm.instructions(), cold.instructions());
+    let from_memory = |counted: &Counted| counted.figure("core0.data.memory");
+    assert!(from_memory(&cold) > 2000.0, "{}", from_memory(&cold));
+    assert!(from_memory(&warm) < from_memory(&cold) / 20.0, "{}", from_memory(&warm));
+    assert!(warm.figure("run.cycles") < cold.figure("run.cycles"));
+    // What warms is not counted.
+    assert_eq!(warm.figure("core0.class.store"), cold.figure("core0.class.store"));
+}
+
+#[test]
+fn a_process_saved_at_its_region_and_brought_back_is_the_run_that_went_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let saved = folder.path().join("saved");
+    let saved = saved.to_str().expect("a path of text");
+    for (program, machine) in [
+        (&["load_latency", "256", "10000"][..], "loongson-3a5000"),
+        (&["sort", "1000"], "sandybridge-2x6"),
+        (&["stream_threads", "2000", "2", "3"], "loongson-3a5000"),
+    ] {
+        let options = ["--level", "timing", "--machine", machine, "--roi", "--warm", "0"];
+        let plain = run(&options, program);
+        let saving = run(&[&options[..], &["--checkpoint", saved]].concat(), program);
+        assert_eq!(saving.all(), plain.all(), "{program:?}: saving changes nothing");
+        let restored = run(&[&options[..], &["--restore", saved]].concat(), &[]);
+        assert_eq!(restored.printed, plain.printed, "{program:?}");
+        assert_eq!(restored.instructions(), plain.instructions(), "{program:?}");
+        assert_eq!(restored.all(), plain.all(), "{program:?}");
+        // On another machine the same instructions take another time.
+        let options = ["--level", "timing", "--machine", "hygon-8node", "--roi", "--warm", "0"];
+        let elsewhere = run(&[&options[..], &["--restore", saved]].concat(), &[]);
+        assert_eq!(elsewhere.printed, plain.printed, "{program:?}");
+        assert_ne!(elsewhere.figure("run.time"), plain.figure("run.time"), "{program:?}");
+    }
+}
+
+#[test]
+fn system_calls_take_time_that_is_the_kernels() {
+    // 2000 calls that do nothing, of 400 cycles each.
+    let program = ["unix_syscall", "2000", "0"];
+    for core in ["in-order", "out-of-order"] {
+        let counted = run(&["--level", "timing", "--core", core], &program);
+        let system = counted.figure("core0.cpi.system") * counted.instructions() as f64;
+        assert!((2000.0 * 400.0..2300.0 * 400.0).contains(&system), "{core}: {system}");
+        assert!(counted.figure("run.cycles") > system);
+    }
+    // Some 750 calls that also copy 7 times 64 KiB, a line in 8 cycles at best.
+    let copying = run(&["--level", "timing"], &["unix_copy", "64", "1"]);
+    let system = copying.figure("core0.cpi.system") * copying.instructions() as f64;
+    assert!((740.0 * 400.0 + 7168.0 * 8.0..900.0 * 400.0 + 7168.0 * 40.0).contains(&system), "{system}");
+}

@@ -1,0 +1,96 @@
+//! What the kernel copies between its memory and a program's for a system call: for models of how long that takes.
+//! Not the copying, which the host's kernel does.
+//! Source: the kinds of arguments in the table of calls; man-pages section 2 for what returns a number of bytes.
+
+use longma_loongarch::State;
+
+use super::{A0, A7, Kind, table};
+use crate::Thread;
+use crate::memory::GuestMemory;
+
+/// A system call as a program makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemCall {
+    /// Its number.
+    pub number: u64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// Bytes of a program's memory that the kernel read or wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The guest address of the first one.
+    pub address: u64,
+    /// How many.
+    pub bytes: u64,
+    /// The kernel wrote them.
+    pub written: bool,
+}
+
+/// IOV_MAX.
+const MOST_VECTORS: u64 = 1024;
+
+impl SystemCall {
+    /// The call that `state` is about to make.
+    pub fn of(state: &State) -> Self {
+        Self { number: state.r(A7), arguments: std::array::from_fn(|index| state.r(A0 + index as u8)) }
+    }
+
+    /// What the kernel copied for this call, which returned what `state` says. Nothing if it failed. Strings and what calls have of
+    /// their own (message headers, sets of descriptors) are left out.
+    pub fn copied(&self, thread: &Thread, state: &State) -> Vec<Copied> {
+        let returned = state.r(A0);
+        let Some(row) = table::row(self.number).filter(|_| returned as i64 >= 0) else { return Vec::new() };
+        let mut copied = Vec::new();
+        for (kind, address) in row.arguments.iter().zip(self.arguments).filter(|(_, address)| *address != 0) {
+            let mut note = |bytes: u64, written: bool| copied.push(Copied { address, bytes, written });
+            let length = |index: u8| {
+                let given = self.arguments[usize::from(index)];
+                // A call that says how far it came says so in bytes of its buffer.
+                if returned > 0 { given.min(returned) } else { 0 }
+            };
+            match *kind {
+                Kind::In(bytes) => note(bytes.into(), false),
+                Kind::Out(bytes) => note(bytes.into(), true),
+                Kind::InOut(bytes) => {
+                    note(bytes.into(), false);
+                    note(bytes.into(), true);
+                }
+                Kind::InBuffer(index) => note(length(index), false),
+                Kind::OutBuffer(index) => note(length(index), true),
+                Kind::InVectors(index) | Kind::OutVectors(index) => {
+                    let written = matches!(kind, Kind::OutVectors(_));
+                    let count = self.arguments[usize::from(index)];
+                    add_vectors(thread.process().memory(), address, count, returned, written, &mut copied);
+                }
+                _ => {}
+            }
+        }
+        copied.retain(|copied| copied.bytes > 0);
+        copied
+    }
+}
+
+/// The first `left` bytes of the buffers that the iovec array at `address` names.
+fn add_vectors(
+    memory: &GuestMemory,
+    address: u64,
+    count: u64,
+    mut left: u64,
+    written: bool,
+    to: &mut Vec<Copied>,
+) {
+    for index in 0..count.min(MOST_VECTORS) {
+        let at = address.wrapping_add(16 * index);
+        let (Ok(base), Ok(length)) = (memory.load::<u64>(at), memory.load::<u64>(at.wrapping_add(8))) else {
+            return;
+        };
+        let bytes = length.min(left);
+        left -= bytes;
+        to.push(Copied { address: base, bytes, written });
+        if left == 0 {
+            return;
+        }
+    }
+}

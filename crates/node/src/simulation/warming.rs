@@ -1,0 +1,107 @@
+//! What a program did last before its region of interest: kept while it is passed over, and run through the models, uncounted,
+//! when the region begins. So caches, TLBs, predictors and rows of memory are not cold then.
+//! Source: warming before a measured stretch as in SMARTS (Wunderlich et al., ISCA 2003); here of the last stretch only, by the
+//! detailed models, as their states are all that there is to warm.
+
+use std::collections::VecDeque;
+
+use longma_core::Trace;
+use longma_sim::{Duration, Time};
+
+/// What one core did in one quantum.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    pub core: usize,
+    pub from: Time,
+    pub to: Time,
+    pub trace: Trace,
+    instructions: u64,
+}
+
+/// The last stretches, as many as hold the instructions that are wanted.
+#[derive(Debug)]
+pub(super) struct Warming {
+    /// Instructions wanted.
+    wanted: u64,
+    held: u64,
+    stretches: VecDeque<Stretch>,
+    /// Traces that are no longer held, for their room.
+    spare: Vec<Trace>,
+}
+
+impl Warming {
+    /// Holds the last `wanted` instructions, or a quantum more.
+    pub fn new(wanted: u64) -> Self {
+        Self { wanted, held: 0, stretches: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// True if nothing is to be kept.
+    pub fn is_off(&self) -> bool {
+        self.wanted == 0
+    }
+
+    /// Core `core` did what `trace` says.
+    pub fn keep(&mut self, core: usize, from: Time, to: Time, trace: &Trace) {
+        if self.is_off() || trace.is_empty() {
+            return;
+        }
+        let instructions = trace.instructions();
+        while self.stretches.front().is_some_and(|oldest| self.held - oldest.instructions >= self.wanted) {
+            let Some(oldest) = self.stretches.pop_front() else { break };
+            self.held -= oldest.instructions;
+            self.spare.push(oldest.trace);
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.copy_from(trace);
+        self.held += instructions;
+        self.stretches.push_back(Stretch { core, from, to, trace: copy, instructions });
+    }
+
+    /// What was kept, oldest first; from now on nothing is.
+    pub fn take(&mut self) -> VecDeque<Stretch> {
+        self.wanted = 0;
+        self.spare = Vec::new();
+        std::mem::take(&mut self.stretches)
+    }
+}
+
+/// `time`, `shift` later; the end of time stays where it is.
+pub(super) fn shifted(time: Time, shift: Duration) -> Time {
+    time.checked_add(shift).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_core::{BlockNumber, Record};
+
+    use super::*;
+
+    fn trace(block: u32, executed: u16) -> Trace {
+        let mut trace = Trace::default();
+        trace.push(&Record { block: BlockNumber(block), executed, addresses: &[] });
+        trace
+    }
+
+    #[test]
+    fn the_last_instructions_are_kept_and_no_more_than_a_quantum_beyond() {
+        let mut warming = Warming::new(100);
+        for number in 0..50 {
+            warming.keep(0, Time::ZERO, Time::ZERO, &trace(number, 30));
+        }
+        let kept: Vec<u32> = warming
+            .take()
+            .iter()
+            .flat_map(|stretch| stretch.trace.records().map(|record| record.block.0).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(kept, [46, 47, 48, 49]);
+        warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));
+        assert!(warming.take().is_empty(), "the region has begun");
+    }
+
+    #[test]
+    fn nothing_is_kept_if_nothing_is_wanted() {
+        let mut warming = Warming::new(0);
+        warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));
+        assert!(warming.take().is_empty());
+    }
+}
