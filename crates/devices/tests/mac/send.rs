@@ -28,7 +28,7 @@ proptest! {
                 let last = part + 1 == parts.len();
                 let end = if last { total } else { begin + size };
                 driver.bus.memory.bytes_mut(address, end - begin).unwrap().copy_from_slice(&bytes[begin..end]);
-                let flags = u32::from(part == 0) * FIRST | u32::from(last) * LAST;
+                let flags = (u32::from(part == 0) * FIRST) | (u32::from(last) * LAST);
                 driver.put(TX_RING, number, address, (end - begin) as u32 | flags, OWN);
                 (number, address, begin) = (number + 1, address + 1024, end);
             }
