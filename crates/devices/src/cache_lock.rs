@@ -1,0 +1,203 @@
+//! The control registers of a shared cache's line lock: windows of addresses whose lines are not evicted.
+//! Not the cache: the bus is told of each window that changes, and the machine's memory model does the rest.
+//! Source: Loongson 3A5000/3B5000 Processor Reference Manual, SCache lock windows: valid bit, address, mask; at least one way of a
+//! set stays unlocked. Offsets inside the page are ours.
+
+use crate::Bus;
+use crate::device::{Answer, Device};
+use crate::registers::{Block, Field, RegisterMap, registers};
+use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
+
+const MOST_WINDOWS: u32 = 16;
+const ADDRESS: Field = Field::new("ADDRESS", 0, 48, "what the masked bits of a line's address must be");
+const VALID: Field = Field::bit("VALID", 63, "the window is open");
+const MASK: Field = Field::new("MASK", 0, 48, "ones where the address counts");
+const WINDOWS: Field = Field::new("WINDOWS", 0, 8, "windows there are");
+const UNLOCKED: Field = Field::new("UNLOCKED", 8, 8, "ways of a set that are never locked");
+
+registers! {
+    /// A window's registers.
+    pub(crate) enum WindowRegister, WINDOW {
+        /// The window's address. Set the mask first: the window opens with this register.
+        Window = "ADDRESS" @ 0x0, 8 bytes, ReadWrite, 0, [ADDRESS, VALID];
+        /// Which of the address's bits count. Lines inside are not evicted once they are in the cache.
+        Mask = "MASK" @ 0x8, 8 bytes, ReadWrite, 0, [MASK];
+    }
+}
+
+registers! {
+    /// What the lock has.
+    pub(crate) enum LockRegister, LOCK {
+        /// What the lock has.
+        Identity = "IDENTITY" @ 0x0, 8 bytes, ReadOnly, 0, [WINDOWS, UNLOCKED];
+    }
+}
+
+/// All registers of a cache lock.
+pub static MAP: RegisterMap = RegisterMap {
+    name: "CACHE_LOCK",
+    title: "Cache lock",
+    bytes: 0x1000,
+    blocks: &[
+        Block {
+            prefix: "WINDOW",
+            title: "A lock window",
+            base: 0,
+            stride: 0x10,
+            count: MOST_WINDOWS,
+            registers: WINDOW,
+        },
+        Block { prefix: "", title: "The lock", base: 0x800, stride: 0x800, count: 1, registers: LOCK },
+    ],
+};
+
+/// What a lock has. It does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLockSpec {
+    /// Windows, at most 16; more are not there for software.
+    pub windows: u32,
+    /// Ways of a set that stay unlocked.
+    pub min_unlocked_ways: u32,
+    /// A read of a register, beside the way there.
+    pub register_read: Duration,
+    /// A write of a register, beside the way there.
+    pub register_write: Duration,
+}
+
+/// One window as software set it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Window {
+    address: u64,
+    mask: u64,
+}
+
+/// Everything about a lock that changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheLockState {
+    windows: Vec<Window>,
+}
+
+/// The lock's control registers.
+#[derive(Clone, Debug)]
+pub struct CacheLock {
+    spec: CacheLockSpec,
+    state: CacheLockState,
+}
+
+impl CacheLock {
+    /// A lock with every window closed.
+    pub fn new(spec: CacheLockSpec) -> Self {
+        let windows = vec![Window::default(); spec.windows.min(MOST_WINDOWS) as usize];
+        Self { spec, state: CacheLockState { windows } }
+    }
+
+    /// Its state, to be saved.
+    pub const fn state(&self) -> &CacheLockState {
+        &self.state
+    }
+
+    /// A lock in a saved state, which `bus` is told of; windows that the lock does not have are left out.
+    pub fn restore(spec: CacheLockSpec, state: &CacheLockState, bus: &mut dyn Bus) -> Self {
+        let mut lock = Self::new(spec);
+        for (number, (window, saved)) in lock.state.windows.iter_mut().zip(&state.windows).enumerate() {
+            *window = *saved;
+            bus.lock_window(number as u32, window.opening());
+        }
+        lock
+    }
+
+    fn value(&self, slot: &crate::registers::Slot) -> u64 {
+        if slot.block > 0 {
+            let LockRegister::Identity = LockRegister::ALL[slot.register];
+            let windows = self.state.windows.len() as u64;
+            return WINDOWS.with(windows) | UNLOCKED.with(self.spec.min_unlocked_ways.into());
+        }
+        let window = self.state.windows.get(slot.copy).copied().unwrap_or_default();
+        match WindowRegister::ALL[slot.register] {
+            WindowRegister::Window => window.address,
+            WindowRegister::Mask => window.mask,
+        }
+    }
+}
+
+impl Window {
+    /// What the cache is told: address and mask, if the window is open.
+    fn opening(&self) -> Option<(u64, u64)> {
+        VALID.is_set(self.address).then(|| (ADDRESS.of(self.address), MASK.of(self.mask)))
+    }
+}
+
+impl Device for CacheLock {
+    fn registers(&self) -> &'static RegisterMap {
+        &MAP
+    }
+
+    fn read(&mut self, offset: u64, width: u32, _: Time, _: &mut dyn Bus) -> Answer {
+        let value = MAP.find(offset, width).map_or(0, |slot| slot.part(self.value(&slot)));
+        Answer { value, takes: self.spec.register_read }
+    }
+
+    fn write(&mut self, offset: u64, width: u32, value: u64, _: Time, bus: &mut dyn Bus) -> Duration {
+        let takes = self.spec.register_write;
+        let Some(slot) = MAP.find(offset, width) else { return takes };
+        let Some(value) = slot.merge(self.value(&slot), value) else { return takes };
+        let Some(window) = self.state.windows.get_mut(slot.copy).filter(|_| slot.block == 0) else {
+            return takes;
+        };
+        let before = window.opening();
+        match WindowRegister::ALL[slot.register] {
+            WindowRegister::Window => window.address = value & (ADDRESS.mask() | VALID.mask()),
+            WindowRegister::Mask => window.mask = value & MASK.mask(),
+        }
+        if window.opening() != before {
+            bus.lock_window(slot.copy as u32, window.opening());
+        }
+        takes
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        None
+    }
+
+    fn advance(&mut self, _: Time, _: &mut dyn Bus) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PlainBus;
+
+    fn lock() -> (CacheLock, PlainBus) {
+        let takes = Duration::from_ps(2500);
+        let spec =
+            CacheLockSpec { windows: 4, min_unlocked_ways: 1, register_read: takes, register_write: takes };
+        (CacheLock::new(spec), PlainBus::new())
+    }
+
+    #[test]
+    fn a_window_opens_and_closes_with_its_valid_bit() {
+        let (mut lock, mut bus) = lock();
+        lock.write(0x28, 8, 0xffff_ffff_0000, Time::ZERO, &mut bus);
+        assert!(bus.windows.is_empty(), "a mask alone opens nothing");
+        lock.write(0x20, 8, 1 << 63 | 0x1234_0000, Time::ZERO, &mut bus);
+        assert_eq!(bus.windows, [(2, Some((0x1234_0000, 0xffff_ffff_0000)))]);
+        let saved = lock.state().clone();
+        lock.write(0x24, 4, 0, Time::ZERO, &mut bus);
+        assert_eq!(bus.windows, [(2, None)]);
+
+        CacheLock::restore(lock.spec, &saved, &mut bus);
+        assert!(bus.windows.contains(&(2, Some((0x1234_0000, 0xffff_ffff_0000)))));
+    }
+
+    #[test]
+    fn what_is_no_window_is_answered_and_does_nothing() {
+        let (mut lock, mut bus) = lock();
+        for offset in [0x40, 0xf0, 0x11, 0x800, 0x7f8, u64::MAX] {
+            lock.write(offset, 8, u64::MAX, Time::ZERO, &mut bus);
+        }
+        assert!(bus.windows.is_empty());
+        assert_eq!(lock.read(0x40, 8, Time::ZERO, &mut bus).value, 0);
+        assert_eq!(lock.read(0x800, 8, Time::ZERO, &mut bus).value, 0x104);
+    }
+}

@@ -1,0 +1,231 @@
+//! An Ethernet MAC with DMA: descriptor rings, interrupt moderation, counters; 1 to 100 Gb/s by its parameters.
+//! Not the wire's other end, nor checksum offload, VLANs, several queues or flow control, which it does not have.
+//! Source: in the manner of the Loongson 3A5000 manual's GMAC (Synopsys DesignWare) and Intel's 82599 data sheet; see `registers`.
+
+mod moderation;
+mod receive;
+mod registers;
+mod state;
+mod transmit;
+
+use super::{Frame, Wire};
+use crate::Bus;
+use crate::device::{Answer, Device};
+use crate::registers::RegisterMap;
+use longma_sim::{Duration, Time};
+use registers as r;
+use registers::{CounterRegister, MAC, MAC_BLOCK, MacRegister};
+use std::collections::VecDeque;
+
+pub use registers::{DESCRIPTOR_FIELDS, MAP};
+pub use state::{Counters, MacSpec, MacState};
+use state::{Moderation, Ring, Settings, Step};
+
+/// A MAC. It interrupts on line 0 of its bus.
+///
+/// Frames come by [`Mac::deliver`] and go by [`Mac::take_sent`]: whoever connects two ends carries them.
+///
+/// *Rings*: a descriptor whose `OWN` bit is set is the MAC's. It fetches descriptors in order, fills or sends their buffers, and gives
+/// them back by writing the status word, which clears `OWN`; only then does it interrupt. When it meets a descriptor that is
+/// software's it stops until `RX_POLL` or `TX_POLL` is written or, receiving, until the next frame.
+///
+/// *Hostile descriptors*: no bytes, a frame without beginning or end, a buffer that cannot be accessed, too many bytes: the descriptor comes
+/// back with `ERROR` and the reason, the frame is dropped and counted, and the ring goes on. A ring that cannot be accessed switches its
+/// direction off and interrupts with `BUS`.
+#[derive(Clone, Debug)]
+pub struct Mac {
+    spec: MacSpec,
+    state: MacState,
+}
+
+impl Mac {
+    /// A MAC after reset, on a wire that a bit needs `propagation` to pass.
+    pub fn new(spec: MacSpec, propagation: Duration) -> Self {
+        let reset = |register: MacRegister| MAC[register as usize].reset;
+        let state = MacState {
+            settings: Settings { max_frame: reset(MacRegister::MaxFrame), ..Settings::default() },
+            now: Time::ZERO,
+            inbox: VecDeque::new(),
+            fifo: VecDeque::new(),
+            fifo_bytes: 0,
+            rx: Ring::default(),
+            rx_step: Step::Ready,
+            rx_offset: 0,
+            tx: Ring::default(),
+            tx_step: Step::Suspended,
+            tx_frame: None,
+            tx_dropping: false,
+            wire: Wire::new(spec.rate, propagation),
+            last_begin: Time::ZERO,
+            outbox: VecDeque::new(),
+            moderation: Moderation::default(),
+            counters: Counters::default(),
+        };
+        Self { spec, state }
+    }
+
+    /// Its state, to be saved.
+    pub const fn state(&self) -> &MacState {
+        &self.state
+    }
+
+    /// A MAC in a saved state.
+    pub fn restore(spec: MacSpec, state: MacState) -> Self {
+        Self { spec, state }
+    }
+
+    /// What it has counted.
+    pub const fn counters(&self) -> &Counters {
+        &self.state.counters
+    }
+
+    /// A frame is on the wire towards it; its last bit arrives at `arrival`, which is not before an earlier frame's.
+    pub fn deliver(&mut self, frame: Frame, arrival: Time) {
+        self.state.inbox.push_back((arrival, frame));
+    }
+
+    /// The next frame it has sent, and when its last bit arrives at the other end.
+    pub fn take_sent(&mut self) -> Option<(Time, Frame)> {
+        self.state.outbox.pop_front()
+    }
+
+    fn value(&self, register: MacRegister) -> u64 {
+        let state = &self.state;
+        let settings = &state.settings;
+        match register {
+            MacRegister::Control => settings.control,
+            MacRegister::Address => settings.address,
+            MacRegister::MaxFrame => settings.max_frame,
+            MacRegister::Dca => settings.dca,
+            MacRegister::RxBase => state.rx.base,
+            MacRegister::RxCount => state.rx.count.into(),
+            MacRegister::RxHead => state.rx.head.into(),
+            MacRegister::TxBase => state.tx.base,
+            MacRegister::TxCount => state.tx.count.into(),
+            MacRegister::TxHead => state.tx.head.into(),
+            MacRegister::RxPoll | MacRegister::TxPoll => 0,
+            MacRegister::Interrupt => state.moderation.causes,
+            MacRegister::Enable => settings.enable,
+            MacRegister::RxDelay => settings.rx_delay_ns,
+            MacRegister::RxFrames => settings.rx_frames,
+            MacRegister::Interval => settings.interval_ns,
+            MacRegister::Status => {
+                r::RX_SUSPENDED.with((state.rx_step == Step::Suspended).into())
+                    | r::TX_SUSPENDED.with((state.tx_step == Step::Suspended).into())
+                    | r::FIFO.with(state.fifo_bytes)
+            }
+        }
+    }
+
+    fn set(&mut self, register: MacRegister, value: u64, bus: &mut dyn Bus) {
+        let state = &mut self.state;
+        let settings = &mut state.settings;
+        match register {
+            MacRegister::Control => settings.control = value,
+            MacRegister::Address => settings.address = value,
+            MacRegister::MaxFrame => settings.max_frame = value,
+            MacRegister::Dca => settings.dca = value,
+            MacRegister::RxBase => state.rx.place(value, state.rx.count.into()),
+            MacRegister::RxCount => state.rx.place(state.rx.base, value),
+            MacRegister::TxBase => state.tx.place(value, state.tx.count.into()),
+            MacRegister::TxCount => state.tx.place(state.tx.base, value),
+            MacRegister::RxPoll => wake(&mut state.rx_step),
+            MacRegister::TxPoll => wake(&mut state.tx_step),
+            MacRegister::Interrupt => state.moderation.causes = value,
+            MacRegister::Enable => settings.enable = value,
+            MacRegister::RxDelay => settings.rx_delay_ns = value,
+            MacRegister::RxFrames => settings.rx_frames = value,
+            MacRegister::Interval => settings.interval_ns = value,
+            MacRegister::RxHead | MacRegister::TxHead | MacRegister::Status => {}
+        }
+        state.set_line(bus);
+    }
+
+    fn count(&self, register: CounterRegister) -> u64 {
+        let counters = &self.state.counters;
+        match register {
+            CounterRegister::RxGood => counters.rx_good,
+            CounterRegister::RxBytes => counters.rx_bytes,
+            CounterRegister::RxCrc => counters.rx_crc,
+            CounterRegister::RxShort => counters.rx_short,
+            CounterRegister::RxLong => counters.rx_long,
+            CounterRegister::RxFiltered => counters.rx_filtered,
+            CounterRegister::RxMissed => counters.rx_missed,
+            CounterRegister::RxStarved => counters.rx_starved,
+            CounterRegister::RxBadDescriptor => counters.rx_bad_descriptor,
+            CounterRegister::TxGood => counters.tx_good,
+            CounterRegister::TxBytes => counters.tx_bytes,
+            CounterRegister::TxBad => counters.tx_bad,
+            CounterRegister::Interrupts => counters.interrupts,
+        }
+    }
+
+    /// What happens next: the wire, receiving, sending, interrupts; at one time in this order.
+    fn next(&self) -> Option<(Time, usize)> {
+        let state = &self.state;
+        let wire = state.inbox.front().map(|frame| frame.0.max(state.now));
+        let times = [wire, state.rx_time(), state.tx_time(), state.interrupt_time()];
+        let times = times.into_iter().enumerate().filter_map(|(what, at)| at.map(|at| (at, what)));
+        times.min()
+    }
+}
+
+/// Software asks to look at a ring again.
+fn wake(step: &mut Step) {
+    if *step == Step::Suspended {
+        *step = Step::Ready;
+    }
+}
+
+impl Device for Mac {
+    fn registers(&self) -> &'static RegisterMap {
+        &MAP
+    }
+
+    fn read(&mut self, offset: u64, width: u32, at: Time, bus: &mut dyn Bus) -> Answer {
+        self.advance(at, bus);
+        let value = MAP.find(offset, width).map_or(0, |slot| {
+            let value = match slot.block {
+                MAC_BLOCK => self.value(MacRegister::ALL[slot.register]),
+                _ => self.count(CounterRegister::ALL[slot.register]),
+            };
+            slot.part(value)
+        });
+        Answer { value, takes: self.spec.register_read }
+    }
+
+    fn write(&mut self, offset: u64, width: u32, value: u64, at: Time, bus: &mut dyn Bus) -> Duration {
+        self.advance(at, bus);
+        if let Some(slot) = MAP.find(offset, width).filter(|slot| slot.block == MAC_BLOCK) {
+            let register = MacRegister::ALL[slot.register];
+            if let Some(value) = slot.merge(self.value(register), value) {
+                self.set(register, value, bus);
+            }
+        }
+        self.spec.register_write
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.next().map(|next| next.0)
+    }
+
+    fn advance(&mut self, until: Time, bus: &mut dyn Bus) {
+        while let Some((at, what)) = self.next()
+            && at <= until
+        {
+            let (spec, state) = (&self.spec, &mut self.state);
+            state.now = at;
+            match what {
+                0 => {
+                    if let Some((_, frame)) = state.inbox.pop_front() {
+                        state.arrive(spec, frame, bus);
+                    }
+                }
+                1 => state.receive(spec, bus),
+                2 => state.send(spec, bus),
+                _ => state.moderate(bus),
+            }
+        }
+        self.state.now = self.state.now.max(until);
+    }
+}

@@ -1,0 +1,240 @@
+//! What a MAC has and where it stands.
+//! Not what it does.
+//! Source: see `registers`.
+
+use super::super::{Frame, Wire};
+use super::registers::{DESCRIPTOR_BYTES, LENGTH, SIZE};
+use crate::Placement;
+use crate::bus::Attachment;
+use longma_sim::{Duration, Time};
+use longma_topology::parts::Ethernet;
+use longma_topology::units::Frequency;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// What a MAC has and how long things take. It does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacSpec {
+    /// Line rate, bits a second: 10^9 for Gigabit Ethernet, 10, 40 or 100 times as much for its successors.
+    pub rate: u64,
+    /// Receive FIFO, bytes.
+    pub rx_fifo_bytes: u32,
+    /// Largest DMA burst, bytes, at least 16.
+    pub burst_bytes: u32,
+    /// From one burst's start to the next, at the MAC's own port.
+    pub burst_interval: Duration,
+    /// Descriptors fetched at once, at least 1: 1 as a Gigabit MAC does; fast NICs take more.
+    pub descriptor_batch: u32,
+    /// A read of a register, beside the way to the MAC.
+    pub register_read: Duration,
+    /// A write of a register, beside the way to the MAC.
+    pub register_write: Duration,
+    /// From a frame's being handed over, or from the wait that software asked for, to the interrupt.
+    pub interrupt_delay: Duration,
+}
+
+impl MacSpec {
+    /// The MAC that `part` describes, at a port of `port_bytes` a cycle of `clock`, attached as `attachment` says. What the part leaves out
+    /// is taken as for a Gigabit MAC: 10^9 bits a second, a FIFO of 16 KiB, bursts of 128 bytes, no delay.
+    pub fn from_part(part: &Ethernet, port_bytes: u32, clock: Frequency, attachment: &Attachment) -> Self {
+        let rate = part.rate.map_or(1_000_000_000, |rate| rate.bits_per_second());
+        let burst = part.dma_burst.map_or(128, |burst| burst.bytes()).clamp(16, 4096);
+        let cycles = burst.div_ceil(port_bytes.max(1).into());
+        let interval = u128::from(cycles) * 1_000_000_000_000 / u128::from(clock.hz().max(1));
+        Self {
+            rate,
+            rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
+            burst_bytes: burst as u32,
+            burst_interval: Duration::from_ps(interval as u64),
+            // A Gigabit MAC fetches one at a time; at 84 bytes a frame faster ones could not keep up so (estimate: 8).
+            descriptor_batch: if rate > 1_000_000_000 { 8 } else { 1 },
+            register_read: attachment.register_read,
+            register_write: attachment.register_write,
+            interrupt_delay: Duration::from_ps(part.interrupt_delay.map_or(0, |delay| delay.ps())),
+        }
+    }
+}
+
+/// A descriptor as fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Descriptor {
+    /// Its own address.
+    pub address: u64,
+    pub buffer: u64,
+    pub control: u64,
+    pub status: u64,
+}
+
+impl Descriptor {
+    pub fn parse(address: u64, bytes: &[u8; DESCRIPTOR_BYTES as usize]) -> Self {
+        let word = |at: usize| {
+            u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+        };
+        Self { address, buffer: word(0) | word(4) << 32, control: word(8), status: word(12) }
+    }
+
+    pub fn size(&self) -> u64 {
+        SIZE.of(self.control)
+    }
+}
+
+/// A ring in memory, and what was fetched of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ring {
+    pub base: u64,
+    /// Descriptors, at most 65536.
+    pub count: u32,
+    /// The next one to be used.
+    pub head: u32,
+    /// Fetched ones, from `head` on, all the MAC's.
+    pub fetched: VecDeque<Descriptor>,
+}
+
+impl Ring {
+    /// Software changed where the ring is: nothing fetched from the old place is used.
+    pub fn place(&mut self, base: u64, count: u64) {
+        *self = Self { base, count: count.min(1 << 16) as u32, head: 0, fetched: VecDeque::new() };
+    }
+
+    /// The address of the next descriptor not fetched yet, and how many of at most `batch` there are before the ring's end.
+    pub fn to_fetch(&self, batch: u32) -> (u64, u32) {
+        let address = self.base.wrapping_add(u64::from(self.head) * DESCRIPTOR_BYTES);
+        (address, batch.clamp(1, 64).min(self.count - self.head.min(self.count)))
+    }
+
+    /// Takes the next fetched descriptor.
+    pub fn take(&mut self) -> Option<Descriptor> {
+        let next = self.fetched.pop_front()?;
+        self.head = if self.head + 1 >= self.count { 0 } else { self.head + 1 };
+        Some(next)
+    }
+}
+
+/// Where one direction's DMA stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Looks what to do next.
+    #[default]
+    Ready,
+    /// Waits for software, or when receiving for a frame.
+    Suspended,
+    /// Descriptors are on the way.
+    Fetching { at: Time, found: Vec<Descriptor> },
+    /// A buffer is being written or read; then the descriptor's status is.
+    Moving { at: Time, descriptor: Descriptor, status: u64 },
+    /// The status is on the way to memory; then causes of interrupts are noted.
+    Reporting { at: Time, causes: u64 },
+}
+
+impl Step {
+    /// When it ends; `None` if nothing is under way.
+    pub fn end(&self) -> Option<Time> {
+        match self {
+            Self::Ready | Self::Suspended => None,
+            Self::Fetching { at, .. } | Self::Moving { at, .. } | Self::Reporting { at, .. } => Some(*at),
+        }
+    }
+}
+
+/// What is counted, in the order of the registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames handed over whole and good.
+    pub rx_good: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames with a wrong check sequence.
+    pub rx_crc: u64,
+    /// Frames below 64 bytes.
+    pub rx_short: u64,
+    /// Frames longer than allowed.
+    pub rx_long: u64,
+    /// Frames to others.
+    pub rx_filtered: u64,
+    /// Frames that found the FIFO full.
+    pub rx_missed: u64,
+    /// How often the receive ring was empty when a frame was there.
+    pub rx_starved: u64,
+    /// Frames lost to malformed descriptors and bad buffers.
+    pub rx_bad_descriptor: u64,
+    /// Frames sent.
+    pub tx_good: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Frames that could not be sent.
+    pub tx_bad: u64,
+    /// Assertions of the interrupt line.
+    pub interrupts: u64,
+}
+
+/// The registers that only hold what software wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Settings {
+    pub control: u64,
+    pub address: u64,
+    pub max_frame: u64,
+    pub dca: u64,
+    pub enable: u64,
+    pub rx_delay_ns: u64,
+    pub rx_frames: u64,
+    pub interval_ns: u64,
+}
+
+/// Interrupts that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Moderation {
+    /// Causes that software sees.
+    pub causes: u64,
+    /// Received frames that it has not been told of.
+    pub frames: u64,
+    /// When it will be told of them at latest.
+    pub tell_at: Option<Time>,
+    pub asserted: bool,
+    /// The line is not asserted before this time.
+    pub allowed_at: Time,
+}
+
+/// Everything about a MAC that changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacState {
+    pub(super) settings: Settings,
+    pub(super) now: Time,
+    /// Frames on the wire towards it, by arrival.
+    pub(super) inbox: VecDeque<(Time, Frame)>,
+    /// Frames received and not yet handed over.
+    pub(super) fifo: VecDeque<Frame>,
+    pub(super) fifo_bytes: u64,
+    pub(super) rx: Ring,
+    pub(super) rx_step: Step,
+    /// Bytes of the first frame of the FIFO already in buffers.
+    pub(super) rx_offset: u64,
+    pub(super) tx: Ring,
+    pub(super) tx_step: Step,
+    /// The frame that is being put together; `None` between frames.
+    pub(super) tx_frame: Option<Vec<u8>>,
+    /// Whether the rest of a frame that could not be sent is to come.
+    pub(super) tx_dropping: bool,
+    pub(super) wire: Wire,
+    /// When the last frame begins to be sent.
+    pub(super) last_begin: Time,
+    /// Frames sent, by arrival at the other end, for whoever is there.
+    pub(super) outbox: VecDeque<(Time, Frame)>,
+    pub(super) moderation: Moderation,
+    pub(super) counters: Counters,
+}
+
+impl Settings {
+    /// The placement that two bits of the DCA register ask for.
+    pub fn placement(&self, mode: u64, ways: u64) -> Placement {
+        match mode {
+            0 => Placement::Memory,
+            2 => Placement::LockedLines,
+            _ => Placement::SharedCache { ways: (ways > 0).then_some(ways as u32) },
+        }
+    }
+}
+
+/// A receive descriptor's length field for `bytes`.
+pub(super) fn length(bytes: u64) -> u64 {
+    LENGTH.with(bytes.min(0xffff))
+}

@@ -1,0 +1,142 @@
+//! Sending: descriptors of the send ring into frames, and frames onto the wire.
+//! Not interrupts: see `moderation`.
+//! Source: the manuals that `registers` names.
+
+use super::super::Frame;
+use super::super::frame::{FCS_BYTES, HEADER_BYTES};
+use super::receive::{burst_left, fetch};
+use super::registers as r;
+use super::state::{Descriptor, MacSpec, MacState, Step};
+use crate::registers::Field;
+use crate::{Bus, BusFault};
+use longma_sim::Time;
+
+impl MacState {
+    /// When sending goes on by itself. The next frame is put together while the last one is on the wire.
+    pub(super) fn tx_time(&self) -> Option<Time> {
+        let ready = self.tx_step == Step::Ready && r::TX_ENABLE.is_set(self.settings.control);
+        self.tx_step.end().or(ready.then_some(self.last_begin)).map(|at| at.max(self.now))
+    }
+
+    /// The next step of sending.
+    pub(super) fn send(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
+        match std::mem::take(&mut self.tx_step) {
+            Step::Suspended => self.tx_step = Step::Suspended,
+            Step::Ready => match self.tx.take() {
+                Some(descriptor) => self.load(spec, descriptor, bus),
+                None => self.fetch_tx(spec, bus),
+            },
+            Step::Fetching { found, .. } if found.is_empty() => {
+                self.tx_step = Step::Suspended;
+                self.cause(r::INT_TX_IDLE.mask(), bus);
+            }
+            Step::Fetching { found, .. } => self.tx.fetched.extend(found),
+            Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
+            Step::Reporting { causes, .. } => self.cause(causes, bus),
+        }
+    }
+
+    fn fetch_tx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
+        let (address, count) = self.tx.to_fetch(spec.descriptor_batch);
+        match fetch(address, count, self.now, bus) {
+            Ok((at, found)) => self.tx_step = Step::Fetching { at, found },
+            Err(_) => self.switch_off(r::TX_ENABLE, bus),
+        }
+    }
+
+    /// Reads a descriptor's data.
+    fn load(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
+        let first = r::SEND_FIRST.is_set(descriptor.control);
+        let open = self.tx_frame.take();
+        if first {
+            // A new beginning drops what was left open.
+            self.counters.tx_bad += u64::from(open.is_some());
+            self.tx_dropping = false;
+        }
+        let frame = if first { Some(Vec::new()) } else { open };
+        let loaded = self.append(spec, &descriptor, frame, bus);
+        let (at, status) = match loaded {
+            Ok((at, frame)) => {
+                self.tx_frame = Some(frame);
+                (at, 0)
+            }
+            Err(error) => {
+                // The parts of one frame count as one.
+                self.counters.tx_bad += u64::from(!self.tx_dropping);
+                self.tx_dropping = !r::SEND_LAST.is_set(descriptor.control);
+                (self.now, r::ERROR.mask() | error.mask())
+            }
+        };
+        self.tx_step = Step::Moving { at, descriptor, status };
+    }
+
+    /// The open frame with a descriptor's data behind it, and when they are there.
+    fn append(
+        &self,
+        spec: &MacSpec,
+        descriptor: &Descriptor,
+        frame: Option<Vec<u8>>,
+        bus: &mut dyn Bus,
+    ) -> Result<(Time, Vec<u8>), Field> {
+        let mut frame = frame.filter(|_| descriptor.size() > 0).ok_or(r::MALFORMED)?;
+        let total = frame.len() as u64 + descriptor.size() + FCS_BYTES as u64;
+        if total > self.settings.max_frame.min(16383) {
+            return Err(r::TOO_LONG);
+        }
+        let at = read_buffer(spec, descriptor, &mut frame, self.now, bus).map_err(|_| r::BUS)?;
+        Ok((at, frame))
+    }
+
+    /// A descriptor's data are in the MAC: the frame is sent if this was the last of it, and the descriptor is given back.
+    fn loaded(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
+        let mut causes = 0;
+        if r::SEND_LAST.is_set(descriptor.control)
+            && let Some(bytes) = self.tx_frame.take()
+        {
+            if bytes.len() < HEADER_BYTES {
+                self.counters.tx_bad += 1;
+                status |= r::ERROR.mask() | r::MALFORMED.mask();
+            } else {
+                self.put_on_wire(Frame::new(&bytes));
+            }
+        }
+        if r::COMPLETE.is_set(descriptor.control) {
+            causes = r::INT_TX.mask();
+        }
+        match self.write_status(descriptor, status, bus) {
+            Ok(at) => self.tx_step = Step::Reporting { at, causes },
+            Err(_) => self.switch_off(r::TX_ENABLE, bus),
+        }
+    }
+
+    fn put_on_wire(&mut self, frame: Frame) {
+        let passage = self.wire.send(&frame, self.now);
+        self.last_begin = passage.begin;
+        self.counters.tx_good += 1;
+        self.counters.tx_bytes += frame.len() as u64;
+        self.outbox.push_back((passage.arrival, frame));
+    }
+}
+
+/// Reads a descriptor's buffer to the end of `frame`, in bursts; when the last is there.
+fn read_buffer(
+    spec: &MacSpec,
+    descriptor: &Descriptor,
+    frame: &mut Vec<u8>,
+    now: Time,
+    bus: &mut dyn Bus,
+) -> Result<Time, BusFault> {
+    let begin = frame.len();
+    frame.resize(begin + descriptor.size() as usize, 0);
+    let (mut at, mut end, mut address) = (now, now, descriptor.buffer);
+    let mut rest = &mut frame[begin..];
+    while !rest.is_empty() {
+        let count = rest.len().min(burst_left(spec, address));
+        let (burst, after) = rest.split_at_mut(count);
+        end = end.max(bus.read(address, burst, at)?);
+        at = Time::from_ps(at.ps().saturating_add(spec.burst_interval.ps()));
+        address = address.wrapping_add(count as u64);
+        rest = after;
+    }
+    Ok(end)
+}

@@ -1,0 +1,89 @@
+//! One direction of an Ethernet wire: one frame after another, each with preamble and gap.
+//! Not collisions: both directions of a full-duplex link are wires of their own.
+//! Source: IEEE 802.3-2018: preamble and start delimiter 8 bytes (3.2.1, 3.2.2), interpacket gap 96 bit times (4.4.2).
+
+use super::Frame;
+use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
+
+const PREAMBLE_BYTES: u64 = 8;
+const GAP_BYTES: u64 = 12;
+
+/// When a frame is on a wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// When its preamble begins.
+    pub begin: Time,
+    /// When its last bit arrives at the other end.
+    pub arrival: Time,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// Bits a second.
+    rate: u64,
+    /// From one end to the other.
+    propagation: Duration,
+    /// When the next frame may begin.
+    free: Time,
+}
+
+impl Wire {
+    /// A wire of `rate` bits a second, at least 1, that a bit needs `propagation` to pass.
+    pub fn new(rate: u64, propagation: Duration) -> Self {
+        Self { rate: rate.max(1), propagation, free: Time::ZERO }
+    }
+
+    /// When the next frame may begin.
+    pub const fn free(&self) -> Time {
+        self.free
+    }
+
+    /// Sends a frame as soon as it can from `at` on.
+    pub fn send(&mut self, frame: &Frame, at: Time) -> Passage {
+        let begin = at.max(self.free);
+        let bytes = PREAMBLE_BYTES + frame.len() as u64;
+        self.free = later(begin, self.time_of(bytes + GAP_BYTES));
+        let arrival = later(later(begin, self.time_of(bytes)), self.propagation);
+        Passage { begin, arrival }
+    }
+
+    /// How long `bytes` take, rounded up to a picosecond.
+    fn time_of(&self, bytes: u64) -> Duration {
+        let ps = (u128::from(bytes) * 8_000_000_000_000).div_ceil(u128::from(self.rate));
+        Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+    }
+}
+
+fn later(at: Time, by: Duration) -> Time {
+    Time::from_ps(at.ps().saturating_add(by.ps()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_frame_takes_84_bytes_at_every_rate() {
+        for (rate, frames_a_second) in
+            [(1, 1_488_095), (10, 14_880_952), (40, 59_523_809), (100, 148_809_523)]
+        {
+            let mut wire = Wire::new(rate * 1_000_000_000, Duration::ZERO);
+            let frame = Frame::new(&[]);
+            let mut sent = 0u64;
+            while wire.send(&frame, Time::ZERO).begin.ps() < 1_000_000_000 {
+                sent += 1;
+            }
+            assert_eq!(sent, frames_a_second / 1000 + 1, "in a millisecond, the one begun at 0 too");
+        }
+    }
+
+    #[test]
+    fn a_frame_arrives_when_its_last_bit_does() {
+        let mut wire = Wire::new(1_000_000_000, Duration::from_ps(500_000));
+        let passage = wire.send(&Frame::new(&[0; 1514]), Time::from_ps(1000));
+        assert_eq!(passage.arrival.ps(), 1000 + (1518 + 8) * 8000 + 500_000);
+        assert_eq!(wire.free().ps(), 1000 + (1518 + 20) * 8000);
+    }
+}

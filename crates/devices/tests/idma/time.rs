@@ -1,0 +1,90 @@
+//! How long transfers take, held against the parameters.
+//! Not on a modelled machine, whose memory has a time of its own.
+//! Source: Su et al., 2012: one beat in and one beat out a cycle, no cost to change between channels.
+
+use crate::machine::*;
+
+fn quick() -> Machine {
+    let mut machine = Machine::new(1 << 14, 3);
+    machine.bus.areas.iter_mut().for_each(|area| area.latency_ps = 0);
+    machine
+}
+
+fn read(machine: &mut Machine, channel: usize, source: u64, store: u64, length: u64, tags: (u64, u64)) {
+    for (register, value) in [
+        ("SOURCE", source),
+        ("DESTINATION", store),
+        ("LENGTH", length),
+        ("TAG", tags.0 | tags.1 << 8),
+        ("CONTROL", field("CONTROL", "START").mask()),
+    ] {
+        machine.set(channel, register, value);
+    }
+}
+
+fn cycles(machine: &Machine, since: longma_sim::Time) -> u64 {
+    machine.now.checked_since(since).unwrap().ps() / CYCLE_PS
+}
+
+#[test]
+fn a_beat_a_cycle_when_memory_is_quick() {
+    let mut machine = quick();
+    let since = machine.now;
+    read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
+    machine.run();
+    // 128 beats, the start, and the last one's arrival.
+    let took = cycles(&machine, since);
+    assert!((128..=128 + 4 + 2).contains(&took), "{took}");
+}
+
+#[test]
+fn three_channels_share_the_beats_without_loss() {
+    let mut machine = quick();
+    let since = machine.now;
+    read(&mut machine, 0, MEMORY, STORE, 1024, (0, 32));
+    read(&mut machine, 1, MEMORY, STORE + 1024, 1024, (0, 32));
+    read(&mut machine, 2, MEMORY, STORE + 2048, 2048, (0, 64));
+    machine.run();
+    let took = cycles(&machine, since);
+    assert!((128..=128 + 4 + 2).contains(&took), "{took}");
+}
+
+#[test]
+fn bytes_askew_of_a_beat_cost_one_beat_more_a_piece() {
+    let mut machine = quick();
+    let since = machine.now;
+    read(&mut machine, 0, MEMORY + 1, STORE, 4096, (0, 0));
+    machine.run();
+    let took = cycles(&machine, since);
+    assert!((256..=256 + 4 + 2).contains(&took), "{took}");
+}
+
+#[test]
+fn requests_in_flight_bound_the_rate_when_memory_is_slow() {
+    let mut machine = quick();
+    // The bus takes between a half and one and a half of it; 64 cycles on average.
+    machine.bus.areas[0].latency_ps = 64 * CYCLE_PS;
+    let since = machine.now;
+    read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
+    machine.run();
+    let took = cycles(&machine, since);
+    // 128 beats, 8 at a time.
+    assert!((128 / 8 * 32..=128 / 8 * 96 + 10).contains(&took), "{took}");
+}
+
+#[test]
+fn reading_and_writing_go_on_at_the_same_time() {
+    let mut machine = quick();
+    let since = machine.now;
+    read(&mut machine, 0, MEMORY, STORE, 4096, (0, 0));
+    let start = field("CONTROL", "START").mask() | field("CONTROL", "FEED").with(1);
+    for (register, value) in
+        [("DESTINATION", MEMORY + 8192), ("LENGTH", 4096), ("TAG", 0), ("CONTROL", start)]
+    {
+        machine.set(3, register, value);
+    }
+    machine.run();
+    let took = cycles(&machine, since);
+    assert!((129..=128 + 4 + 6).contains(&took), "{took}");
+    assert_eq!(machine.bus.areas[0].bytes[8192..12288], machine.bus.areas[0].bytes[..4096]);
+}

@@ -1,0 +1,65 @@
+//! The line is asserted when software wants it, neither earlier nor more often.
+//! Not what the frames contain.
+//! Source: our own.
+
+use crate::driver::*;
+use longma_devices::Device;
+use longma_devices::ethernet::Frame;
+use longma_sim::Time;
+
+/// When the line was asserted, in microseconds, for a frame every ten; software answers at once.
+fn assertions(settings: &[(&str, u64)], frames: u64) -> Vec<u64> {
+    let mut driver = Driver::new(gigabit());
+    driver.receive_ring(64, 200);
+    driver.set("ENABLE", 1);
+    for (name, value) in settings {
+        driver.set(name, *value);
+    }
+    for number in 0..frames {
+        driver
+            .mac
+            .deliver(Frame::new(&content(STATION, 60, number)), Time::from_ps((number + 1) * 10_000_000));
+    }
+    let mut times = Vec::new();
+    while let Some(at) = driver.mac.next_event() {
+        driver.now = driver.now.max(at);
+        driver.pass(0);
+        if driver.bus.memory.asserted(0) {
+            times.push(driver.now.ps() / 1_000_000);
+            driver.set("INTERRUPT", 1);
+            assert!(!driver.bus.memory.asserted(0));
+        }
+    }
+    times
+}
+
+#[test]
+fn without_moderation_every_frame_interrupts() {
+    assert_eq!(assertions(&[], 5), [10, 20, 30, 40, 50]);
+}
+
+#[test]
+fn a_delay_waits_for_more_frames() {
+    assert_eq!(assertions(&[("RX_DELAY", 25_000)], 8), [35, 65, 95]);
+}
+
+#[test]
+fn enough_frames_end_the_wait() {
+    assert_eq!(assertions(&[("RX_DELAY", 1_000_000), ("RX_FRAMES", 3)], 7), [30, 60, 1070]);
+}
+
+#[test]
+fn an_interval_keeps_assertions_apart() {
+    assert_eq!(assertions(&[("INTERVAL", 35_000)], 8), [10, 45, 80, 115], "the last frame's cause waits too");
+}
+
+#[test]
+fn a_cause_that_is_not_enabled_is_noted_and_asserts_nothing() {
+    let mut driver = Driver::new(gigabit());
+    driver.receive_ring(4, 200);
+    driver.mac.deliver(Frame::new(&content(STATION, 60, 1)), Time::from_ps(1000));
+    driver.run();
+    assert!(!driver.bus.memory.asserted(0) && driver.get("INTERRUPT") == 1);
+    driver.set("ENABLE", 1);
+    assert!(driver.bus.memory.asserted(0));
+}
