@@ -1,0 +1,166 @@
+//! A zoned device in memory, with the zone rules enforced. It takes memory only for what was written, and its copies share it.
+//! Not lasting: `file` is. Not timed: `modelled` is.
+//! Source: our own.
+
+use super::zones::{Span, ZoneTable};
+use super::{Block, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What blocks hold that were not written since the last reset: as null_blk has it, and unlikely to be taken for data.
+pub(super) const UNWRITTEN: u8 = 0xff;
+
+/// How much is copied at the first write after a copy of the device was made, at least, bytes.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// The bytes of one zone, in chunks; those never written are missing.
+type Chunks = Vec<Option<Arc<[u8]>>>;
+
+/// A zoned device in memory.
+pub struct MemoryDevice {
+    geometry: Geometry,
+    chunk_bytes: usize,
+    table: Mutex<ZoneTable>,
+    zones: Vec<RwLock<Chunks>>,
+}
+
+impl MemoryDevice {
+    /// A new device: conventional zones hold zeros, sequential ones are empty.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`].
+    pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
+        let table = ZoneTable::new(geometry)?;
+        let zones = (0..geometry.zones()).map(|_| RwLock::default()).collect();
+        let chunk_bytes = CHUNK_BYTES.max(geometry.block_bytes as usize);
+        Ok(Self { geometry, chunk_bytes, table: Mutex::new(table), zones })
+    }
+
+    /// A copy as it is now; what both hold in common they share until one of them writes it. The copy is consistent only if
+    /// nobody writes meanwhile.
+    pub fn snapshot(&self) -> Self {
+        let copy =
+            |zone: &RwLock<Chunks>| RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone());
+        let table = Mutex::new(self.table().clone());
+        Self {
+            geometry: self.geometry,
+            chunk_bytes: self.chunk_bytes,
+            table,
+            zones: self.zones.iter().map(copy).collect(),
+        }
+    }
+
+    /// The zone rules and states, for devices built on this one.
+    pub(super) fn table(&self) -> MutexGuard<'_, ZoneTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores bytes without asking the zone rules; `byte` counts from the zone's start.
+    pub(super) fn store(&self, zone: ZoneNumber, byte: usize, mut data: &[u8]) {
+        let mut chunks = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+        let fill = if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN };
+        let mut at = byte;
+        while !data.is_empty() {
+            let (index, inside) = (at / self.chunk_bytes, at % self.chunk_bytes);
+            let (now, later) = data.split_at(data.len().min(self.chunk_bytes - inside));
+            if chunks.len() <= index {
+                chunks.resize(index + 1, None);
+            }
+            let chunk =
+                chunks[index].get_or_insert_with(|| std::iter::repeat_n(fill, self.chunk_bytes).collect());
+            Arc::make_mut(chunk)[inside..inside + now.len()].copy_from_slice(now);
+            (at, data) = (at + now.len(), later);
+        }
+    }
+
+    fn load(&self, zone: ZoneNumber, byte: usize, buffer: &mut [u8]) {
+        let chunks = self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner);
+        let fill = if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN };
+        let (mut at, mut buffer) = (byte, buffer);
+        while !buffer.is_empty() {
+            let (index, inside) = (at / self.chunk_bytes, at % self.chunk_bytes);
+            let (now, later) = buffer.split_at_mut(buffer.len().min(self.chunk_bytes - inside));
+            match chunks.get(index) {
+                Some(Some(chunk)) => now.copy_from_slice(&chunk[inside..inside + now.len()]),
+                _ => now.fill(fill),
+            }
+            at += now.len();
+            buffer = later;
+        }
+    }
+
+    fn bytes(&self, blocks: u64) -> usize {
+        blocks as usize * self.geometry.block_bytes as usize
+    }
+
+    fn write_admitted(&self, table: &mut ZoneTable, span: Span, data: &[u8]) {
+        self.store(span.zone, self.bytes(span.offset), data);
+        table.advance(span);
+    }
+}
+
+impl ZonedDevice for MemoryDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        self.table().zone(zone)
+    }
+
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let (span, written) = self.table().read(block, buffer.len())?;
+        let (known, rest) = buffer.split_at_mut(self.bytes(written));
+        self.load(span.zone, self.bytes(span.offset), known);
+        rest.fill(UNWRITTEN);
+        Ok(())
+    }
+
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        // Conventional zones know no order, so that their writes need not wait for each other.
+        if self.geometry.is_conventional(self.geometry.zone_of(block)) {
+            let span = ZoneTable::span(&self.geometry, Operation::Write, block, data.len())?;
+            self.store(span.zone, self.bytes(span.offset), data);
+            return Ok(());
+        }
+        let mut table = self.table();
+        let span = table.write(block, data.len())?;
+        self.write_admitted(&mut table, span, data);
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        let mut table = self.table();
+        let block = table.append_at(zone)?;
+        let span = table.write(block, data.len())?;
+        self.write_admitted(&mut table, span, data);
+        Ok(block)
+    }
+
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut table = self.table();
+        if table.reset(zone)? {
+            self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        Ok(())
+    }
+
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().finish(zone).map(|_| ())
+    }
+
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().open(zone)
+    }
+
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().close(zone)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "memory".into()
+    }
+}

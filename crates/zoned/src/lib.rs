@@ -1,0 +1,7 @@
+//! An ordered map for zoned flash, and the zoned devices it runs on: emulated, modelled, faulty, and the kernel's.
+//! Not a file system: a device belongs to one map.
+//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
+
+pub mod device;
+
+pub use device::ZonedDevice;
