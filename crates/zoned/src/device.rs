@@ -6,13 +6,17 @@
 mod buffer;
 mod counted;
 mod error;
+mod faulty;
 mod memory;
+mod power_cut;
 mod zones;
 
 pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};
+pub use faulty::{Fault, FaultyDevice};
 pub use memory::MemoryDevice;
+pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 
 use serde::Serialize;

@@ -3,7 +3,7 @@
 //! Source: our own.
 
 use super::zones::{Span, ZoneTable};
-use super::{Block, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// What blocks hold that were not written since the last reset: as null_blk has it, and unlikely to be taken for data.
@@ -47,6 +47,33 @@ impl MemoryDevice {
             table,
             zones: self.zones.iter().map(copy).collect(),
         }
+    }
+
+    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn flip_bit(&self, block: Block, bit: u64) -> Result<(), DeviceError> {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let span = ZoneTable::span(&self.geometry, Operation::Write, block, block_bytes)?;
+        let mut bytes = vec![0; block_bytes];
+        self.load(span.zone, self.bytes(span.offset), &mut bytes);
+        bytes[bit as usize / 8 % block_bytes] ^= 1 << (bit % 8);
+        self.store(span.zone, self.bytes(span.offset), &bytes);
+        Ok(())
+    }
+
+    /// Makes a sequential zone read-only or offline, as wear does.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
+            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+        }
+        let mut table = self.table();
+        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
+        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
     }
 
     /// The zone rules and states, for devices built on this one.
