@@ -4,8 +4,8 @@
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2.1.1; null_blk of the Linux kernel.
 
 use longma_zoned::device::{
-    AlignedBuffer, Block, Condition, DeviceError, FaultyDevice, FileDevice, Geometry, MemoryDevice, Read, Write,
-    ZoneNumber, ZonedDevice,
+    AlignedBuffer, Block, Condition, DeviceError, FaultyDevice, FileDevice, Geometry, MemoryDevice, Read,
+    Write, ZoneNumber, ZonedDevice,
 };
 
 fn geometry() -> Geometry {
@@ -64,7 +64,8 @@ fn conventional_zones_are_written_in_place() {
             assert!(read.iter().all(|b| *b == byte));
         }
         assert_eq!(device.zone(ZoneNumber(0)).unwrap().condition, Condition::Conventional);
-        for refused in [device.reset(ZoneNumber(0)), device.finish(ZoneNumber(0)), device.open(ZoneNumber(1))] {
+        for refused in [device.reset(ZoneNumber(0)), device.finish(ZoneNumber(0)), device.open(ZoneNumber(1))]
+        {
             assert!(matches!(refused, Err(DeviceError::NotSequential { .. })), "{refused:?}");
         }
     });
@@ -77,7 +78,10 @@ fn a_sequential_zone_is_written_at_its_write_pointer_only() {
         device.write(Block(start), &blocks(device, 2, 1)).unwrap();
         for wrong in [start, start + 1, start + 3] {
             let refused = device.write(Block(wrong), &blocks(device, 1, 9));
-            assert!(matches!(refused, Err(DeviceError::NotAtWritePointer { write_pointer: 2, .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(DeviceError::NotAtWritePointer { write_pointer: 2, .. })),
+                "{refused:?}"
+            );
         }
         device.write(Block(start + 2), &blocks(device, 1, 2)).unwrap();
         assert_eq!(device.append(zone, &blocks(device, 1, 3)).unwrap(), Block(start + 3));
@@ -106,7 +110,10 @@ fn a_zone_is_full_at_its_capacity() {
         assert!(expected, "{refused:?}");
         append(device, 0).unwrap();
         let report = device.zone(zone(device, 0)).unwrap();
-        assert_eq!((report.condition, report.write_pointer, report.room_blocks()), (Condition::Full, capacity, 0));
+        assert_eq!(
+            (report.condition, report.write_pointer, report.room_blocks()),
+            (Condition::Full, capacity, 0)
+        );
         assert!(matches!(append(device, 0), Err(DeviceError::ZoneFull { .. })));
         assert!(matches!(device.open(zone(device, 0)), Err(DeviceError::ZoneFull { .. })));
         device.reset(zone(device, 0)).unwrap();
@@ -192,7 +199,10 @@ fn what_is_not_on_the_device_is_refused() {
         assert!(matches!(device.read(Block(0), &mut one[..100]), Err(DeviceError::Unaligned { .. })));
         assert!(matches!(device.write(Block(0), &[]), Err(DeviceError::Unaligned { .. })));
         let border = Block(geometry.zone_blocks - 1);
-        assert!(matches!(device.read(border, &mut blocks(device, 2, 0)), Err(DeviceError::AcrossZones { .. })));
+        assert!(matches!(
+            device.read(border, &mut blocks(device, 2, 0)),
+            Err(DeviceError::AcrossZones { .. })
+        ));
         let missing = ZoneNumber(geometry.zones());
         assert!(matches!(device.zone(missing), Err(DeviceError::NoSuchZone { .. })));
         assert!(matches!(device.reset(missing), Err(DeviceError::NoSuchZone { .. })));
