@@ -64,7 +64,7 @@ fn conventional_zones_are_written_in_place() {
             assert!(read.iter().all(|b| *b == byte));
         }
         assert_eq!(device.zone(ZoneNumber(0)).unwrap().condition, Condition::Conventional);
-        for refused in [device.reset(ZoneNumber(0)), device.finish(ZoneNumber(0)), device.open(ZoneNumber(1))]
+        for refused in [device.reset(ZoneNumber(0)), device.finish(ZoneNumber(0)), device.open(ZoneNumber(0))]
         {
             assert!(matches!(refused, Err(DeviceError::NotSequential { .. })), "{refused:?}");
         }
