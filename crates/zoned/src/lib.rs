@@ -3,5 +3,11 @@
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
 
 pub mod device;
+pub mod error;
+pub mod map;
+pub mod paper;
+pub mod ycsb;
 
 pub use device::ZonedDevice;
+pub use error::{Error, Result};
+pub use map::{Direction, KeyRange, OrderedMap};
