@@ -10,6 +10,7 @@ mod faulty;
 mod file;
 mod kernel;
 mod memory;
+mod modelled;
 mod power_cut;
 mod zones;
 
@@ -20,6 +21,7 @@ pub use faulty::{Fault, FaultyDevice};
 pub use file::FileDevice;
 pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
+pub use modelled::{Emulated, Latencies, ModelledDevice, Parameters};
 pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 
