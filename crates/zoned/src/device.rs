@@ -331,6 +331,10 @@ pub trait ZonedDevice: Send + Sync {
     /// [`DeviceError::Host`]: what was written since the last flush may be lost, and stays so even if a later flush succeeds.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// Says that nobody will read these blocks again before they are written or their zone is reset. A device in memory gives their
+    /// memory back; for others it is nothing. What they hold means nothing from then on.
+    fn forget(&self, _block: Block, _blocks: u64) {}
+
     /// Does several reads, at once where the device can.
     ///
     /// # Errors
@@ -390,6 +394,9 @@ impl<D: ZonedDevice + ?Sized> ZonedDevice for std::sync::Arc<D> {
     }
     fn write_many(&self, writes: &[Write<'_>]) -> Result<(), DeviceError> {
         (**self).write_many(writes)
+    }
+    fn forget(&self, block: Block, blocks: u64) {
+        (**self).forget(block, blocks);
     }
     fn name(&self) -> String {
         (**self).name()

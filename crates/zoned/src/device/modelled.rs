@@ -234,6 +234,10 @@ impl<D: Emulated> ZonedDevice for ModelledDevice<D> {
         Ok(())
     }
 
+    fn forget(&self, block: Block, blocks: u64) {
+        self.inner.forget(block, blocks);
+    }
+
     fn name(&self) -> String {
         format!("modelled {}", self.inner.name())
     }
