@@ -6,13 +6,23 @@
 mod buffer;
 mod counted;
 mod error;
+mod faulty;
+mod file;
+mod kernel;
 mod memory;
+mod modelled;
+mod power_cut;
 mod zones;
 
 pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};
+pub use faulty::{Fault, FaultyDevice};
+pub use file::FileDevice;
+pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
+pub use modelled::{Emulated, Latencies, ModelledDevice, Parameters};
+pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 
 use serde::Serialize;
@@ -321,6 +331,10 @@ pub trait ZonedDevice: Send + Sync {
     /// [`DeviceError::Host`]: what was written since the last flush may be lost, and stays so even if a later flush succeeds.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// Says that nobody will read these blocks again before they are written or their zone is reset. A device in memory gives their
+    /// memory back; for others it is nothing. What they hold means nothing from then on.
+    fn forget(&self, _block: Block, _blocks: u64) {}
+
     /// Does several reads, at once where the device can.
     ///
     /// # Errors
@@ -380,6 +394,9 @@ impl<D: ZonedDevice + ?Sized> ZonedDevice for std::sync::Arc<D> {
     }
     fn write_many(&self, writes: &[Write<'_>]) -> Result<(), DeviceError> {
         (**self).write_many(writes)
+    }
+    fn forget(&self, block: Block, blocks: u64) {
+        (**self).forget(block, blocks);
     }
     fn name(&self) -> String {
         (**self).name()

@@ -194,6 +194,10 @@ impl<D: ZonedDevice> ZonedDevice for Counted<D> {
         Ok(())
     }
 
+    fn forget(&self, block: Block, blocks: u64) {
+        self.inner.forget(block, blocks);
+    }
+
     fn name(&self) -> String {
         self.inner.name()
     }

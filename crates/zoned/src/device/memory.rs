@@ -3,24 +3,20 @@
 //! Source: our own.
 
 use super::zones::{Span, ZoneTable};
-use super::{Block, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// What blocks hold that were not written since the last reset: as null_blk has it, and unlikely to be taken for data.
 pub(super) const UNWRITTEN: u8 = 0xff;
 
-/// How much is copied at the first write after a copy of the device was made, at least, bytes.
-const CHUNK_BYTES: usize = 16 << 10;
-
-/// The bytes of one zone, in chunks; those never written are missing.
-type Chunks = Vec<Option<Arc<[u8]>>>;
+/// The blocks of one zone; those never written, or forgotten, are missing.
+type Blocks = Vec<Option<Arc<[u8]>>>;
 
 /// A zoned device in memory.
 pub struct MemoryDevice {
     geometry: Geometry,
-    chunk_bytes: usize,
     table: Mutex<ZoneTable>,
-    zones: Vec<RwLock<Chunks>>,
+    zones: Vec<RwLock<Arc<Blocks>>>,
 }
 
 impl MemoryDevice {
@@ -31,22 +27,44 @@ impl MemoryDevice {
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         let table = ZoneTable::new(geometry)?;
         let zones = (0..geometry.zones()).map(|_| RwLock::default()).collect();
-        let chunk_bytes = CHUNK_BYTES.max(geometry.block_bytes as usize);
-        Ok(Self { geometry, chunk_bytes, table: Mutex::new(table), zones })
+        Ok(Self { geometry, table: Mutex::new(table), zones })
     }
 
     /// A copy as it is now; what both hold in common they share until one of them writes it. The copy is consistent only if
     /// nobody writes meanwhile.
     pub fn snapshot(&self) -> Self {
-        let copy =
-            |zone: &RwLock<Chunks>| RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone());
+        let copy = |zone: &RwLock<Arc<Blocks>>| {
+            RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone())
+        };
         let table = Mutex::new(self.table().clone());
-        Self {
-            geometry: self.geometry,
-            chunk_bytes: self.chunk_bytes,
-            table,
-            zones: self.zones.iter().map(copy).collect(),
+        Self { geometry: self.geometry, table, zones: self.zones.iter().map(copy).collect() }
+    }
+
+    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn flip_bit(&self, block: Block, bit: u64) -> Result<(), DeviceError> {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let span = ZoneTable::span(&self.geometry, Operation::Write, block, block_bytes)?;
+        let mut bytes = vec![0; block_bytes];
+        self.load(span.zone, self.bytes(span.offset), &mut bytes);
+        bytes[bit as usize / 8 % block_bytes] ^= 1 << (bit % 8);
+        self.store(span.zone, self.bytes(span.offset), &bytes);
+        Ok(())
+    }
+
+    /// Makes a sequential zone read-only or offline, as wear does.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
+            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
         }
+        let mut table = self.table();
+        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
+        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
     }
 
     /// The zone rules and states, for devices built on this one.
@@ -56,36 +74,41 @@ impl MemoryDevice {
 
     /// Stores bytes without asking the zone rules; `byte` counts from the zone's start.
     pub(super) fn store(&self, zone: ZoneNumber, byte: usize, mut data: &[u8]) {
-        let mut chunks = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
-        let fill = if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN };
+        let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+        let held = Arc::make_mut(&mut held);
+        let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
         let mut at = byte;
         while !data.is_empty() {
-            let (index, inside) = (at / self.chunk_bytes, at % self.chunk_bytes);
-            let (now, later) = data.split_at(data.len().min(self.chunk_bytes - inside));
-            if chunks.len() <= index {
-                chunks.resize(index + 1, None);
+            let (index, inside) = (at / block_bytes, at % block_bytes);
+            let (now, later) = data.split_at(data.len().min(block_bytes - inside));
+            if held.len() <= index {
+                held.resize(index + 1, None);
             }
-            let chunk =
-                chunks[index].get_or_insert_with(|| std::iter::repeat_n(fill, self.chunk_bytes).collect());
-            Arc::make_mut(chunk)[inside..inside + now.len()].copy_from_slice(now);
+            let content = held[index].get_or_insert_with(|| std::iter::repeat_n(fill, block_bytes).collect());
+            Arc::make_mut(content)[inside..inside + now.len()].copy_from_slice(now);
             (at, data) = (at + now.len(), later);
         }
     }
 
     fn load(&self, zone: ZoneNumber, byte: usize, buffer: &mut [u8]) {
-        let chunks = self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner);
-        let fill = if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN };
+        let held = self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner);
+        let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
         let (mut at, mut buffer) = (byte, buffer);
         while !buffer.is_empty() {
-            let (index, inside) = (at / self.chunk_bytes, at % self.chunk_bytes);
-            let (now, later) = buffer.split_at_mut(buffer.len().min(self.chunk_bytes - inside));
-            match chunks.get(index) {
-                Some(Some(chunk)) => now.copy_from_slice(&chunk[inside..inside + now.len()]),
+            let (index, inside) = (at / block_bytes, at % block_bytes);
+            let (now, later) = buffer.split_at_mut(buffer.len().min(block_bytes - inside));
+            match held.get(index) {
+                Some(Some(content)) => now.copy_from_slice(&content[inside..inside + now.len()]),
                 _ => now.fill(fill),
             }
             at += now.len();
             buffer = later;
         }
+    }
+
+    /// What blocks hold that were never written.
+    const fn fill(&self, zone: ZoneNumber) -> u8 {
+        if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN }
     }
 
     fn bytes(&self, blocks: u64) -> usize {
@@ -139,7 +162,7 @@ impl ZonedDevice for MemoryDevice {
     fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
         let mut table = self.table();
         if table.reset(zone)? {
-            self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner).clear();
+            *self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         }
         Ok(())
     }
@@ -158,6 +181,19 @@ impl ZonedDevice for MemoryDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn forget(&self, block: Block, blocks: u64) {
+        for block in
+            (block.0..block.0.saturating_add(blocks)).take_while(|block| *block < self.geometry.blocks())
+        {
+            let zone = self.geometry.zone_of(Block(block));
+            let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+            let offset = (block - self.geometry.start(zone).0) as usize;
+            if held.get(offset).is_some_and(Option::is_some) {
+                Arc::make_mut(&mut held)[offset] = None;
+            }
+        }
     }
 
     fn name(&self) -> String {

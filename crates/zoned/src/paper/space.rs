@@ -122,6 +122,7 @@ impl<D: ZonedDevice> Space<D> {
 
     /// Gives up a node's block.
     pub fn release(&mut self, at: Block) {
+        self.device.forget(at, 1);
         if self.is_conventional(at) {
             self.free.push(at);
         } else {
