@@ -5,9 +5,12 @@
 pub mod device;
 pub mod error;
 pub mod map;
+pub mod node;
 pub mod paper;
+pub mod store;
 pub mod ycsb;
 
 pub use device::ZonedDevice;
 pub use error::{Error, Result};
 pub use map::{Direction, KeyRange, OrderedMap};
+pub use store::{Batch, Durability, Options, Snapshot, Store};
