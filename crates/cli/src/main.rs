@@ -6,6 +6,7 @@ mod compare;
 mod experiment;
 mod machine;
 mod run;
+mod zoned;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -1,0 +1,61 @@
+//! Memory that direct I/O can use: aligned to 4096 bytes.
+//! Not a pool of it.
+//! Source: open(2), O_DIRECT.
+
+use std::ops::{Deref, DerefMut};
+
+/// The alignment, bytes: enough for every logical block size there is.
+const ALIGNMENT: usize = 4096;
+
+/// One page of bytes, as the allocator is to align it.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; ALIGNMENT]);
+
+/// Bytes, at first 0, that begin at a multiple of 4096.
+pub struct AlignedBuffer {
+    pages: Vec<Page>,
+    bytes: usize,
+}
+
+impl AlignedBuffer {
+    /// A buffer of `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self { pages: vec![Page([0; ALIGNMENT]); bytes.div_ceil(ALIGNMENT)], bytes }
+    }
+
+    /// Whether `bytes` begins where direct I/O can use it.
+    pub fn is_aligned(bytes: &[u8]) -> bool {
+        bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the vector holds `pages.len()` pages of plain initialised bytes next to each other, and `bytes` is no more than that.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.bytes) }
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the exclusive borrow of the vector lasts as long as the slice.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_begins_on_a_page_and_is_as_long_as_asked() {
+        let mut buffer = AlignedBuffer::new(5000);
+        assert!(AlignedBuffer::is_aligned(&buffer) && buffer.len() == 5000);
+        buffer[4999] = 7;
+        assert_eq!(buffer.iter().map(|&b| u32::from(b)).sum::<u32>(), 7);
+        assert!(AlignedBuffer::new(0).is_empty());
+    }
+}

@@ -1,0 +1,256 @@
+//! Fault injection: a device in memory that fails when told to, and knows what a power cut would leave of it.
+//! Not the power cuts themselves: those are in `power_cut`.
+//! Source: our own; the contract it uses up is that of [`ZonedDevice`].
+
+use super::memory::MemoryDevice;
+use super::power_cut::{Change, Cut, Recording};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Something that goes wrong. Changes are counted as [`FaultyDevice::changes`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The power goes off when change `after` is done and another is tried; from then on nothing works.
+    PowerCut {
+        /// The number of changes that still work.
+        after: u64,
+    },
+    /// Every read that touches `block` fails.
+    ReadError {
+        /// The block.
+        block: Block,
+    },
+    /// Every read after the next `after` ones fails once: a passing disturbance.
+    PassingReadError {
+        /// How many reads still work.
+        after: u64,
+    },
+    /// The change after change `after`, if it is a write, fails; the first half of its blocks is written nevertheless.
+    WriteError {
+        /// The number of changes before it.
+        after: u64,
+    },
+    /// The first flush after change `after` fails; after a power cut, what was written in place since the one before is lost even if a later flush worked.
+    FlushError {
+        /// The number of changes before it.
+        after: u64,
+    },
+    /// After change `after` the zone is worn out.
+    WornOut {
+        /// The number of changes before it.
+        after: u64,
+        /// The zone.
+        zone: ZoneNumber,
+        /// [`Condition::ReadOnly`] or [`Condition::Offline`].
+        condition: Condition,
+    },
+}
+
+/// What the device remembers beside its content.
+struct Memory {
+    changes: u64,
+    reads: u64,
+    off: bool,
+    /// What would be left now.
+    cut: Cut,
+    recording: Option<Recording>,
+    faults: Vec<Fault>,
+}
+
+/// A device in memory that fails when told to.
+pub struct FaultyDevice {
+    live: MemoryDevice,
+    memory: Mutex<Memory>,
+}
+
+impl FaultyDevice {
+    /// A new, empty device without faults.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`].
+    pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
+        MemoryDevice::new(geometry).map(Self::over)
+    }
+
+    /// A device with the content of another, all of it taken to be safe from a power cut.
+    pub fn over(device: MemoryDevice) -> Self {
+        let cut = Cut::of(&device);
+        let memory = Memory { changes: 0, reads: 0, off: false, cut, recording: None, faults: Vec::new() };
+        Self { live: device, memory: Mutex::new(memory) }
+    }
+
+    /// How often the device was changed so far: writes, appends, resets, finishes; flushes count too.
+    pub fn changes(&self) -> u64 {
+        self.memory().changes
+    }
+
+    /// Adds a fault.
+    pub fn inject(&self, fault: Fault) {
+        self.memory().faults.push(fault);
+    }
+
+    /// Takes all faults back; power that is off stays off.
+    pub fn clear_faults(&self) {
+        self.memory().faults.clear();
+    }
+
+    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn flip_bit(&self, block: Block, bit: u64) -> Result<(), DeviceError> {
+        self.live.flip_bit(block, bit)?;
+        self.memory().cut.flip_bit(block, bit)
+    }
+
+    /// What a power cut now would leave.
+    pub fn cut(&self) -> Cut {
+        self.memory().cut.clone()
+    }
+
+    /// Remembers every change from now on, for [`FaultyDevice::recording`].
+    pub fn record(&self) {
+        let mut memory = self.memory();
+        memory.recording = Some(Recording::beginning_with(memory.cut.clone(), memory.changes));
+    }
+
+    /// Every change since [`FaultyDevice::record`], which ends with it; `None` without.
+    pub fn recording(&self) -> Option<Recording> {
+        self.memory().recording.take()
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The memory, for a change, once faults that are due have come true.
+    fn about_to_change(&self) -> Result<MutexGuard<'_, Memory>, DeviceError> {
+        let mut memory = self.memory();
+        let changes = memory.changes;
+        let faults = memory.faults.clone();
+        for fault in &faults {
+            match *fault {
+                Fault::PowerCut { after } if after <= changes => memory.off = true,
+                Fault::WornOut { after, zone, condition } if after <= changes => {
+                    self.live.wear_out(zone, condition)?;
+                    memory.cut.wear_out(zone, condition)?;
+                }
+                _ => {}
+            }
+        }
+        memory.faults.retain(|fault| !matches!(fault, Fault::WornOut { after, .. } if *after <= changes));
+        if memory.off { Err(DeviceError::PowerCut) } else { Ok(memory) }
+    }
+
+    fn write_through(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        let due = |fault: &Fault| matches!(fault, Fault::WriteError { after } if *after <= memory.changes);
+        let Some(index) = memory.faults.iter().position(due) else {
+            self.live.write(block, data)?;
+            memory.note(Change::write(block, data));
+            return Ok(());
+        };
+        memory.faults.remove(index);
+        let block_bytes = self.geometry().block_bytes as usize;
+        let half = &data[..data.len() / block_bytes / 2 * block_bytes];
+        if !half.is_empty() {
+            self.live.write(block, half)?;
+        }
+        memory.note(Change::write(block, half));
+        let count = (data.len() / block_bytes) as u64;
+        Err(DeviceError::Media { operation: Operation::Write, block, count })
+    }
+}
+
+impl Memory {
+    fn note(&mut self, change: Change) {
+        self.changes += 1;
+        if let Some(recording) = &mut self.recording {
+            recording.push(change.clone());
+        }
+        self.cut.change(change);
+    }
+}
+
+impl ZonedDevice for FaultyDevice {
+    fn geometry(&self) -> Geometry {
+        self.live.geometry()
+    }
+
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        if self.memory().off { Err(DeviceError::PowerCut) } else { self.live.zone(zone) }
+    }
+
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut memory = self.memory();
+        if memory.off {
+            return Err(DeviceError::PowerCut);
+        }
+        let count = buffer.len() as u64 / u64::from(self.geometry().block_bytes);
+        let reads = memory.reads;
+        memory.reads += 1;
+        let passing = |fault: &Fault| matches!(fault, Fault::PassingReadError { after } if *after <= reads);
+        let passing = memory.faults.iter().position(passing).map(|index| memory.faults.remove(index));
+        let touched = |fault: &Fault| match fault {
+            Fault::ReadError { block: bad } => (block.0..block.0 + count).contains(&bad.0),
+            _ => false,
+        };
+        if passing.is_some() || memory.faults.iter().any(touched) {
+            return Err(DeviceError::Media { operation: Operation::Read, block, count });
+        }
+        drop(memory);
+        self.live.read(block, buffer)
+    }
+
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        let mut memory = self.about_to_change()?;
+        self.write_through(&mut memory, block, data)
+    }
+
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        let mut memory = self.about_to_change()?;
+        let block = self.live.table().append_at(zone)?;
+        self.write_through(&mut memory, block, data)?;
+        Ok(block)
+    }
+
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut memory = self.about_to_change()?;
+        self.live.reset(zone)?;
+        memory.note(Change::Reset(zone));
+        Ok(())
+    }
+
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut memory = self.about_to_change()?;
+        self.live.finish(zone)?;
+        memory.note(Change::Finish(zone));
+        Ok(())
+    }
+
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let _memory = self.about_to_change()?;
+        self.live.open(zone)
+    }
+
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let _memory = self.about_to_change()?;
+        self.live.close(zone)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut memory = self.about_to_change()?;
+        let due = |fault: &Fault| matches!(fault, Fault::FlushError { after } if *after <= memory.changes);
+        if let Some(index) = memory.faults.iter().position(due) {
+            memory.faults.remove(index);
+            memory.note(Change::FailedFlush);
+            let source = std::io::Error::other("injected");
+            return Err(DeviceError::Host { name: self.name(), operation: Operation::Flush, source });
+        }
+        memory.note(Change::Flush);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "faulty memory".into()
+    }
+}

@@ -1,0 +1,289 @@
+//! A zoned device in a sparse file, with the zone rules enforced and the zones' states safe from a power cut: the embedded
+//! default, where there is no zoned device.
+//! Not direct I/O: the file goes through the page cache. Not timed: `modelled` is.
+//! Source: our own; pwrite(2), fdatasync(2), fallocate(2), flock(2).
+
+mod backing;
+mod layout;
+mod state_log;
+#[cfg(test)]
+mod tests;
+
+use super::memory::UNWRITTEN;
+use super::zones::{Span, ZoneTable};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use backing::Backing;
+use layout::{Header, PAGE_BYTES, Places};
+use state_log::StateLog;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A zoned device in a file. One process has it open at a time.
+pub struct FileDevice {
+    header: Header,
+    places: Places,
+    backing: Backing,
+    rules: Mutex<Rules>,
+    /// Of each sequential zone, so that readers wait for nobody: the write pointer, or [`OFFLINE`].
+    readable: Vec<AtomicU64>,
+    /// Set for good when a flush failed: what the file holds is then unknown.
+    broken: AtomicBool,
+}
+
+/// In place of a write pointer: the zone cannot be read.
+const OFFLINE: u64 = u64::MAX;
+
+/// The zones' states, and what of them the file does not know yet.
+struct Rules {
+    table: ZoneTable,
+    log: StateLog,
+    /// Zones that changed since the last record.
+    changed: BTreeMap<ZoneNumber, Unsaved>,
+}
+
+/// What was written into a zone since the last record.
+#[derive(Default)]
+struct Unsaved {
+    blocks: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl FileDevice {
+    /// Makes a new device in a new file; an old one is replaced only if `replace`.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`]; [`DeviceError::Host`] if the file is there already or cannot be made, or is in use.
+    pub fn create(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
+        geometry.check()?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).create_new(!replace);
+        let backing = Backing::open(path, &options)?;
+        let device = Self::create_in(backing, geometry)?;
+        device.backing.sync_folder()?;
+        Ok(device)
+    }
+
+    fn create_in(backing: Backing, geometry: Geometry) -> Result<Self, DeviceError> {
+        let table = ZoneTable::new(geometry)?;
+        let places = Places::of(&geometry);
+        let header = Header { identity: backing.identity()?, geometry };
+        // Of an old device nothing stays, so that nothing of it can be taken for the new one's.
+        backing.resize(0)?;
+        backing.resize(places.end)?;
+        let log = StateLog::create(&backing, &places, &table)?;
+        // Last, so that a file with a header is whole.
+        backing.write(0, &header.encode())?;
+        backing.sync()?;
+        Ok(Self::new(header, places, backing, table, log))
+    }
+
+    /// Opens a device that [`FileDevice::create`] made. What a power cut left of it is put in order.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotUsable`] if the file is no such device, truncated, damaged, or in use; [`DeviceError::Host`].
+    pub fn open(path: &Path) -> Result<Self, DeviceError> {
+        Self::open_in(Backing::open(path, OpenOptions::new().read(true).write(true))?)
+    }
+
+    fn open_in(backing: Backing) -> Result<Self, DeviceError> {
+        let mut page = vec![0; PAGE_BYTES];
+        let length = backing.length()?;
+        page.truncate(usize::try_from(length).unwrap_or(PAGE_BYTES).min(PAGE_BYTES));
+        backing.read(0, &mut page)?;
+        let header = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
+        let places = Places::of(&header.geometry);
+        if length < places.end {
+            let what = format!("is {length} bytes long instead of {}: it was truncated", places.end);
+            return Err(backing.not_usable(what));
+        }
+        let mut table = ZoneTable::new(header.geometry)?;
+        let log = StateLog::recover(&backing, &places, &mut table)?;
+        Ok(Self::new(header, places, backing, table, log))
+    }
+
+    fn new(header: Header, places: Places, backing: Backing, table: ZoneTable, log: StateLog) -> Self {
+        let readable =
+            header.geometry.sequential().map(|zone| AtomicU64::new(readable(&table, zone))).collect();
+        let rules = Mutex::new(Rules { table, log, changed: BTreeMap::new() });
+        Self { header, places, backing, rules, readable, broken: AtomicBool::new(false) }
+    }
+
+    /// A number chosen by chance when the device was made: it tells devices apart.
+    pub const fn identity(&self) -> u128 {
+        self.header.identity
+    }
+
+    /// Makes a sequential zone read-only or offline, as wear does.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone; [`DeviceError::Host`].
+    pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
+            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+        }
+        let mut rules = self.rules()?;
+        let Zone { write_pointer, resets, .. } = rules.table.zone(zone)?;
+        rules.table.restore(zone, condition, write_pointer, resets.unwrap_or_default())?;
+        self.publish(&mut rules, zone);
+        self.save(&mut rules)
+    }
+
+    fn rules(&self) -> Result<MutexGuard<'_, Rules>, DeviceError> {
+        if self.broken.load(Ordering::Relaxed) {
+            let source =
+                io::Error::other("an earlier flush failed, so what the file holds is unknown: open it again");
+            return Err(self.backing.host(Operation::Write, source));
+        }
+        Ok(self.rules.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn byte(&self, span: Span) -> u64 {
+        let block = self.header.geometry.start(span.zone).0 + span.offset;
+        self.places.zones + block * u64::from(self.header.geometry.block_bytes)
+    }
+
+    /// Lets readers and the next record know of a zone's new state.
+    fn publish(&self, rules: &mut Rules, zone: ZoneNumber) {
+        let index = zone.0 - self.header.geometry.conventional_zones;
+        self.readable[index as usize].store(readable(&rules.table, zone), Ordering::Release);
+        rules.changed.entry(zone).or_default();
+    }
+
+    /// Makes data and states safe. A failure is for good: the kernel forgets which pages it could not write.
+    fn save(&self, rules: &mut Rules) -> Result<(), DeviceError> {
+        let changed = std::mem::take(&mut rules.changed);
+        let saved = rules.log.save(&self.backing, &rules.table, changed);
+        if saved.is_err() {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        saved
+    }
+
+    fn write_sequential(&self, rules: &mut Rules, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        let geometry = &self.header.geometry;
+        let opens_another = geometry.max_active_zones > 0 && block == geometry.start(geometry.zone_of(block));
+        let is_full =
+            |zone: &ZoneNumber| matches!(rules.table.zone(*zone), Ok(z) if z.condition == Condition::Full);
+        if opens_another && rules.changed.keys().any(is_full) {
+            // Or, after a power cut, more zones might be active than the limit allows.
+            self.save(rules)?;
+        }
+        let span = rules.table.write(block, data.len())?;
+        self.backing.write(self.byte(span), data)?;
+        rules.table.advance(span);
+        self.publish(rules, span.zone);
+        let unsaved = rules.changed.entry(span.zone).or_default();
+        unsaved.blocks += span.count;
+        unsaved.crc.update(data);
+        Ok(())
+    }
+}
+
+/// What readers are to know of a zone.
+fn readable(table: &ZoneTable, zone: ZoneNumber) -> u64 {
+    match table.zone(zone) {
+        Ok(Zone { condition: Condition::Offline, .. }) | Err(_) => OFFLINE,
+        Ok(zone) => zone.write_pointer,
+    }
+}
+
+impl ZonedDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.header.geometry
+    }
+
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        self.rules()?.table.zone(zone)
+    }
+
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let geometry = &self.header.geometry;
+        let span = ZoneTable::span(geometry, Operation::Read, block, buffer.len())?;
+        let mut written = span.count;
+        if let Some(index) = span.zone.0.checked_sub(geometry.conventional_zones) {
+            let pointer = self.readable[index as usize].load(Ordering::Acquire);
+            if pointer == OFFLINE {
+                let (zone, condition, operation) = (span.zone, Condition::Offline, Operation::Read);
+                return Err(DeviceError::Unusable { zone, condition, operation });
+            }
+            written = pointer.saturating_sub(span.offset).min(span.count);
+        }
+        let (known, rest) = buffer.split_at_mut(written as usize * geometry.block_bytes as usize);
+        rest.fill(UNWRITTEN);
+        self.backing.read(self.byte(span), known).map_err(|error| match error {
+            DeviceError::Host { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
+                DeviceError::Media { operation: Operation::Read, block, count: span.count }
+            }
+            other => other,
+        })
+    }
+
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        let geometry = &self.header.geometry;
+        if !geometry.is_conventional(geometry.zone_of(block)) {
+            return self.write_sequential(&mut *self.rules()?, block, data);
+        }
+        let span = ZoneTable::span(geometry, Operation::Write, block, data.len())?;
+        self.backing.write(self.byte(span), data)
+    }
+
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        let mut rules = self.rules()?;
+        let block = rules.table.append_at(zone)?;
+        self.write_sequential(&mut rules, block, data)?;
+        Ok(block)
+    }
+
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut rules = self.rules()?;
+        if !rules.table.reset(zone)? {
+            return Ok(());
+        }
+        rules.changed.remove(&zone);
+        self.publish(&mut rules, zone);
+        // Before anything is written into the zone again: until the file knows of the reset, the old content may still count.
+        self.save(&mut rules)?;
+        let geometry = &self.header.geometry;
+        let whole = Span { zone, offset: 0, count: geometry.zone_blocks };
+        self.backing.give_back(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
+    }
+
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut rules = self.rules()?;
+        if !rules.table.finish(zone)? {
+            return Ok(());
+        }
+        self.publish(&mut rules, zone);
+        self.save(&mut rules)
+    }
+
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.rules()?.table.open(zone)
+    }
+
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.rules()?.table.close(zone)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut rules = self.rules()?;
+        self.save(&mut rules)
+    }
+
+    fn name(&self) -> String {
+        self.backing.name()
+    }
+}
+
+impl Drop for FileDevice {
+    /// What was written and not flushed is kept if the machine goes on running, as with any file.
+    fn drop(&mut self) {
+        if let Ok(mut rules) = self.rules() {
+            let _ = self.save(&mut rules);
+        }
+    }
+}

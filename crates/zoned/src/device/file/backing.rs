@@ -1,0 +1,164 @@
+//! The file behind a device in a file, and what it is called in messages.
+//! Not what is in it: `layout` knows that.
+//! Source: pread(2), pwrite(2), fdatasync(2), fallocate(2), flock(2).
+
+use crate::device::{DeviceError, Operation};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The file, locked.
+pub struct Backing {
+    store: Store,
+    path: PathBuf,
+}
+
+/// Where the bytes are.
+enum Store {
+    File(File),
+    /// For tests: a device that knows what a power cut leaves of it.
+    #[cfg(test)]
+    Faulty(std::sync::Arc<crate::device::FaultyDevice>),
+}
+
+impl Backing {
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DeviceError> {
+        let failed = |source| DeviceError::Host {
+            name: path.display().to_string(),
+            operation: Operation::Examine,
+            source,
+        };
+        let not_usable =
+            |what: &str| Err(DeviceError::NotUsable { name: path.display().to_string(), what: what.into() });
+        let file = options.open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return not_usable("is not a file");
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { store: Store::File(file), path: path.into() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => not_usable("is in use by another process"),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn faulty(device: std::sync::Arc<crate::device::FaultyDevice>) -> Self {
+        Self { store: Store::Faulty(device), path: "faulty".into() }
+    }
+
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    pub fn host(&self, operation: Operation, source: io::Error) -> DeviceError {
+        DeviceError::Host { name: self.name(), operation, source }
+    }
+
+    pub fn not_usable(&self, what: String) -> DeviceError {
+        DeviceError::NotUsable { name: self.name(), what }
+    }
+
+    /// Its length, bytes.
+    pub fn length(&self) -> Result<u64, DeviceError> {
+        match &self.store {
+            Store::File(file) => {
+                file.metadata().map(|data| data.len()).map_err(|e| self.host(Operation::Examine, e))
+            }
+            #[cfg(test)]
+            Store::Faulty(device) => Ok(tests::bytes(device)),
+        }
+    }
+
+    pub fn resize(&self, bytes: u64) -> Result<(), DeviceError> {
+        match &self.store {
+            Store::File(file) => file.set_len(bytes).map_err(|e| self.host(Operation::Write, e)),
+            #[cfg(test)]
+            Store::Faulty(device) => {
+                assert!(bytes <= tests::bytes(device));
+                Ok(())
+            }
+        }
+    }
+
+    pub fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        match &self.store {
+            Store::File(file) => file.read_exact_at(buffer, at).map_err(|e| self.host(Operation::Read, e)),
+            #[cfg(test)]
+            Store::Faulty(device) => tests::read(device, at, buffer),
+        }
+    }
+
+    pub fn write(&self, at: u64, data: &[u8]) -> Result<(), DeviceError> {
+        match &self.store {
+            Store::File(file) => file.write_all_at(data, at).map_err(|e| self.host(Operation::Write, e)),
+            #[cfg(test)]
+            Store::Faulty(device) => tests::write(device, at, data),
+        }
+    }
+
+    /// Makes all that was written safe.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        match &self.store {
+            Store::File(file) => file.sync_data().map_err(|e| self.host(Operation::Flush, e)),
+            #[cfg(test)]
+            Store::Faulty(device) => crate::device::ZonedDevice::flush(device),
+        }
+    }
+
+    /// Makes a new file's name safe.
+    pub fn sync_folder(&self) -> Result<(), DeviceError> {
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| self.host(Operation::Flush, e))
+    }
+
+    /// Gives the space of a part of the file back, where the file system can; what it holds then means nothing.
+    pub fn give_back(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+        let given = match &self.store {
+            Store::File(file) => {
+                fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)
+            }
+            #[cfg(test)]
+            Store::Faulty(_) => Ok(()),
+        };
+        match given {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(self.host(Operation::Reset, errno.into())),
+        }
+    }
+
+    /// A number by chance, from the system.
+    pub fn identity(&self) -> Result<u128, DeviceError> {
+        let mut bytes = [0; 16];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        filled.map_err(|errno| self.host(Operation::Examine, errno.into()))?;
+        Ok(u128::from_le_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A device of one conventional zone as if it were a file.
+
+    use crate::device::{Block, DeviceError, FaultyDevice, ZonedDevice};
+
+    pub fn bytes(device: &FaultyDevice) -> u64 {
+        device.geometry().blocks() * block_bytes(device)
+    }
+
+    pub fn read(device: &FaultyDevice, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        assert!(at.is_multiple_of(block_bytes(device)));
+        if buffer.is_empty() { Ok(()) } else { device.read(Block(at / block_bytes(device)), buffer) }
+    }
+
+    pub fn write(device: &FaultyDevice, at: u64, data: &[u8]) -> Result<(), DeviceError> {
+        assert!(at.is_multiple_of(block_bytes(device)));
+        device.write(Block(at / block_bytes(device)), data)
+    }
+
+    fn block_bytes(device: &FaultyDevice) -> u64 {
+        u64::from(device.geometry().block_bytes)
+    }
+}

@@ -1,0 +1,313 @@
+//! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
+//! how they changed since.
+//! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
+//! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32.
+
+use crate::device::{Condition, Geometry, ZoneNumber};
+
+/// The first bytes of the file.
+const MAGIC: [u8; 8] = *b"LngmZone";
+
+/// The version of this layout.
+const VERSION: u32 = 1;
+
+/// The unit that all parts are made of, bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// How many records the log has room for.
+pub const LOG_RECORDS: u64 = 1024;
+
+/// Where the zones begin is a multiple of this, bytes.
+const ZONES_ALIGNMENT: u64 = 1 << 20;
+
+/// Bytes of a header that are in use, its CRC left out.
+const HEADER_BYTES: usize = 8 + 4 + 16 + 4 + 8 + 8 + 4 * 4;
+
+/// Bytes of one zone's state.
+const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
+
+/// Bytes before the entries: sequence number and count.
+const LIST_HEAD_BYTES: usize = 8 + 4;
+
+/// How many zones' states fit into one record.
+pub const RECORD_ENTRIES: usize = (PAGE_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
+
+/// What the file is: an emulated device's identity and geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Chosen by chance when the device was made.
+    pub identity: u128,
+    /// What it is made of.
+    pub geometry: Geometry,
+}
+
+/// What a checkpoint or record says of one sequential zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The zone.
+    pub zone: ZoneNumber,
+    /// Its condition.
+    pub condition: Condition,
+    /// Its write pointer, blocks from its start.
+    pub write_pointer: u64,
+    /// How often it was reset.
+    pub resets: u64,
+    /// How many blocks were written since the entry before.
+    pub data_blocks: u64,
+    /// Their CRC-32: the record may have reached the medium before them.
+    pub data_crc: u32,
+}
+
+/// A checkpoint (of all zones) or a record (of those that changed).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Counts checkpoints and records together.
+    pub sequence: u64,
+    /// The zones.
+    pub entries: Vec<Entry>,
+}
+
+/// Where the parts are, bytes from the file's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The two checkpoints, used in turn.
+    pub checkpoints: [u64; 2],
+    /// The length of each.
+    pub checkpoint_bytes: u64,
+    /// The log.
+    pub log: u64,
+    /// The zones.
+    pub zones: u64,
+    /// The end of the file.
+    pub end: u64,
+}
+
+impl Places {
+    /// The places for a geometry that is known to be possible.
+    pub fn of(geometry: &Geometry) -> Self {
+        let entries = u64::from(geometry.sequential_zones);
+        let page = PAGE_BYTES as u64;
+        let checkpoint_bytes =
+            (LIST_HEAD_BYTES as u64 + entries * ENTRY_BYTES as u64 + 4).next_multiple_of(page);
+        let log = page + 2 * checkpoint_bytes;
+        let zones = (log + LOG_RECORDS * page).next_multiple_of(ZONES_ALIGNMENT);
+        let end = zones + geometry.blocks() * u64::from(geometry.block_bytes);
+        Self { checkpoints: [page, page + checkpoint_bytes], checkpoint_bytes, log, zones, end }
+    }
+}
+
+/// Bytes taken from the front, as numbers.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (now, later) = self.0.split_first_chunk::<N>()?;
+        self.0 = later;
+        Some(*now)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+impl Header {
+    /// Its page.
+    pub fn encode(&self) -> Vec<u8> {
+        let Geometry {
+            block_bytes,
+            zone_blocks,
+            zone_capacity_blocks,
+            conventional_zones,
+            sequential_zones,
+            max_open_zones,
+            max_active_zones,
+        } = self.geometry;
+        let mut page = MAGIC.to_vec();
+        page.extend(VERSION.to_le_bytes());
+        page.extend(self.identity.to_le_bytes());
+        page.extend(block_bytes.to_le_bytes());
+        page.extend(zone_blocks.to_le_bytes());
+        page.extend(zone_capacity_blocks.to_le_bytes());
+        for number in [conventional_zones, sequential_zones, max_open_zones, max_active_zones] {
+            page.extend(number.to_le_bytes());
+        }
+        seal(page, PAGE_BYTES)
+    }
+
+    /// Reads a header from a file's first page; the error says what is wrong, as the end of a sentence.
+    pub fn decode(page: &[u8]) -> Result<Self, String> {
+        if !page.starts_with(&MAGIC) {
+            return Err("is no emulated zoned device: make one with `longma zoned format`".into());
+        }
+        let mut reader = Reader(&page[MAGIC.len()..]);
+        let short = || "ends inside its header".to_owned();
+        let version = reader.u32().ok_or_else(short)?;
+        if version != VERSION {
+            return Err(format!("has layout version {version}, and this longma knows {VERSION} only"));
+        }
+        if page.len() < HEADER_BYTES + 4 {
+            return Err(short());
+        }
+        if !is_sealed(page, HEADER_BYTES) {
+            return Err("has a damaged header".into());
+        }
+        let mut read = || {
+            Some(Self {
+                identity: reader.take().map(u128::from_le_bytes)?,
+                geometry: Geometry {
+                    block_bytes: reader.u32()?,
+                    zone_blocks: reader.u64()?,
+                    zone_capacity_blocks: reader.u64()?,
+                    conventional_zones: reader.u32()?,
+                    sequential_zones: reader.u32()?,
+                    max_open_zones: reader.u32()?,
+                    max_active_zones: reader.u32()?,
+                },
+            })
+        };
+        let header = read().ok_or_else(short)?;
+        header.geometry.check().map_err(|error| format!("has an impossible header: {error}"))?;
+        Ok(header)
+    }
+}
+
+impl Listing {
+    /// Its bytes, filled up with zeros to `bytes`, which must be enough.
+    pub fn encode(&self, bytes: usize) -> Vec<u8> {
+        let mut out = self.sequence.to_le_bytes().to_vec();
+        out.extend((self.entries.len() as u32).to_le_bytes());
+        for entry in &self.entries {
+            out.extend(entry.zone.0.to_le_bytes());
+            out.push(code(entry.condition));
+            out.extend(entry.write_pointer.to_le_bytes());
+            out.extend(entry.resets.to_le_bytes());
+            out.extend(entry.data_blocks.to_le_bytes());
+            out.extend(entry.data_crc.to_le_bytes());
+        }
+        seal(out, bytes)
+    }
+
+    /// Reads a listing; `None` if it is none, or damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let sequence = reader.u64()?;
+        let count = reader.u32()? as usize;
+        let used = count.checked_mul(ENTRY_BYTES)?.checked_add(LIST_HEAD_BYTES)?;
+        if used.checked_add(4)? > bytes.len() || !is_sealed(bytes, used) {
+            return None;
+        }
+        let mut entry = || {
+            Some(Entry {
+                zone: ZoneNumber(reader.u32()?),
+                condition: condition(reader.u8()?)?,
+                write_pointer: reader.u64()?,
+                resets: reader.u64()?,
+                data_blocks: reader.u64()?,
+                data_crc: reader.u32()?,
+            })
+        };
+        let entries = (0..count).map(|_| entry()).collect::<Option<_>>()?;
+        Some(Self { sequence, entries })
+    }
+}
+
+/// Adds the CRC, and zeros up to `bytes`.
+fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
+    let crc = crc32fast::hash(&part);
+    part.extend(crc.to_le_bytes());
+    part.resize(bytes, 0);
+    part
+}
+
+fn is_sealed(part: &[u8], used: usize) -> bool {
+    let (content, rest) = part.split_at(used);
+    Reader(rest).u32() == Some(crc32fast::hash(content))
+}
+
+/// Conditions that outlast a closing of the file, with their codes: those of the kernel's `enum blk_zone_cond`.
+const CODES: [(u8, Condition); 5] = [
+    (0x1, Condition::Empty),
+    (0x4, Condition::Closed),
+    (0xd, Condition::ReadOnly),
+    (0xe, Condition::Full),
+    (0xf, Condition::Offline),
+];
+
+fn code(condition: Condition) -> u8 {
+    // An open zone is closed by whatever makes its state be read again.
+    CODES.iter().find(|known| known.1 == condition).map_or(0x4, |known| known.0)
+}
+
+fn condition(code: u8) -> Option<Condition> {
+    CODES.iter().find(|known| known.0 == code).map(|known| known.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header() -> Header {
+        let geometry = Geometry {
+            block_bytes: 4096,
+            zone_blocks: 512,
+            zone_capacity_blocks: 500,
+            conventional_zones: 1,
+            sequential_zones: 300,
+            max_open_zones: 4,
+            max_active_zones: 6,
+        };
+        Header { identity: 77, geometry }
+    }
+
+    #[test]
+    fn a_header_survives_and_a_damaged_one_is_refused_with_its_reason() {
+        let page = header().encode();
+        assert_eq!(Header::decode(&page), Ok(header()));
+        for byte in 0..HEADER_BYTES + 4 {
+            let mut damaged = page.clone();
+            damaged[byte] ^= 4;
+            assert!(Header::decode(&damaged).is_err(), "byte {byte}");
+        }
+        assert!(Header::decode(&page[..40]).unwrap_err().contains("ends inside"));
+        assert!(Header::decode(b"").unwrap_err().contains("longma zoned format"));
+    }
+
+    #[test]
+    fn parts_do_not_overlap() {
+        let places = Places::of(&header().geometry);
+        assert_eq!(places.checkpoints[1] - places.checkpoints[0], places.checkpoint_bytes);
+        assert_eq!(places.log - places.checkpoints[1], places.checkpoint_bytes);
+        assert!(places.zones >= places.log + LOG_RECORDS * PAGE_BYTES as u64);
+        assert_eq!(places.end - places.zones, 301 * 512 * 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn a_listing_survives_and_no_bytes_make_the_reader_fail(
+            sequence in any::<u64>(), count in 0..RECORD_ENTRIES, noise in prop::collection::vec(any::<u8>(), 0..200),
+            flipped in 0..PAGE_BYTES * 8,
+        ) {
+            let entry = |i: usize| Entry {
+                zone: ZoneNumber(i as u32), condition: CODES[i % 5].1, write_pointer: i as u64 * 3, resets: 9, data_blocks: 2, data_crc: 5,
+            };
+            let listing = Listing { sequence, entries: (0..count).map(entry).collect() };
+            let mut bytes = listing.encode(PAGE_BYTES);
+            prop_assert_eq!(bytes.len(), PAGE_BYTES);
+            prop_assert_eq!(Listing::decode(&bytes), Some(listing));
+            bytes[flipped / 8] ^= 1 << (flipped % 8);
+            let used = LIST_HEAD_BYTES + count * ENTRY_BYTES + 4;
+            prop_assert_eq!(Listing::decode(&bytes).is_some(), flipped / 8 >= used);
+            let _ = (Listing::decode(&noise), Header::decode(&noise));
+        }
+    }
+}

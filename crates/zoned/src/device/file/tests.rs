@@ -1,0 +1,170 @@
+//! A device in a file under power cuts: whatever of the file's unsynced writes is there, the device keeps its contract.
+//! Not the zone rules: tests/zone_rules.rs has those.
+//! Source: the contract of `ZonedDevice`.
+
+use super::backing::Backing;
+use super::*;
+use crate::device::{FaultyDevice, MemoryDevice};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const BLOCK: usize = 512;
+
+fn geometry() -> Geometry {
+    Geometry {
+        block_bytes: BLOCK as u32,
+        zone_blocks: 8,
+        zone_capacity_blocks: 6,
+        conventional_zones: 1,
+        sequential_zones: 3,
+        max_open_zones: 2,
+        max_active_zones: 2,
+    }
+}
+
+/// What is done to a device: each step is certain to have some effect or to be refused.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Append(u32, u64),
+    Reset(u32),
+    Finish(u32),
+    Flush,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (1..4u32, 1..4u64).prop_map(|(zone, blocks)| Step::Append(zone, blocks)),
+        2 => (1..4u32).prop_map(Step::Reset),
+        1 => (1..4u32).prop_map(Step::Finish),
+        3 => Just(Step::Flush),
+    ]
+}
+
+/// What the device must hold at some time: of each zone, how often it was reset, which blocks were written since, and how many of
+/// those are safe.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    resets: u64,
+    written: Vec<u8>,
+    safe: usize,
+    finished: bool,
+}
+
+/// A file of as many bytes as the device needs, whose power can be cut.
+fn store() -> Arc<FaultyDevice> {
+    let blocks = Places::of(&geometry()).end / BLOCK as u64;
+    let one_zone = Geometry {
+        zone_blocks: blocks,
+        zone_capacity_blocks: blocks,
+        sequential_zones: 0,
+        max_open_zones: 0,
+        max_active_zones: 0,
+        ..geometry()
+    };
+    Arc::new(FaultyDevice::new(one_zone).unwrap())
+}
+
+fn check(image: MemoryDevice, expected: &[Expected; 4]) -> Result<(), TestCaseError> {
+    let device = FileDevice::open_in(Backing::faulty(Arc::new(FaultyDevice::over(image)))).unwrap();
+    let zones = device.zones().unwrap();
+    let active = zones.iter().filter(|zone| zone.condition.is_active()).count();
+    prop_assert!(active <= geometry().max_active_zones as usize);
+    for zone in &zones[1..] {
+        let expected = &expected[zone.number.0 as usize];
+        let pointer = zone.write_pointer as usize;
+        prop_assert_eq!(zone.resets, Some(expected.resets));
+        if expected.finished {
+            prop_assert_eq!(zone.condition, Condition::Full);
+        } else {
+            prop_assert!(
+                (expected.safe..=expected.written.len()).contains(&pointer),
+                "{} {:?}",
+                pointer,
+                expected
+            );
+        }
+        for (offset, byte) in expected.written.iter().enumerate().take(pointer) {
+            let mut block = [0; BLOCK];
+            device.read(Block(zone.start.0 + offset as u64), &mut block).unwrap();
+            prop_assert_eq!(block, [*byte; BLOCK]);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_is_left_of_the_file_the_device_keeps_its_contract(
+        steps in prop::collection::vec(step(), 1..40), seed in any::<u64>(),
+    ) {
+        let store = store();
+        let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
+        let mut expected: [Expected; 4] = Default::default();
+        let mut byte = 0u8;
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Append(zone, blocks) => {
+                    byte = byte.wrapping_add(1);
+                    if device.append(ZoneNumber(zone), &vec![byte; blocks as usize * BLOCK]).is_ok() {
+                        expected[zone as usize].written.extend(vec![byte; blocks as usize]);
+                    }
+                }
+                Step::Reset(zone) => {
+                    device.reset(ZoneNumber(zone)).unwrap();
+                    let resets = device.zone(ZoneNumber(zone)).unwrap().resets.unwrap();
+                    if resets > expected[zone as usize].resets {
+                        expected[zone as usize] = Expected { resets, ..Expected::default() };
+                    }
+                }
+                Step::Finish(zone) => {
+                    let was_full = device.zone(ZoneNumber(zone)).unwrap().condition == Condition::Full;
+                    if device.finish(ZoneNumber(zone)).is_ok() && !was_full {
+                        let zone = &mut expected[zone as usize];
+                        (zone.finished, zone.safe) = (true, zone.written.len());
+                    }
+                }
+                Step::Flush => {
+                    device.flush().unwrap();
+                    expected.iter_mut().for_each(|zone| zone.safe = zone.written.len());
+                }
+            }
+            for image in store.cut().images(6, seed ^ number as u64) {
+                check(image, &expected)?;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_log_begins_anew_and_forgets_nothing() {
+    let store = store();
+    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
+    for round in 0..layout::LOG_RECORDS + 10 {
+        let zone = ZoneNumber(1 + round as u32 % 3);
+        if device.append(zone, &[round as u8; BLOCK]).is_err() {
+            device.reset(zone).unwrap();
+        }
+        device.flush().unwrap();
+    }
+    let before = device.zones().unwrap();
+    let image = store.cut().image_with_none();
+    let again = FileDevice::open_in(Backing::faulty(Arc::new(FaultyDevice::over(image)))).unwrap();
+    for (before, after) in before.iter().zip(again.zones().unwrap()) {
+        assert_eq!((before.write_pointer, before.resets), (after.write_pointer, after.resets));
+    }
+}
+
+#[test]
+fn after_a_failed_flush_the_device_takes_nothing_more() {
+    let store = store();
+    let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
+    device.append(ZoneNumber(1), &[1; BLOCK]).unwrap();
+    store.inject(crate::device::Fault::FlushError { after: 0 });
+    assert!(device.flush().is_err());
+    let refused = device.append(ZoneNumber(1), &[2; BLOCK]).unwrap_err();
+    assert!(refused.to_string().contains("open it again"), "{refused}");
+    let mut block = [0; BLOCK];
+    device.read(device.geometry().start(ZoneNumber(1)), &mut block).unwrap();
+    assert_eq!(block, [1; BLOCK]);
+}

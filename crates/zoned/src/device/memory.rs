@@ -1,0 +1,202 @@
+//! A zoned device in memory, with the zone rules enforced. It takes memory only for what was written, and its copies share it.
+//! Not lasting: `file` is. Not timed: `modelled` is.
+//! Source: our own.
+
+use super::zones::{Span, ZoneTable};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What blocks hold that were not written since the last reset: as null_blk has it, and unlikely to be taken for data.
+pub(super) const UNWRITTEN: u8 = 0xff;
+
+/// The blocks of one zone; those never written, or forgotten, are missing.
+type Blocks = Vec<Option<Arc<[u8]>>>;
+
+/// A zoned device in memory.
+pub struct MemoryDevice {
+    geometry: Geometry,
+    table: Mutex<ZoneTable>,
+    zones: Vec<RwLock<Arc<Blocks>>>,
+}
+
+impl MemoryDevice {
+    /// A new device: conventional zones hold zeros, sequential ones are empty.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`].
+    pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
+        let table = ZoneTable::new(geometry)?;
+        let zones = (0..geometry.zones()).map(|_| RwLock::default()).collect();
+        Ok(Self { geometry, table: Mutex::new(table), zones })
+    }
+
+    /// A copy as it is now; what both hold in common they share until one of them writes it. The copy is consistent only if
+    /// nobody writes meanwhile.
+    pub fn snapshot(&self) -> Self {
+        let copy = |zone: &RwLock<Arc<Blocks>>| {
+            RwLock::new(zone.read().unwrap_or_else(PoisonError::into_inner).clone())
+        };
+        let table = Mutex::new(self.table().clone());
+        Self { geometry: self.geometry, table, zones: self.zones.iter().map(copy).collect() }
+    }
+
+    /// Inverts a bit of a block, as a medium does that forgets; `bit` counts from the block's first byte's lowest.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn flip_bit(&self, block: Block, bit: u64) -> Result<(), DeviceError> {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let span = ZoneTable::span(&self.geometry, Operation::Write, block, block_bytes)?;
+        let mut bytes = vec![0; block_bytes];
+        self.load(span.zone, self.bytes(span.offset), &mut bytes);
+        bytes[bit as usize / 8 % block_bytes] ^= 1 << (bit % 8);
+        self.store(span.zone, self.bytes(span.offset), &bytes);
+        Ok(())
+    }
+
+    /// Makes a sequential zone read-only or offline, as wear does.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
+            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+        }
+        let mut table = self.table();
+        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
+        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
+    }
+
+    /// The zone rules and states, for devices built on this one.
+    pub(super) fn table(&self) -> MutexGuard<'_, ZoneTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores bytes without asking the zone rules; `byte` counts from the zone's start.
+    pub(super) fn store(&self, zone: ZoneNumber, byte: usize, mut data: &[u8]) {
+        let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+        let held = Arc::make_mut(&mut held);
+        let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
+        let mut at = byte;
+        while !data.is_empty() {
+            let (index, inside) = (at / block_bytes, at % block_bytes);
+            let (now, later) = data.split_at(data.len().min(block_bytes - inside));
+            if held.len() <= index {
+                held.resize(index + 1, None);
+            }
+            let content = held[index].get_or_insert_with(|| std::iter::repeat_n(fill, block_bytes).collect());
+            Arc::make_mut(content)[inside..inside + now.len()].copy_from_slice(now);
+            (at, data) = (at + now.len(), later);
+        }
+    }
+
+    fn load(&self, zone: ZoneNumber, byte: usize, buffer: &mut [u8]) {
+        let held = self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner);
+        let (block_bytes, fill) = (self.geometry.block_bytes as usize, self.fill(zone));
+        let (mut at, mut buffer) = (byte, buffer);
+        while !buffer.is_empty() {
+            let (index, inside) = (at / block_bytes, at % block_bytes);
+            let (now, later) = buffer.split_at_mut(buffer.len().min(block_bytes - inside));
+            match held.get(index) {
+                Some(Some(content)) => now.copy_from_slice(&content[inside..inside + now.len()]),
+                _ => now.fill(fill),
+            }
+            at += now.len();
+            buffer = later;
+        }
+    }
+
+    /// What blocks hold that were never written.
+    const fn fill(&self, zone: ZoneNumber) -> u8 {
+        if self.geometry.is_conventional(zone) { 0 } else { UNWRITTEN }
+    }
+
+    fn bytes(&self, blocks: u64) -> usize {
+        blocks as usize * self.geometry.block_bytes as usize
+    }
+
+    fn write_admitted(&self, table: &mut ZoneTable, span: Span, data: &[u8]) {
+        self.store(span.zone, self.bytes(span.offset), data);
+        table.advance(span);
+    }
+}
+
+impl ZonedDevice for MemoryDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        self.table().zone(zone)
+    }
+
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let (span, written) = self.table().read(block, buffer.len())?;
+        let (known, rest) = buffer.split_at_mut(self.bytes(written));
+        self.load(span.zone, self.bytes(span.offset), known);
+        rest.fill(UNWRITTEN);
+        Ok(())
+    }
+
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        // Conventional zones know no order, so that their writes need not wait for each other.
+        if self.geometry.is_conventional(self.geometry.zone_of(block)) {
+            let span = ZoneTable::span(&self.geometry, Operation::Write, block, data.len())?;
+            self.store(span.zone, self.bytes(span.offset), data);
+            return Ok(());
+        }
+        let mut table = self.table();
+        let span = table.write(block, data.len())?;
+        self.write_admitted(&mut table, span, data);
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        let mut table = self.table();
+        let block = table.append_at(zone)?;
+        let span = table.write(block, data.len())?;
+        self.write_admitted(&mut table, span, data);
+        Ok(block)
+    }
+
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        let mut table = self.table();
+        if table.reset(zone)? {
+            *self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        }
+        Ok(())
+    }
+
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().finish(zone).map(|_| ())
+    }
+
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().open(zone)
+    }
+
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().close(zone)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn forget(&self, block: Block, blocks: u64) {
+        for block in
+            (block.0..block.0.saturating_add(blocks)).take_while(|block| *block < self.geometry.blocks())
+        {
+            let zone = self.geometry.zone_of(Block(block));
+            let mut held = self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner);
+            let offset = (block - self.geometry.start(zone).0) as usize;
+            if held.get(offset).is_some_and(Option::is_some) {
+                Arc::make_mut(&mut held)[offset] = None;
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        "memory".into()
+    }
+}

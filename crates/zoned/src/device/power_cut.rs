@@ -1,0 +1,319 @@
+//! What a power cut leaves of a device: every image that the contract of [`super::ZonedDevice`] allows.
+//! Not the device that is cut: that is `faulty`.
+//! Source: our own. NVM Express Base Specification 2.0, section 5.8 (flush) and NVM Command Set, section 2.1.4 (what is atomic
+//! over a power cut) allow what is modelled here.
+
+use super::memory::MemoryDevice;
+use super::{Block, Condition, DeviceError, ZoneNumber, ZonedDevice};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The unit in which a write is torn, bytes: the smallest that any drive writes as a whole.
+const SECTOR_BYTES: usize = 512;
+
+/// Something that changed a device.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A write or append that was done.
+    Write {
+        /// The first block.
+        block: Block,
+        /// The bytes.
+        data: Arc<[u8]>,
+    },
+    /// A zone was emptied.
+    Reset(ZoneNumber),
+    /// A zone was made full.
+    Finish(ZoneNumber),
+    /// All before it is safe.
+    Flush,
+    /// It was to make all before it safe, and did not: what was written in place since the last one never will be.
+    FailedFlush,
+}
+
+/// What becomes of a write that no flush had made safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there.
+    Whole,
+    /// Nothing of it is there.
+    Lost,
+    /// A part of it is there: of a sequential zone's the first blocks, of a conventional zone's any sectors. The number chooses which.
+    Torn(u64),
+}
+
+/// A device at the moment of a power cut: what is safe, and the writes that are not.
+pub struct Cut {
+    safe: MemoryDevice,
+    /// Writes since the last flush, oldest first.
+    pending: Vec<(Block, Arc<[u8]>)>,
+}
+
+impl Clone for Cut {
+    fn clone(&self) -> Self {
+        Self { safe: self.safe.snapshot(), pending: self.pending.clone() }
+    }
+}
+
+impl Change {
+    pub(super) fn write(block: Block, data: &[u8]) -> Self {
+        Self::Write { block, data: data.into() }
+    }
+}
+
+impl Cut {
+    /// A device whose content is safe as it is.
+    pub(super) fn of(device: &MemoryDevice) -> Self {
+        let safe = device.snapshot();
+        safe.table().close_all();
+        Self { safe, pending: Vec::new() }
+    }
+
+    /// How many writes are not safe.
+    pub fn unsafe_writes(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The image that is left if unsafe write `i`, the oldest being 0, has the fate that `fate(i)` says. Of a sequential zone,
+    /// all after the first write that is not whole is lost.
+    pub fn image(&self, mut fate: impl FnMut(usize) -> Fate) -> MemoryDevice {
+        let image = self.safe.snapshot();
+        let mut ended = BTreeSet::new();
+        for (index, (block, data)) in self.pending.iter().enumerate() {
+            let fate = fate(index);
+            let zone = image.geometry().zone_of(*block);
+            if image.geometry().is_conventional(zone) {
+                write_in_place(&image, *block, data, fate);
+            } else if !ended.contains(&zone) {
+                let bytes = kept_bytes(data.len(), image.geometry().block_bytes as usize, fate);
+                write_at_pointer(&image, *block, &data[..bytes]);
+                if bytes < data.len() {
+                    ended.insert(zone);
+                }
+            }
+        }
+        image
+    }
+
+    /// The image with every write there.
+    pub fn image_with_all(&self) -> MemoryDevice {
+        self.image(|_| Fate::Whole)
+    }
+
+    /// The image with no unsafe write there.
+    pub fn image_with_none(&self) -> MemoryDevice {
+        self.image(|_| Fate::Lost)
+    }
+
+    /// An image in which `seed` chooses the fates: some seeds lose much, some little.
+    pub fn image_by_chance(&self, seed: u64) -> MemoryDevice {
+        let mut chance = Chance(seed);
+        let (lost, torn) = (chance.next() % 101, chance.next() % 101);
+        self.image(|_| match (chance.next() % 100 < lost, chance.next() % 100 < torn) {
+            (false, _) => Fate::Whole,
+            (true, false) => Fate::Lost,
+            (true, true) => Fate::Torn(chance.next()),
+        })
+    }
+
+    /// At most `limit` different choices of fates, as images. First all and nothing; then each write alone lost, alone there, and
+    /// alone torn, the newest first, as they find a missing flush soonest; then, where there are few writes, every combination of lost
+    /// and whole; then by chance.
+    pub fn images(&self, limit: usize, seed: u64) -> impl Iterator<Item = MemoryDevice> + '_ {
+        let count = self.pending.len();
+        let newest_first = move || (0..count).rev();
+        let lost = newest_first().map(|one| self.image(|i| if i == one { Fate::Lost } else { Fate::Whole }));
+        let there = newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
+        let torn = newest_first().map(move |one| {
+            let which = Chance(seed ^ one as u64).next();
+            self.image(|i| if i == one { Fate::Torn(which) } else { Fate::Whole })
+        });
+        let combinations = if count > 2 && count < 16 { 1u32 << count } else { 0 };
+        let every = (0..combinations)
+            .map(|kept| self.image(|i| if kept >> i & 1 == 1 { Fate::Whole } else { Fate::Lost }));
+        let chance = if count == 0 { 0 } else { limit };
+        let by_chance = (0..chance).map(move |n| self.image_by_chance(seed.wrapping_add(n as u64)));
+        let all = std::iter::once_with(|| self.image_with_all());
+        let nothing = (count > 0).then(|| self.image_with_none()).into_iter();
+        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(by_chance).take(limit)
+    }
+
+    /// What the device's next change makes of it.
+    pub(super) fn change(&mut self, change: Change) {
+        match change {
+            Change::Write { data, .. } if data.is_empty() => {}
+            Change::Write { block, data } => {
+                self.make_room_for(block);
+                self.pending.push((block, data));
+            }
+            Change::Reset(zone) => {
+                self.forget(zone);
+                // The live device admitted it.
+                let _ = self.safe.reset(zone);
+            }
+            Change::Finish(zone) => {
+                self.make_zone_safe(zone);
+                let _ = self.safe.finish(zone);
+            }
+            Change::Flush => {
+                (self.safe, self.pending) = (self.image_with_all(), Vec::new());
+            }
+            // Linux marks pages clean whose writing failed, so that a later flush does not try again: what was written in place is
+            // lost, what was appended comes with the zone's next flush.
+            Change::FailedFlush => {
+                let geometry = self.safe.geometry();
+                self.pending.retain(|(block, _)| !geometry.is_conventional(geometry.zone_of(*block)));
+            }
+        }
+    }
+
+    /// Where the number of active zones is limited, a device cannot take a new one before what filled an old one is safe: after a
+    /// power cut, too, no more than that many may be active.
+    fn make_room_for(&mut self, block: Block) {
+        let geometry = self.safe.geometry();
+        let zone = geometry.zone_of(block);
+        if geometry.max_active_zones == 0 || geometry.is_conventional(zone) || block != geometry.start(zone) {
+            return;
+        }
+        let end = |(block, data): &(Block, Arc<[u8]>)| {
+            let of = geometry.zone_of(*block);
+            let blocks = data.len() as u64 / u64::from(geometry.block_bytes);
+            let full = block.0 + blocks == geometry.start(of).0 + geometry.zone_capacity_blocks;
+            (full && !geometry.is_conventional(of)).then_some(of)
+        };
+        let full: Vec<_> = self.pending.iter().filter_map(end).collect();
+        full.into_iter().for_each(|zone| self.make_zone_safe(zone));
+    }
+
+    fn make_zone_safe(&mut self, zone: ZoneNumber) {
+        let geometry = self.safe.geometry();
+        for (block, data) in &self.pending {
+            if geometry.zone_of(*block) == zone {
+                write_at_pointer(&self.safe, *block, data);
+            }
+        }
+        self.forget(zone);
+    }
+
+    fn forget(&mut self, zone: ZoneNumber) {
+        let geometry = self.safe.geometry();
+        self.pending.retain(|(block, _)| geometry.zone_of(*block) != zone);
+    }
+
+    pub(super) fn flip_bit(&mut self, block: Block, bit: u64) -> Result<(), DeviceError> {
+        self.safe.flip_bit(block, bit)?;
+        let block_bytes = u64::from(self.safe.geometry().block_bytes);
+        for (first, data) in &mut self.pending {
+            let byte = (block.0.wrapping_sub(first.0)).checked_mul(block_bytes).map(|at| at + bit / 8);
+            if let Some(byte) = byte.and_then(|at| Arc::make_mut(data).get_mut(at as usize)) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn wear_out(&mut self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        self.make_zone_safe(zone);
+        self.safe.wear_out(zone, condition)
+    }
+}
+
+/// Every change of a device over a time, to be cut after each of them.
+pub struct Recording {
+    start: Cut,
+    before: u64,
+    changes: Vec<Change>,
+}
+
+impl Recording {
+    pub(super) const fn beginning_with(start: Cut, before: u64) -> Self {
+        Self { start, before, changes: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// The changes, in order.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The device cut before the first change, and after each one. The number is what
+    /// [`super::FaultyDevice::changes`] was at that moment.
+    pub fn cuts(&self) -> impl Iterator<Item = (u64, Cut)> + '_ {
+        let mut now = self.start.clone();
+        let start = std::iter::once((self.before, self.start.clone()));
+        start.chain(self.changes.iter().zip(self.before + 1..).map(move |(change, number)| {
+            now.change(change.clone());
+            (number, now.clone())
+        }))
+    }
+}
+
+/// How many bytes of a write to a sequential zone are there.
+fn kept_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
+    match fate {
+        Fate::Whole => bytes,
+        Fate::Lost => 0,
+        Fate::Torn(which) => (which % (bytes / block_bytes) as u64) as usize * block_bytes,
+    }
+}
+
+/// Writes what is left of a write to a sequential zone. The limits on open zones do not hold for it: they held for the device.
+fn write_at_pointer(image: &MemoryDevice, block: Block, data: &[u8]) {
+    let geometry = image.geometry();
+    if data.is_empty() {
+        return;
+    }
+    let zone = geometry.zone_of(block);
+    let offset = block.0 - geometry.start(zone).0;
+    image.store(zone, offset as usize * geometry.block_bytes as usize, data);
+    let write_pointer = offset + data.len() as u64 / u64::from(geometry.block_bytes);
+    let full = write_pointer == geometry.zone_capacity_blocks;
+    let condition = if full { Condition::Full } else { Condition::Closed };
+    let mut table = image.table();
+    let resets = table.zone(zone).ok().and_then(|zone| zone.resets).unwrap_or_default();
+    // Whatever the live device admitted is a possible state.
+    let _ = table.restore(zone, condition, write_pointer, resets);
+}
+
+/// Writes what is left of a write to a conventional zone.
+fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
+    let geometry = image.geometry();
+    let zone = geometry.zone_of(block);
+    let start = (block.0 - geometry.start(zone).0) as usize * geometry.block_bytes as usize;
+    match fate {
+        Fate::Lost => {}
+        Fate::Whole => image.store(zone, start, data),
+        Fate::Torn(which) => {
+            let mut chance = Chance(which);
+            // The first sectors, the last ones, or any.
+            let (kind, sectors) = (chance.next() % 3, data.len() / SECTOR_BYTES);
+            let border = (chance.next() % (sectors as u64 + 1)) as usize;
+            for (sector, bytes) in data.chunks(SECTOR_BYTES).enumerate() {
+                let there = match kind {
+                    0 => sector < border,
+                    1 => sector >= border,
+                    _ => chance.next().is_multiple_of(2),
+                };
+                if there {
+                    image.store(zone, start + sector * SECTOR_BYTES, bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers by chance: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ bits >> 31
+    }
+}

@@ -1,0 +1,631 @@
+//! A leaf or a leaf's log: keys and values in one page, in the order of the keys.
+//! Not the tree: a page knows neither its state nor its neighbours.
+//! Source: our own. Records of one length lie in arrays, as in the ZB+-tree paper (n keys, n values); others behind an array of slots.
+
+use super::header::{HEADER_BYTES, Header, Kind};
+use std::cmp::Ordering;
+
+/// A large value, apart from the tree: where it is and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Its first block.
+    pub block: u64,
+    /// How long the value is, bytes.
+    pub bytes: u32,
+}
+
+/// The bytes of an extent in a page.
+const EXTENT_BYTES: usize = 12;
+
+/// What a key has in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// A value too large for a page.
+    Extent(Extent),
+    /// In a log: the key is deleted.
+    Deleted,
+}
+
+/// How the records lie in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Keys of one length, then values of one length, then a bit for each that says whether it is deleted.
+    Fixed { key: u16, value: u16 },
+    /// Slots with place, length and kind; the records from the end downwards. Their lowest byte, and how many bytes among them are of
+    /// no record any more.
+    Slotted { bottom: u32, dead: u32 },
+}
+
+const SLOT_BYTES: usize = 6;
+const KIND_SHIFT: u32 = 14;
+const LENGTH: u16 = (1 << KIND_SHIFT) - 1;
+/// The kinds in a slot's upper bits.
+const INLINE: u16 = 0;
+const EXTENT: u16 = 1;
+const DELETED: u16 = 2;
+
+/// A leaf or a leaf's log.
+#[derive(Clone, Debug)]
+pub struct Page {
+    bytes: Box<[u8]>,
+    count: u16,
+    layout: Layout,
+}
+
+/// How many records of one length fit into a page of `bytes` bytes.
+const fn fixed_capacity(bytes: usize, key: usize, value: usize) -> usize {
+    let room = bytes - HEADER_BYTES;
+    let mut count = room * 8 / ((key + value) * 8 + 1);
+    while count * (key + value) + count.div_ceil(8) > room {
+        count -= 1;
+    }
+    count
+}
+
+impl Page {
+    /// An empty page of `bytes` bytes, from 512 to 65536.
+    pub fn new(bytes: usize) -> Self {
+        let layout = Layout::Slotted { bottom: bytes as u32, dead: 0 };
+        Self { bytes: vec![0; bytes].into_boxed_slice(), count: 0, layout }
+    }
+
+    /// An empty log for a leaf: its records are laid out like the leaf's.
+    pub fn log_of(leaf: &Page) -> Self {
+        let layout = match leaf.layout {
+            Layout::Slotted { .. } => Layout::Slotted { bottom: leaf.bytes.len() as u32, dead: 0 },
+            fixed => fixed,
+        };
+        Self { bytes: vec![0; leaf.bytes.len()].into_boxed_slice(), count: 0, layout }
+    }
+
+    /// Whether a record can have another value without taking more room.
+    pub fn takes(&self, index: usize, value: Value<'_>) -> bool {
+        match (self.layout, value) {
+            (_, Value::Deleted) => true,
+            (Layout::Fixed { value: each, .. }, Value::Inline(value)) => value.len() == usize::from(each),
+            (Layout::Fixed { .. }, Value::Extent(_)) => false,
+            (Layout::Slotted { .. }, value) => value_bytes(value) <= value_bytes(self.value(index)),
+        }
+    }
+
+    /// The longest key, and the longest value that is kept in a page, so that a page holds at least four records.
+    pub const fn limits(bytes: usize) -> (usize, usize) {
+        let quarter = (bytes - HEADER_BYTES) / 4 - SLOT_BYTES;
+        (quarter / 2, quarter - quarter / 2)
+    }
+
+    /// How many records it holds, deletions included.
+    pub const fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// How many bytes the page has.
+    pub const fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many bytes its records take.
+    pub fn used(&self) -> usize {
+        match self.layout {
+            Layout::Fixed { key, value } => self.count() * (usize::from(key) + usize::from(value)),
+            Layout::Slotted { bottom, dead } => {
+                self.count() * SLOT_BYTES + self.bytes.len() - bottom as usize - dead as usize
+            }
+        }
+    }
+
+    fn slot(&self, index: usize) -> (usize, usize, u16) {
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        let field = |at: usize| u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]);
+        (field(at).into(), field(at + 2).into(), field(at + 4))
+    }
+
+    /// The key of a record.
+    pub fn key(&self, index: usize) -> &[u8] {
+        match self.layout {
+            Layout::Fixed { key, .. } => {
+                let at = HEADER_BYTES + index * usize::from(key);
+                &self.bytes[at..at + usize::from(key)]
+            }
+            Layout::Slotted { .. } => {
+                let (at, key, _) = self.slot(index);
+                &self.bytes[at..at + key]
+            }
+        }
+    }
+
+    /// Where the values and the deletion bits of a page with records of one length are.
+    fn fixed_places(&self, key: u16, value: u16) -> (usize, usize) {
+        let capacity = fixed_capacity(self.bytes.len(), key.into(), value.into());
+        let values = HEADER_BYTES + capacity * usize::from(key);
+        (values, values + capacity * usize::from(value))
+    }
+
+    /// The value of a record.
+    pub fn value(&self, index: usize) -> Value<'_> {
+        match self.layout {
+            Layout::Fixed { key, value } => {
+                let (values, deleted) = self.fixed_places(key, value);
+                if self.bytes[deleted + index / 8] & (1 << (index % 8)) != 0 {
+                    return Value::Deleted;
+                }
+                let at = values + index * usize::from(value);
+                Value::Inline(&self.bytes[at..at + usize::from(value)])
+            }
+            Layout::Slotted { .. } => {
+                let (at, key, value) = self.slot(index);
+                let bytes = &self.bytes[at + key..at + key + usize::from(value & LENGTH)];
+                match value >> KIND_SHIFT {
+                    INLINE => Value::Inline(bytes),
+                    EXTENT => Value::Extent(Extent {
+                        block: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
+                        bytes: u32::from_le_bytes(bytes[8..].try_into().expect("four bytes")),
+                    }),
+                    _ => Value::Deleted,
+                }
+            }
+        }
+    }
+
+    /// Where `key` is, or where it would be put.
+    ///
+    /// # Errors
+    /// The place where it would be.
+    pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        if let (Layout::Fixed { key: 8, .. }, Ok(wanted)) = (self.layout, <[u8; 8]>::try_from(key)) {
+            return self.find_number(u64::from_be_bytes(wanted));
+        }
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.key(middle).cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// The same for keys of eight bytes, the most frequent ones: compared as numbers.
+    fn find_number(&self, wanted: u64) -> Result<usize, usize> {
+        let keys = &self.bytes[HEADER_BYTES..HEADER_BYTES + 8 * self.count()];
+        let (keys, _) = keys.as_chunks::<8>();
+        let at = keys.partition_point(|key| u64::from_be_bytes(*key) < wanted);
+        match keys.get(at) {
+            Some(key) if u64::from_be_bytes(*key) == wanted => Ok(at),
+            _ => Err(at),
+        }
+    }
+
+    /// Puts a record at `index`, where [`Page::find`] said; false if it does not fit, and then nothing is changed.
+    #[must_use]
+    pub fn insert(&mut self, index: usize, key: &[u8], value: Value<'_>) -> bool {
+        if self.count == 0 {
+            // The deletion bits of another layout lie elsewhere.
+            self.bytes[HEADER_BYTES..].fill(0);
+            self.layout = self.first_layout(key, value);
+        }
+        match self.layout {
+            Layout::Fixed { key: keys, value: values } => {
+                let fits = match value {
+                    Value::Inline(value) => value.len() == usize::from(values),
+                    Value::Extent(_) => false,
+                    Value::Deleted => true,
+                };
+                if !fits || key.len() != usize::from(keys) {
+                    return self.to_slots(key.len(), value) && self.insert_slot(index, key, value);
+                }
+                self.insert_fixed(index, key, value, (keys, values))
+            }
+            Layout::Slotted { .. } => self.insert_slot(index, key, value),
+        }
+    }
+
+    fn first_layout(&self, key: &[u8], value: Value<'_>) -> Layout {
+        match (value, self.layout) {
+            (Value::Inline(value), _) if !key.is_empty() => {
+                Layout::Fixed { key: key.len() as u16, value: value.len() as u16 }
+            }
+            (Value::Deleted, fixed @ Layout::Fixed { key: each, .. }) if usize::from(each) == key.len() => {
+                fixed
+            }
+            _ => Layout::Slotted { bottom: self.bytes.len() as u32, dead: 0 },
+        }
+    }
+
+    fn insert_fixed(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        value: Value<'_>,
+        (keys, values): (u16, u16),
+    ) -> bool {
+        let count = self.count();
+        let (keys, values) = (usize::from(keys), usize::from(values));
+        if count == fixed_capacity(self.bytes.len(), keys, values) {
+            return false;
+        }
+        let (values_at, deleted_at) = self.fixed_places(keys as u16, values as u16);
+        let shift = |bytes: &mut [u8], start: usize, each: usize| {
+            let at = start + index * each;
+            bytes.copy_within(at..start + count * each, at + each);
+        };
+        shift(&mut self.bytes, HEADER_BYTES, keys);
+        shift(&mut self.bytes, values_at, values);
+        let at = HEADER_BYTES + index * keys;
+        self.bytes[at..at + keys].copy_from_slice(key);
+        if self.has_deletions(deleted_at) {
+            for bit in (index..count).rev() {
+                let set = self.bytes[deleted_at + bit / 8] & (1 << (bit % 8)) != 0;
+                self.set_bit(deleted_at, bit + 1, set);
+            }
+        }
+        self.count += 1;
+        self.store_fixed(index, value, (values_at, deleted_at, values));
+        true
+    }
+
+    fn has_deletions(&self, deleted_at: usize) -> bool {
+        self.bytes[deleted_at..deleted_at + (self.count() + 1).div_ceil(8).min(self.bytes.len() - deleted_at)]
+            .iter()
+            .any(|&byte| byte != 0)
+    }
+
+    fn set_bit(&mut self, map: usize, bit: usize, set: bool) {
+        let byte = &mut self.bytes[map + bit / 8];
+        *byte = if set { *byte | 1 << (bit % 8) } else { *byte & !(1 << (bit % 8)) };
+    }
+
+    fn store_fixed(
+        &mut self,
+        index: usize,
+        value: Value<'_>,
+        (values_at, deleted_at, each): (usize, usize, usize),
+    ) {
+        let at = values_at + index * each;
+        match value {
+            Value::Inline(value) => self.bytes[at..at + each].copy_from_slice(value),
+            _ => self.bytes[at..at + each].fill(0),
+        }
+        self.set_bit(deleted_at, index, value == Value::Deleted);
+    }
+
+    /// Changes from arrays to slots, if that leaves room for one more record.
+    fn to_slots(&mut self, key_bytes: usize, value: Value<'_>) -> bool {
+        let Layout::Fixed { key, value: each } = self.layout else { return true };
+        let room = self.bytes.len() - HEADER_BYTES;
+        let record = usize::from(key) + usize::from(each) + SLOT_BYTES;
+        if self.count() * record + key_bytes + value_bytes(value) + SLOT_BYTES > room {
+            return false;
+        }
+        self.rebuild();
+        true
+    }
+
+    /// Copies all records to a page with slots and no gaps.
+    fn rebuild(&mut self) {
+        let mut page = Page::new(self.bytes.len());
+        for index in 0..self.count() {
+            let fits = page.insert_slot(index, self.key(index), self.value(index));
+            debug_assert!(fits, "a page's records fit into a page");
+        }
+        *self = page;
+    }
+
+    fn insert_slot(&mut self, index: usize, key: &[u8], value: Value<'_>) -> bool {
+        let Layout::Slotted { bottom, dead } = self.layout else { return false };
+        let bytes = key.len() + value_bytes(value);
+        let slots_end = HEADER_BYTES + (self.count() + 1) * SLOT_BYTES;
+        if slots_end + bytes > bottom as usize {
+            if dead == 0 || slots_end + bytes > bottom as usize + dead as usize {
+                return false;
+            }
+            self.rebuild();
+            return self.insert_slot(index, key, value);
+        }
+        let bottom = bottom as usize - bytes;
+        self.bytes[bottom..bottom + key.len()].copy_from_slice(key);
+        let kind = match value {
+            Value::Inline(value) => {
+                self.bytes[bottom + key.len()..bottom + bytes].copy_from_slice(value);
+                INLINE
+            }
+            Value::Extent(extent) => {
+                let at = bottom + key.len();
+                self.bytes[at..at + 8].copy_from_slice(&extent.block.to_le_bytes());
+                self.bytes[at + 8..at + 12].copy_from_slice(&extent.bytes.to_le_bytes());
+                EXTENT
+            }
+            Value::Deleted => DELETED,
+        };
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        self.bytes.copy_within(at..slots_end - SLOT_BYTES, at + SLOT_BYTES);
+        let fields = [bottom as u16, key.len() as u16, value_bytes(value) as u16 | kind << KIND_SHIFT];
+        for (field, value) in fields.into_iter().enumerate() {
+            self.bytes[at + 2 * field..at + 2 * field + 2].copy_from_slice(&value.to_le_bytes());
+        }
+        self.count += 1;
+        self.layout = Layout::Slotted { bottom: bottom as u32, dead };
+        true
+    }
+
+    /// Gives a record another value; false if it does not fit, and then nothing is changed.
+    #[must_use]
+    pub fn set(&mut self, index: usize, value: Value<'_>) -> bool {
+        if let Layout::Fixed { key, value: each } = self.layout {
+            let same = match value {
+                Value::Inline(value) => value.len() == usize::from(each),
+                Value::Extent(_) => false,
+                Value::Deleted => true,
+            };
+            if same {
+                let (values_at, deleted_at) = self.fixed_places(key, each);
+                self.store_fixed(index, value, (values_at, deleted_at, each.into()));
+                return true;
+            }
+        }
+        let before = self.clone();
+        let key = self.key(index).to_vec();
+        self.remove(index);
+        let fits = self.insert(index, &key, value);
+        if !fits {
+            *self = before;
+        }
+        fits
+    }
+
+    /// Takes a record away.
+    pub fn remove(&mut self, index: usize) {
+        let count = self.count();
+        match self.layout {
+            Layout::Fixed { key, value } => {
+                let (values_at, deleted_at) = self.fixed_places(key, value);
+                for (start, each) in [(HEADER_BYTES, usize::from(key)), (values_at, usize::from(value))] {
+                    let at = start + index * each;
+                    self.bytes.copy_within(at + each..start + count * each, at);
+                }
+                if self.has_deletions(deleted_at) {
+                    for bit in index..count - 1 {
+                        let set = self.bytes[deleted_at + (bit + 1) / 8] & (1 << ((bit + 1) % 8)) != 0;
+                        self.set_bit(deleted_at, bit, set);
+                    }
+                    self.set_bit(deleted_at, count - 1, false);
+                }
+            }
+            Layout::Slotted { bottom, dead } => {
+                let (_, key, value) = self.slot(index);
+                let at = HEADER_BYTES + index * SLOT_BYTES;
+                let end = HEADER_BYTES + count * SLOT_BYTES;
+                self.bytes.copy_within(at + SLOT_BYTES..end, at);
+                let dead = dead + (key + usize::from(value & LENGTH)) as u32;
+                self.layout = Layout::Slotted { bottom, dead };
+            }
+        }
+        self.count -= 1;
+    }
+
+    /// The records from `from` to `to`, which is not included, as a page of their own.
+    pub fn part(&self, from: usize, to: usize) -> Page {
+        let mut page = Page::new(self.bytes.len());
+        page.append(self, from, to);
+        page
+    }
+
+    /// Puts the records from `from` to `to` of another page behind the last one, as far as they fit; says how many did.
+    pub fn append(&mut self, other: &Page, from: usize, to: usize) -> usize {
+        for index in from..to {
+            if !self.insert(self.count(), other.key(index), other.value(index)) {
+                return index - from;
+            }
+        }
+        to - from
+    }
+
+    /// Where to split: the records before it take about half of the bytes, and both parts have at least one.
+    pub fn middle(&self) -> usize {
+        let (half, mut sum) = (self.used() / 2, 0);
+        let record = |index: usize| match self.layout {
+            Layout::Fixed { key, value } => usize::from(key + value),
+            Layout::Slotted { .. } => {
+                let (_, key, value) = self.slot(index);
+                key + usize::from(value & LENGTH) + SLOT_BYTES
+            }
+        };
+        for index in 0..self.count() {
+            sum += record(index);
+            if sum >= half {
+                return (index + 1).clamp(1, self.count() - 1);
+            }
+        }
+        self.count() / 2
+    }
+
+    /// Whether as much as `part` of its room, 0 to 1, is taken.
+    pub fn is_filled(&self, part: f64) -> bool {
+        self.used() as f64 >= (self.bytes.len() - HEADER_BYTES) as f64 * part
+    }
+
+    /// Writes the page to `node`, as long as the page is, for a place on the device.
+    pub fn encode(&self, node: &mut [u8], block: u64, generation: u64) {
+        node.copy_from_slice(&self.bytes);
+        let (small, word) = match self.layout {
+            Layout::Fixed { key, value } => ([self.count, key, value], 0),
+            Layout::Slotted { bottom, dead } => ([self.count, 0, dead as u16], bottom),
+        };
+        let bytes = (self.bytes.len() - HEADER_BYTES) as u32;
+        Header { kind: Kind::Leaf, block, generation, bytes, small, word }.seal(node);
+    }
+
+    /// Reads a page from `node` and checks that everything in it is inside it and in order.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub fn decode(node: &[u8], block: u64) -> Result<Page, String> {
+        let header = Header::open(node, Kind::Leaf, block)?;
+        let [count, key, third] = header.small;
+        let layout = match key {
+            0 => Layout::Slotted { bottom: header.word, dead: third.into() },
+            key => Layout::Fixed { key, value: third },
+        };
+        let page = Page { bytes: node.into(), count, layout };
+        page.check()?;
+        Ok(page)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let room = self.bytes.len();
+        match self.layout {
+            Layout::Fixed { key, value } => {
+                if self.count() > fixed_capacity(room, key.into(), value.into()) {
+                    return Err(format!("{} records of {key} + {value} bytes do not fit", self.count));
+                }
+            }
+            Layout::Slotted { bottom, dead } => {
+                let slots_end = HEADER_BYTES + self.count() * SLOT_BYTES;
+                if bottom as usize > room || slots_end > bottom as usize {
+                    return Err("its slots and records overlap".into());
+                }
+                let mut sum = dead as usize;
+                for index in 0..self.count() {
+                    let (at, key, value) = self.slot(index);
+                    sum += key + usize::from(value & LENGTH);
+                    let bytes = usize::from(value & LENGTH);
+                    let kind_fits = match value >> KIND_SHIFT {
+                        INLINE => true,
+                        EXTENT => bytes == EXTENT_BYTES,
+                        DELETED => bytes == 0,
+                        _ => false,
+                    };
+                    if at < bottom as usize || at + key + bytes > room || !kind_fits {
+                        return Err(format!("its record {index} is not inside it"));
+                    }
+                }
+                if sum != room - bottom as usize {
+                    return Err("its records are not as long as it says".into());
+                }
+            }
+        }
+        match (1..self.count()).find(|&index| self.key(index - 1) >= self.key(index)) {
+            Some(index) => Err(format!("its record {index} is out of order")),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn value_bytes(value: Value<'_>) -> usize {
+    match value {
+        Value::Inline(value) => value.len(),
+        Value::Extent(_) => EXTENT_BYTES,
+        Value::Deleted => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum Kept {
+        Inline(Vec<u8>),
+        Extent(u64, u32),
+        Deleted,
+    }
+
+    impl Kept {
+        fn value(&self) -> Value<'_> {
+            match self {
+                Kept::Inline(bytes) => Value::Inline(bytes),
+                &Kept::Extent(block, bytes) => Value::Extent(Extent { block, bytes }),
+                Kept::Deleted => Value::Deleted,
+            }
+        }
+    }
+
+    fn kept(longest: usize) -> impl Strategy<Value = Kept> {
+        prop_oneof![
+            4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(Kept::Inline),
+            4 => any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec())),
+            1 => any::<(u64, u32)>().prop_map(|(block, bytes)| Kept::Extent(block, bytes)),
+            1 => Just(Kept::Deleted)
+        ]
+    }
+
+    fn operations() -> impl Strategy<Value = Vec<(Vec<u8>, Option<Kept>)>> {
+        let (longest_key, longest_value) = Page::limits(512);
+        let any_key = prop::collection::vec(0..3u8, 0..=longest_key.min(6));
+        let number = (0..40u64).prop_map(|key| key.to_be_bytes().to_vec());
+        let fixed = any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec()));
+        let log = prop_oneof![3 => fixed.clone(), 1 => Just(Kept::Deleted)];
+        prop_oneof![
+            prop::collection::vec((any_key, prop::option::of(kept(longest_value))), 0..200),
+            prop::collection::vec((number.clone(), prop::option::of(fixed)), 0..200),
+            prop::collection::vec((number, prop::option::of(log)), 0..200),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_is_a_small_sorted_map(operations in operations()) {
+            let mut page = Page::new(512);
+            let mut model: BTreeMap<Vec<u8>, Kept> = BTreeMap::new();
+            for (key, change) in operations {
+                match (page.find(&key), change) {
+                    (Ok(at), Some(value)) => {
+                        if page.set(at, value.value()) {
+                            model.insert(key, value);
+                        }
+                    }
+                    (Err(at), Some(value)) => {
+                        if page.insert(at, &key, value.value()) {
+                            model.insert(key, value);
+                        } else {
+                            prop_assert!(model.len() >= 4, "a page holds four records of any length");
+                        }
+                    }
+                    (Ok(at), None) => {
+                        page.remove(at);
+                        model.remove(&key);
+                    }
+                    (Err(_), None) => prop_assert!(!model.contains_key(&key)),
+                }
+                prop_assert_eq!(page.count(), model.len());
+            }
+            let mut node = vec![0; 512];
+            page.encode(&mut node, 3, 4);
+            let back = Page::decode(&node, 3).unwrap();
+            for page in [&page, &back] {
+                for (index, (key, value)) in model.iter().enumerate() {
+                    prop_assert_eq!(page.key(index), &key[..]);
+                    prop_assert_eq!(page.value(index), value.value());
+                    prop_assert_eq!(page.find(key), Ok(index));
+                }
+            }
+            if page.count() > 1 {
+                let middle = page.middle();
+                prop_assert!(middle > 0 && middle < page.count());
+                let (left, right) = (page.part(0, middle), page.part(middle, page.count()));
+                prop_assert_eq!(left.count() + right.count(), page.count());
+            }
+        }
+
+        #[test]
+        fn damaged_pages_are_refused_or_harmless(
+            bytes in prop::collection::vec(any::<u8>(), 512), count in 0..60u16, key in 0..20u16, word in 0..600u32, small in 0..20u16,
+        ) {
+            let mut node = bytes;
+            Header { kind: Kind::Leaf, block: 1, generation: 1, bytes: 472, small: [count, key, small], word }.seal(&mut node);
+            if let Ok(page) = Page::decode(&node, 1) {
+                for index in 0..page.count() {
+                    let (_, _) = (page.key(index), page.value(index));
+                    prop_assert_eq!(page.find(page.key(index)), Ok(index));
+                }
+                prop_assert!(page.used() <= 512);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Heads and interior nodes: splitting, merging, growing and shrinking the tree.
+//! Not leaves: see `edit`.
+//! Source: the ZB+-tree paper's bounds: strict at heads (half full, or evened out with a neighbour), opportunistic at interior nodes.
+
+use super::edit::{Editor, Left, Retired};
+use super::keys::Keys;
+use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
+use crate::device::ZonedDevice;
+use crate::node::InnerRecord;
+use std::sync::Arc;
+
+impl<D: ZonedDevice> Editor<'_, D> {
+    fn room(&self) -> usize {
+        InnerRecord::room(self.io.node_bytes)
+    }
+
+    /// Splits an inner node that has become too long, and says if it has become too small.
+    pub fn settle(&mut self, inner: &mut Inner) -> Left {
+        if inner.used() > self.room() {
+            self.counts.inner_split += 1;
+            *self.dirty += 1;
+            let right = split_off(inner, middle(inner));
+            return Left::Split(right.keys.get(0).to_vec(), InnerSlot::new(right));
+        }
+        if inner.used() < self.room() / 2 { Left::Small } else { Left::Done }
+    }
+
+    /// The root split: a new one over both parts.
+    pub fn grow(&mut self, tree: &mut Tree, separator: &[u8], right: Arc<InnerSlot>) {
+        let level = tree.root.node.get().map_or(1, |inner| inner.level) + 1;
+        let mut keys = Keys::default();
+        keys.push(&[]);
+        keys.push(separator);
+        let children = Children::Inners(vec![Arc::clone(&tree.root), right]);
+        tree.root = InnerSlot::new(Inner { level, keys, children });
+        *self.dirty += 1;
+    }
+
+    /// Takes the root away while it leads to one inner node only.
+    pub fn shrink(&mut self, tree: &mut Tree) {
+        while let Some(Inner { children: Children::Inners(inners), .. }) = tree.root.node.get() {
+            let [only] = inners.as_slice() else { return };
+            let only = Arc::clone(only);
+            // A root that cannot be read stays: it is as good as before.
+            if only.inner(self.io).is_err() {
+                return;
+            }
+            self.retire_inner(&tree.root);
+            tree.root = only;
+        }
+    }
+
+    /// The tree does not need an inner node any more.
+    fn retire_inner(&mut self, slot: &Arc<InnerSlot>) {
+        match slot.home() {
+            UNWRITTEN if self.checkpointing => self.retired.push(Retired::Inner(Arc::clone(slot))),
+            UNWRITTEN => {}
+            home => self.retired.push(Retired::Node(home)),
+        }
+    }
+
+    /// A child became too small: it merges with a neighbour if both fit into one, and a head otherwise evens out with it. A neighbour
+    /// that cannot be read is left alone.
+    pub fn rebalance(&mut self, parent: &mut Inner, child: usize) {
+        let Children::Inners(inners) = &mut parent.children else { return };
+        let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
+        let right = left + 1;
+        if right >= inners.len()
+            || inners[left].inner(self.io).is_err()
+            || inners[right].inner(self.io).is_err()
+        {
+            return;
+        }
+        let used = |slot: &InnerSlot| slot.node.get().map_or(0, Inner::used);
+        let separator = parent.keys.get(right).len();
+        let merges = used(&inners[left]) + used(&inners[right]) + separator <= self.room();
+        let is_head = inners[left].node.get().is_some_and(|inner| inner.level % 2 == 1);
+        if !merges && !is_head {
+            return;
+        }
+        let Ok(taken) =
+            self.own_inner(&mut inners[right]).map(|inner| std::mem::replace(inner, empty(inner.level)))
+        else {
+            return;
+        };
+        let Ok(own) = self.own_inner(&mut inners[left]) else { return };
+        join(own, parent.keys.get(right), taken);
+        if merges {
+            self.counts.inner_merged += 1;
+            *self.dirty = self.dirty.saturating_sub(1);
+            inners.remove(right);
+            parent.keys.remove(right);
+            return;
+        }
+        self.counts.heads_evened += 1;
+        let rest = split_off(own, middle(own));
+        parent.keys.replace(right, rest.keys.get(0));
+        if let Ok(own) = self.own_inner(&mut inners[right]) {
+            *own = rest;
+        }
+    }
+}
+
+fn empty(level: u16) -> Inner {
+    let children = if level == 1 { Children::Leaves(Vec::new()) } else { Children::Inners(Vec::new()) };
+    Inner { level, keys: Keys::default(), children }
+}
+
+/// Which entry the right half begins with, by bytes.
+fn middle(inner: &Inner) -> usize {
+    let (half, each) = (inner.used() / 2, InnerRecord::entry_bytes(inner.level));
+    let mut sum = 0;
+    for index in 0..inner.keys.len() {
+        sum += inner.keys.get(index).len() + each;
+        if sum >= half {
+            return (index + 1).clamp(1, inner.keys.len() - 1);
+        }
+    }
+    inner.keys.len() / 2
+}
+
+fn split_off(inner: &mut Inner, at: usize) -> Inner {
+    let keys = inner.keys.split_off(at);
+    let children = match &mut inner.children {
+        Children::Leaves(leaves) => Children::Leaves(leaves.split_off(at)),
+        Children::Inners(inners) => Children::Inners(inners.split_off(at)),
+    };
+    Inner { level: inner.level, keys, children }
+}
+
+/// Puts the entries of `right` behind those of `left`; `separator` is the least key that is right's.
+fn join(left: &mut Inner, separator: &[u8], right: Inner) {
+    for index in 0..right.keys.len() {
+        left.keys.push(if index == 0 { separator } else { right.keys.get(index) });
+    }
+    match (&mut left.children, right.children) {
+        (Children::Leaves(left), Children::Leaves(mut right)) => left.append(&mut right),
+        (Children::Inners(left), Children::Inners(mut right)) => left.append(&mut right),
+        _ => {}
+    }
+}

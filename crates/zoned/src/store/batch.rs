@@ -1,0 +1,154 @@
+//! Changes that become effective together: all or none, whatever happens.
+//! Not a transaction that reads.
+//! Source: our own; the bytes are those of the journal, so that committing copies nothing.
+
+use crate::node::{Extent, Value};
+
+/// Changes to be done together, in order. The lengths of keys and values are checked when it is applied.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+const PUT: u8 = 1;
+const PUT_EXTENT: u8 = 2;
+const DELETE: u8 = 3;
+
+/// The bytes of a change before its key: kind, length of the key, length of the value.
+const CHANGE_BYTES: usize = 1 + 4 + 4;
+
+/// One change of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change<'a> {
+    pub key: &'a [u8],
+    /// [`Value::Deleted`] for a deletion.
+    pub value: Value<'a>,
+}
+
+impl Batch {
+    /// No changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives `key` a value.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.push(PUT, key, value);
+        self
+    }
+
+    /// Takes `key` away.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.push(DELETE, key, &[]);
+        self
+    }
+
+    pub(super) fn put_extent(&mut self, key: &[u8], extent: Extent) {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&extent.block.to_le_bytes());
+        bytes[8..].copy_from_slice(&extent.bytes.to_le_bytes());
+        self.push(PUT_EXTENT, key, &bytes);
+    }
+
+    fn push(&mut self, kind: u8, key: &[u8], value: &[u8]) {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.count += 1;
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Forgets all changes, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The batch whose bytes these are.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
+        let (mut count, mut rest) = (0, &bytes[..]);
+        while !rest.is_empty() {
+            let (_, left) = parse(rest).ok_or("a change in it is cut off or of no kind there is")?;
+            rest = left;
+            count += 1;
+        }
+        Ok(Self { bytes, count })
+    }
+
+    /// The changes, in order.
+    pub(super) fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (change, left) = parse(rest)?;
+            rest = left;
+            Some(change)
+        })
+    }
+}
+
+/// The first change in `bytes`, and what follows it.
+fn parse(bytes: &[u8]) -> Option<(Change<'_>, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(CHANGE_BYTES)?;
+    let length = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
+    let (key, rest) = rest.split_at_checked(length(1))?;
+    let (value, rest) = rest.split_at_checked(length(5))?;
+    let value = match head[0] {
+        PUT => Value::Inline(value),
+        PUT_EXTENT if value.len() == 12 => Value::Extent(Extent {
+            block: u64::from_le_bytes(value[..8].try_into().expect("eight bytes")),
+            bytes: u32::from_le_bytes(value[8..].try_into().expect("four bytes")),
+        }),
+        DELETE if value.is_empty() => Value::Deleted,
+        _ => return None,
+    };
+    Some((Change { key, value }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_batch_or_refused(mut bytes in prop::collection::vec(0..4u8, 0..60)) {
+            let batch = Batch::from_bytes(bytes.clone());
+            if let Ok(batch) = batch {
+                prop_assert_eq!(batch.changes().count(), batch.len());
+                bytes.push(9);
+                prop_assert!(Batch::from_bytes(bytes).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_keeps_its_changes_in_order() {
+        let mut batch = Batch::new();
+        batch.put(b"a", b"1").delete(b"").put(b"", b"");
+        batch.put_extent(b"big", Extent { block: 7, bytes: 9 });
+        let again = Batch::from_bytes(batch.bytes().to_vec()).unwrap();
+        let values: Vec<_> = again.changes().map(|change| (change.key, change.value)).collect();
+        let extent = Value::Extent(Extent { block: 7, bytes: 9 });
+        let (one, none) = (Value::Inline(b"1"), Value::Inline(b""));
+        assert_eq!(values, [(&b"a"[..], one), (b"", Value::Deleted), (b"", none), (b"big", extent)]);
+    }
+}

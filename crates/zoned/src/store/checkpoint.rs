@@ -1,0 +1,222 @@
+//! Checkpoints: the changed nodes of one moment's tree go to places that the last checkpoint does not need, a few at a time, and then a
+//! superblock makes them count.
+//! Not the changes after that moment: the journal has them.
+//! Source: our own; shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977) with the ZB+-tree paper's choice
+//! of places.
+
+use super::edit::Retired;
+use super::io::{Io, Traffic};
+use super::journal::Position;
+use super::output::Output;
+use super::space::{Space, Stream};
+use super::superblock::{SpaceTable, Superblock};
+use super::tree::{InnerSlot, LeafSlot, NO_LOG, Tree, UNWRITTEN};
+use crate::device::ZonedDevice;
+use crate::error::Result;
+use crate::node::InnerRecord;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// From which part of its room on a leaf or interior node counts as full and moves to a sequential zone.
+const FULL: f64 = 0.97;
+
+/// Blocks that nobody needs once a checkpoint counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    Node(u64),
+    /// A large value, and how many blocks.
+    Extent(u64, u64),
+}
+
+/// A checkpoint that is being written.
+pub(super) struct Checkpoint {
+    tree: Tree,
+    /// The way down to where it is: nodes, and which child is next.
+    way: Vec<(Arc<InnerSlot>, usize)>,
+    output: Output,
+    journal: Position,
+    pub freed: Vec<Freed>,
+    /// Nodes yet to be written, at most.
+    pub remaining: u64,
+    /// Nodes that there were to write when it began, at most.
+    pub all: u64,
+    /// For each sequential zone, blocks of large values written since: the journal has them.
+    pub extents_since: Vec<u64>,
+}
+
+/// What the newest tree does not need any more, as blocks. No checkpoint may be running, so that all have their places.
+pub(super) fn resolve(retired: Vec<Retired>) -> Vec<Freed> {
+    let mut freed = Vec::with_capacity(retired.len());
+    for one in retired {
+        match one {
+            Retired::Node(block) => freed.push(Freed::Node(block)),
+            Retired::Extent(block, blocks) => freed.push(Freed::Extent(block, blocks)),
+            Retired::Inner(slot) if slot.home() != UNWRITTEN => freed.push(Freed::Node(slot.home())),
+            Retired::Inner(_) => {}
+            Retired::Leaf(slot, leaf, log) => {
+                if leaf && slot.home() != UNWRITTEN {
+                    freed.push(Freed::Node(slot.home()));
+                }
+                if log && !matches!(slot.log_home(), UNWRITTEN | NO_LOG) {
+                    freed.push(Freed::Node(slot.log_home()));
+                }
+            }
+        }
+    }
+    freed
+}
+
+impl Checkpoint {
+    pub fn begin(tree: Tree, journal: Position, freed: Vec<Freed>, dirty: u64, zones: usize) -> Self {
+        let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
+        Self {
+            tree,
+            way,
+            output: Output::default(),
+            journal,
+            freed,
+            remaining: dirty,
+            all: dirty,
+            extents_since: vec![0; zones],
+        }
+    }
+
+    /// Writes about `budget` nodes; true if that were the last ones. Whoever calls it keeps leaves from being dropped from memory meanwhile.
+    pub fn step<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        generation: u64,
+        budget: u64,
+    ) -> Result<bool> {
+        let mut written = 0;
+        while written < budget
+            && let Some((slot, index)) = self.way.last_mut()
+        {
+            let slot = Arc::clone(slot);
+            let child = *index;
+            *index += 1;
+            let inner = slot.inner(io)?;
+            if let Some(leaf) = inner.leaves().get(child) {
+                written += self.write_leaf(io, space, generation, leaf)?;
+            } else if let Some(below) = inner.inners().get(child) {
+                if below.home() == UNWRITTEN {
+                    self.way.push((Arc::clone(below), 0));
+                }
+            } else {
+                self.way.pop();
+                self.write_inner(io, space, generation, &slot)?;
+                written += 1;
+            }
+        }
+        self.remaining = self.remaining.saturating_sub(written);
+        self.output.write_all(io)?;
+        Ok(self.way.is_empty())
+    }
+
+    fn write_leaf<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        generation: u64,
+        slot: &LeafSlot,
+    ) -> Result<u64> {
+        if slot.is_written() {
+            return Ok(0);
+        }
+        let body = slot.body.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(body) = &*body else { return Ok(0) };
+        let mut written = 0;
+        if slot.home() == UNWRITTEN {
+            let home = self.place(io, space, !body.leaf.is_filled(FULL), Stream::Hot)?;
+            self.output.add(io, Traffic::Leaf, home, |node| body.leaf.encode(node, home, generation))?;
+            slot.home.store(home, Ordering::Release);
+            written += 1;
+        }
+        if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
+            let home = self.place(io, space, true, Stream::Hot)?;
+            self.output.add(io, Traffic::Log, home, |node| log.encode(node, home, generation))?;
+            slot.log.store(home, Ordering::Release);
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    fn write_inner<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        generation: u64,
+        slot: &InnerSlot,
+    ) -> Result<()> {
+        let inner = slot.inner(io)?;
+        let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL;
+        let is_head = inner.level % 2 == 1;
+        let home = self.place(io, space, is_head || !full, Stream::Cold)?;
+        let traffic = Traffic::of_level(inner.level);
+        let level = inner.level;
+        let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
+        self.output.add(io, traffic, home, fill)?;
+        slot.home.store(home, Ordering::Release);
+        Ok(())
+    }
+
+    /// A place for a node: in a conventional zone if it belongs there and there is one, else in a sequential one.
+    fn place<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        in_place: bool,
+        stream: Stream,
+    ) -> Result<u64> {
+        if in_place && let Some(block) = space.take_slot() {
+            return Ok(block);
+        }
+        match space.take_appended(stream, io.node_blocks()) {
+            Ok((block, None)) => Ok(block),
+            Ok((block, Some(zone))) => {
+                self.output.finish(io, zone)?;
+                Ok(block)
+            }
+            Err(full) => space.take_slot().ok_or(full),
+        }
+    }
+
+    /// Makes the checkpoint count, all its nodes being written. What it leaves is the new superblock.
+    pub fn finish<D: ZonedDevice>(
+        &self,
+        io: &Io<D>,
+        space: &Space,
+        waiting: impl Iterator<Item = Freed>,
+        last: &Superblock,
+    ) -> Result<Superblock> {
+        let mut after = space.clone();
+        for freed in waiting.chain(self.freed.iter().copied()) {
+            release(&mut after, freed);
+        }
+        let live = after.zones.iter().zip(&self.extents_since);
+        let live =
+            live.map(|(zone, since)| (zone.live_nodes as u32, (zone.live_extents - since) as u32)).collect();
+        let table = SpaceTable { live, slots: after.slot_bits().to_vec() };
+        let superblock = Superblock {
+            generation: last.generation + 1,
+            root: self.tree.root.home(),
+            len: self.tree.len,
+            journal: self.journal,
+            ..*last
+        };
+        table.write(io, superblock.generation)?;
+        io.device.flush()?;
+        superblock.write(io)?;
+        io.device.flush()?;
+        Ok(superblock)
+    }
+}
+
+/// Gives up blocks.
+pub(super) fn release(space: &mut Space, freed: Freed) {
+    match freed {
+        Freed::Node(block) => space.release_node(block),
+        Freed::Extent(block, blocks) => space.release_extent(block, blocks),
+    }
+}

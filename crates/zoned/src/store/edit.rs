@@ -1,0 +1,488 @@
+//! Changing the tree in memory: what the ZB+-tree paper's insert, update, delete and Sync do to leaves and their logs.
+//! Not inner nodes' splitting and merging: see `balance`. Nothing here writes to the device: checkpoints do.
+//! Source: the ZB+-tree paper. A leaf is steady if its copy is in a sequential zone and unchanged; where this departs from the paper is
+//! on the design page.
+
+use super::io::Io;
+use super::tree::{Inner, InnerSlot, LeafBody, LeafSlot, NO_LOG, Tree, UNWRITTEN};
+use crate::device::{Block, ZonedDevice};
+use crate::error::Result;
+use crate::node::{Extent, Page, Value};
+use serde::Serialize;
+use std::sync::{Arc, PoisonError};
+
+/// Something on the device that the newest tree does not need any more.
+pub(super) enum Retired {
+    /// A node.
+    Node(u64),
+    /// A large value: its first block, and how many blocks.
+    Extent(u64, u64),
+    /// A leaf that a running checkpoint has yet to write: itself, its log.
+    Leaf(Arc<LeafSlot>, bool, bool),
+    /// An inner node that a running checkpoint has yet to write.
+    Inner(Arc<InnerSlot>),
+}
+
+/// What happened to leaves and inner nodes since the map was opened, in the ZB+-tree paper's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TreeCounts {
+    /// Changes of leaves in state `change`.
+    pub changed_in_place: u64,
+    /// Updates and deletions of steady leaves, which went to their logs.
+    pub logged: u64,
+    /// Leaves split.
+    pub split: u64,
+    /// Steady leaves that were not full and went back to `change`.
+    pub reopened: u64,
+    /// Syncs of a steady leaf whose log was not full.
+    pub normal_apply_steady: u64,
+    /// Syncs of a leaf with deletions whose log was not full.
+    pub normal_apply_after: u64,
+    /// Syncs of a steady leaf whose log was full: the log became the leaf.
+    pub switch_apply_steady: u64,
+    /// Syncs of a leaf with deletions whose log was full.
+    pub switch_apply_after: u64,
+    /// Leaves merged with a neighbour.
+    pub merged: u64,
+    /// Leaves that became empty and left their head.
+    pub emptied: u64,
+    /// Heads and interior nodes split.
+    pub inner_split: u64,
+    /// Heads and interior nodes merged with a neighbour.
+    pub inner_merged: u64,
+    /// Heads that took entries of a neighbour.
+    pub heads_evened: u64,
+    /// Leaves copied because a snapshot or a checkpoint had them.
+    pub copied: u64,
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Inserted,
+    Updated,
+    Deleted,
+    /// There was nothing to delete.
+    Absent,
+}
+
+/// What a change left of an inner node.
+pub(super) enum Left {
+    Done,
+    /// It split: the least key of the right part, and that part.
+    Split(Vec<u8>, Arc<InnerSlot>),
+    /// Less than half of it is taken.
+    Small,
+}
+
+/// One who changes the tree.
+pub(super) struct Editor<'a, D> {
+    pub io: &'a Io<D>,
+    pub retired: &'a mut Vec<Retired>,
+    pub counts: &'a mut TreeCounts,
+    /// Nodes that the next checkpoint will have to write, at most.
+    pub dirty: &'a mut u64,
+    /// Whether a checkpoint is running, which may have yet to write nodes that are replaced now.
+    pub checkpointing: bool,
+}
+
+impl<D: ZonedDevice> Editor<'_, D> {
+    /// Gives `key` a value, or takes it away.
+    pub fn change(&mut self, tree: &mut Tree, key: &[u8], value: Value<'_>) -> Result<Effect> {
+        if value == Value::Deleted && !self.holds(tree, key)? {
+            return Ok(Effect::Absent);
+        }
+        let (effect, left) = self.change_under(&mut tree.root, key, value)?;
+        match left {
+            Left::Split(separator, right) => self.grow(tree, &separator, right),
+            Left::Small if effect == Effect::Deleted => self.shrink(tree),
+            _ => {}
+        }
+        match effect {
+            Effect::Inserted => tree.len += 1,
+            Effect::Deleted => tree.len -= 1,
+            _ => {}
+        }
+        Ok(effect)
+    }
+
+    fn holds(&self, tree: &Tree, key: &[u8]) -> Result<bool> {
+        tree.leaf_of(self.io, key)?.with(self.io, |body| body.get(key).is_some())
+    }
+
+    fn change_under(
+        &mut self,
+        slot: &mut Arc<InnerSlot>,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<(Effect, Left)> {
+        let inner = self.own_inner(slot)?;
+        let index = inner.keys.child(key);
+        if inner.level == 1 {
+            let effect = self.change_leaf(inner, index, key, value)?;
+            return Ok((effect, self.settle(inner)));
+        }
+        let super::tree::Children::Inners(inners) = &mut inner.children else {
+            return Ok((Effect::Absent, Left::Done));
+        };
+        let (effect, left) = self.change_under(&mut inners[index], key, value)?;
+        match left {
+            Left::Done => return Ok((effect, Left::Done)),
+            Left::Split(separator, right) => {
+                inners.insert(index + 1, right);
+                inner.keys.insert(index + 1, &separator);
+            }
+            Left::Small if effect == Effect::Deleted => self.rebalance(inner, index),
+            Left::Small => {}
+        }
+        Ok((effect, self.settle(inner)))
+    }
+
+    /// The inner node of a slot for changing it: a copy if others have it too. Its copy on the device is out of date from now on.
+    pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
+        slot.inner(self.io)?;
+        let home = slot.home();
+        let shared = Arc::get_mut(slot).is_none();
+        if home != UNWRITTEN {
+            self.retired.push(Retired::Node(home));
+            *self.dirty += 1;
+        } else if shared && self.checkpointing {
+            self.retired.push(Retired::Inner(Arc::clone(slot)));
+            *self.dirty += 1;
+        }
+        if shared {
+            *slot = InnerSlot::new(slot.inner(self.io)?.clone());
+        }
+        let own = Arc::get_mut(slot).expect("nobody shares a copy");
+        *own.home.get_mut() = UNWRITTEN;
+        Ok(own.node.get_mut().expect("it was read above"))
+    }
+
+    /// A leaf's slot for changing it, with the leaf in memory: a copy if others have it too.
+    pub fn own_leaf<'s>(&mut self, slot: &'s mut Arc<LeafSlot>) -> Result<&'s mut LeafSlot> {
+        if Arc::get_mut(slot).is_none() {
+            self.counts.copied += 1;
+            let copy = slot.copy(self.io)?;
+            let (leaf, log) = (slot.home() == UNWRITTEN, slot.log_home() == UNWRITTEN);
+            if self.checkpointing && (leaf || log) {
+                *self.dirty += u64::from(leaf) + u64::from(log);
+                self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
+            }
+            *slot = Arc::new(copy);
+        } else if !slot.is_loaded() {
+            slot.with(self.io, |_| ())?;
+        }
+        Ok(Arc::get_mut(slot).expect("nobody shares a copy"))
+    }
+
+    /// The leaf's copy on the device is out of date from now on.
+    pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
+        let home = slot.home.get_mut();
+        if *home != UNWRITTEN {
+            self.retired.push(Retired::Node(*home));
+            *home = UNWRITTEN;
+            *self.dirty += 1;
+        }
+    }
+
+    fn log_changes(&mut self, slot: &mut LeafSlot) {
+        let log = slot.log.get_mut();
+        match *log {
+            UNWRITTEN => return,
+            NO_LOG => {}
+            home => self.retired.push(Retired::Node(home)),
+        }
+        *log = UNWRITTEN;
+        *self.dirty += 1;
+    }
+
+    fn log_goes(&mut self, slot: &mut LeafSlot) {
+        let log = slot.log.get_mut();
+        if *log != UNWRITTEN && *log != NO_LOG {
+            self.retired.push(Retired::Node(*log));
+        }
+        *log = NO_LOG;
+    }
+
+    /// Whether the leaf is steady: its copy in a sequential zone is up to date but for the log.
+    fn is_steady(&self, slot: &mut LeafSlot) -> bool {
+        let home = *slot.home.get_mut();
+        home != UNWRITTEN && !self.io.geometry.is_conventional(self.io.geometry.zone_of(Block(home)))
+    }
+
+    fn retire_value(&mut self, key: &[u8], value: Option<Value<'_>>) {
+        if let Some(Value::Extent(Extent { block, bytes })) = value {
+            let blocks = self.io.extent_blocks(key, bytes);
+            self.retired.push(Retired::Extent(block, blocks));
+        }
+    }
+
+    fn change_leaf(
+        &mut self,
+        head: &mut Inner,
+        index: usize,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<Effect> {
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(Effect::Absent) };
+        let slot = self.own_leaf(&mut leaves[index])?;
+        let steady = self.is_steady(slot);
+        let body = body_of(slot);
+        let old = body.get(key);
+        self.retire_value(key, old);
+        let effect = match (old.is_some(), value) {
+            (true, Value::Deleted) => Effect::Deleted,
+            (true, _) => Effect::Updated,
+            (false, Value::Deleted) => return Ok(Effect::Absent),
+            (false, _) => Effect::Inserted,
+        };
+        if steady && effect != Effect::Inserted && log_change(body, key, value) {
+            self.counts.logged += 1;
+            if body.is_empty() {
+                self.remove_leaf(head, index);
+            } else {
+                self.log_changes(slot);
+            }
+            return Ok(effect);
+        }
+        if body_of(slot).log.is_some() {
+            self.apply_log(slot);
+        } else if steady {
+            self.counts.reopened += u64::from(!body_of(slot).leaf.is_filled(0.97));
+        }
+        self.leaf_changes(slot);
+        self.counts.changed_in_place += 1;
+        let page = &mut body_of(slot).leaf;
+        let place = page.find(key);
+        match (place, value) {
+            (Ok(at), Value::Deleted) => {
+                page.remove(at);
+                self.after_deletion(head, index)?;
+            }
+            (Ok(at), value) => {
+                if !page.set(at, value) {
+                    page.remove(at);
+                    self.insert_splitting(head, index, at, key, value);
+                }
+            }
+            (Err(at), value) => {
+                if !page.insert(at, key, value) {
+                    self.insert_splitting(head, index, at, key, value);
+                }
+            }
+        }
+        Ok(effect)
+    }
+
+    /// Sync: the leaf's log becomes part of it, or becomes it.
+    pub fn apply_log(&mut self, slot: &mut LeafSlot) {
+        self.leaf_changes(slot);
+        self.log_goes(slot);
+        let body = body_of(slot);
+        let Some(log) = body.log.take() else { return };
+        body.resident.change(body.leaf.size());
+        let deletions = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
+        let full = log.count() == body.leaf.count();
+        *match (deletions, full) {
+            (false, false) => &mut self.counts.normal_apply_steady,
+            (true, false) => &mut self.counts.normal_apply_after,
+            (false, true) => &mut self.counts.switch_apply_steady,
+            (true, true) => &mut self.counts.switch_apply_after,
+        } += 1;
+        body.leaf = if full && !deletions { log } else { merged(&body.leaf, &log, full) };
+    }
+
+    /// Takes a leaf out of its head; the only one stays, empty.
+    fn remove_leaf(&mut self, head: &mut Inner, index: usize) {
+        self.counts.emptied += 1;
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return };
+        let only = leaves.len() == 1;
+        // It is the writer's own: see `own_leaf`.
+        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
+        self.leaf_changes(slot);
+        self.log_goes(slot);
+        let body = body_of(slot);
+        body.log = None;
+        body.resident.change(body.leaf.size());
+        body.leaf = Page::new(body.leaf.size());
+        if !only {
+            *self.dirty = self.dirty.saturating_sub(1);
+            leaves.remove(index);
+            head.keys.remove(index);
+        }
+    }
+
+    /// A leaf in state `change` lost a record: it goes when it is empty, and merges with a neighbour when both fit into one.
+    fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
+        let leaves = head.leaves();
+        let used = |slot: &LeafSlot| match &*slot.body.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(body) if body.log.is_none() => Some((body.leaf.used(), body.leaf.count())),
+            _ => None,
+        };
+        let Some((own, count)) = used(&leaves[index]) else { return Ok(()) };
+        if count == 0 {
+            self.remove_leaf(head, index);
+            return Ok(());
+        }
+        let room = self.io.node_bytes;
+        if own > room / 2 {
+            return Ok(());
+        }
+        for neighbour in [Some(index + 1), index.checked_sub(1)].into_iter().flatten() {
+            let Some(other) = leaves.get(neighbour) else { continue };
+            let home = other.home();
+            let steady =
+                home != UNWRITTEN && !self.io.geometry.is_conventional(self.io.geometry.zone_of(Block(home)));
+            if !steady && used(other).is_some_and(|(used, _)| used + own <= room / 5 * 4) {
+                return self.merge(head, index.min(neighbour));
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges a leaf with the one after it, if all fits.
+    fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(()) };
+        let right = leaves[left + 1].copy(self.io)?;
+        let right_page = right.body.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(LeafBody { leaf: right_page, .. }) = right_page else { return Ok(()) };
+        let slot = self.own_leaf(&mut leaves[left])?;
+        let mut page = body_of(slot).leaf.clone();
+        if page.append(&right_page, 0, right_page.count()) < right_page.count() {
+            return Ok(());
+        }
+        self.leaf_changes(slot);
+        body_of(slot).leaf = page;
+        let gone = self.own_leaf(&mut leaves[left + 1])?;
+        self.leaf_changes(gone);
+        *self.dirty = self.dirty.saturating_sub(1);
+        leaves.remove(left + 1);
+        head.keys.remove(left + 1);
+        self.counts.merged += 1;
+        Ok(())
+    }
+
+    /// Puts a record into a leaf that has no room for it: the leaf becomes two, or more where records are of many lengths. Records that
+    /// come in ascending order leave full leaves behind.
+    fn insert_splitting(&mut self, head: &mut Inner, index: usize, at: usize, key: &[u8], value: Value<'_>) {
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return };
+        let last = index + 1 == leaves.len();
+        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
+        let body = body_of(slot);
+        let page = std::mem::replace(&mut body.leaf, Page::new(self.io.node_bytes));
+        let mut pages = Vec::new();
+        if last && at == page.count() {
+            let mut right = Page::new(self.io.node_bytes);
+            let _fits = right.insert(0, key, value);
+            pages.extend([page, right]);
+        } else {
+            split_into(page, at, key, value, &mut pages);
+        }
+        self.counts.split += pages.len() as u64 - 1;
+        let separators: Vec<Vec<u8>> = pages.windows(2).map(|pair| separator(&pair[0], &pair[1])).collect();
+        let mut pages = pages.into_iter();
+        body.leaf = pages.next().expect("splitting leaves pages");
+        for (offset, (page, key)) in pages.zip(separators).enumerate() {
+            leaves.insert(index + 1 + offset, LeafSlot::new(page, self.io.resident(1)));
+            head.keys.insert(index + 1 + offset, &key);
+            *self.dirty += 1;
+        }
+    }
+}
+
+impl LeafBody {
+    /// The value of `key`: the log's word goes before the leaf's.
+    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
+        if let Some(log) = &self.log
+            && let Ok(at) = log.find(key)
+        {
+            return Some(log.value(at)).filter(|&value| value != Value::Deleted);
+        }
+        self.leaf.find(key).ok().map(|at| self.leaf.value(at))
+    }
+
+    /// Whether the log says that all records are deleted.
+    fn is_empty(&self) -> bool {
+        let deleted = |log: &Page| (0..log.count()).all(|index| log.value(index) == Value::Deleted);
+        self.log.as_ref().is_some_and(|log| log.count() == self.leaf.count() && deleted(log))
+    }
+}
+
+/// The leaf in a slot that is the writer's own and in memory.
+pub(super) fn body_of(slot: &mut LeafSlot) -> &mut LeafBody {
+    let body = slot.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+    body.as_mut().expect("the writer's own leaves are in memory")
+}
+
+/// Puts a change of a record that the leaf holds into its log; false if it does not fit there, or would not fit into the leaf later.
+fn log_change(body: &mut LeafBody, key: &[u8], value: Value<'_>) -> bool {
+    let Ok(at) = body.leaf.find(key) else { return false };
+    if !body.leaf.takes(at, value) {
+        return false;
+    }
+    let new = body.log.is_none();
+    let log = body.log.get_or_insert_with(|| Page::log_of(&body.leaf));
+    if new {
+        body.resident.change(2 * body.leaf.size());
+    }
+    match log.find(key) {
+        Ok(at) => log.set(at, value),
+        Err(at) => log.insert(at, key, value),
+    }
+}
+
+/// A leaf with its log applied; of a full log the leaf itself is not needed.
+pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Page {
+    let mut page = Page::new(leaf.size());
+    let (mut own, mut logged) = (0, 0);
+    let end = if full { 0 } else { leaf.count() };
+    while own < end || logged < log.count() {
+        let from_log = logged < log.count() && (own == end || log.key(logged) <= leaf.key(own));
+        let (key, value) = if from_log {
+            if own < end && log.key(logged) == leaf.key(own) {
+                own += 1;
+            }
+            logged += 1;
+            (log.key(logged - 1), log.value(logged - 1))
+        } else {
+            own += 1;
+            (leaf.key(own - 1), leaf.value(own - 1))
+        };
+        if value != Value::Deleted {
+            let fits = page.insert(page.count(), key, value);
+            debug_assert!(fits, "a log only takes what fits into its leaf");
+        }
+    }
+    page
+}
+
+/// Splits a page until the record fits.
+fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &mut Vec<Page>) {
+    if page.insert(at, key, value) {
+        pages.push(page);
+        return;
+    }
+    if page.count() < 2 {
+        // One record of any length leaves room for another.
+        let mut other = Page::new(page.size());
+        let _fits = other.insert(0, key, value);
+        pages.extend(if at == 0 { [other, page] } else { [page, other] });
+        return;
+    }
+    let middle = page.middle();
+    let (left, right) = (page.part(0, middle), page.part(middle, page.count()));
+    if at <= middle {
+        split_into(left, at, key, value, pages);
+        pages.push(right);
+    } else {
+        pages.push(left);
+        split_into(right, at - middle, key, value, pages);
+    }
+}
+
+/// The shortest key that is greater than all of `left` and not greater than any of `right`.
+fn separator(left: &Page, right: &Page) -> Vec<u8> {
+    let (low, high) = (left.key(left.count() - 1), right.key(0));
+    let same = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    high[..(same + 1).min(high.len())].to_vec()
+}

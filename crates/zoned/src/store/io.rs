@@ -1,0 +1,209 @@
+//! Reading and writing nodes, counted by kind, and how many bytes of leaves are in memory.
+//! Not where nodes go: see `space`.
+//! Source: our own.
+
+use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
+use crate::error::{Error, Result};
+use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page};
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What was read from or written to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// Leaves.
+    Leaf,
+    /// Logs of leaves.
+    Log,
+    /// Heads: levels 1, 3, and so on.
+    Head,
+    /// Interior nodes: levels 2, 4, and so on.
+    Interior,
+    /// Large values.
+    Extent,
+    /// The journal.
+    Journal,
+    /// Superblocks and space tables.
+    Superblock,
+}
+
+impl Traffic {
+    /// All kinds, in order.
+    pub const ALL: [Traffic; 7] =
+        [Self::Leaf, Self::Log, Self::Head, Self::Interior, Self::Extent, Self::Journal, Self::Superblock];
+
+    pub(super) const fn of_level(level: u16) -> Self {
+        if level % 2 == 1 { Self::Head } else { Self::Interior }
+    }
+}
+
+/// Blocks read and written since the map was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrafficCounts {
+    /// Blocks read, in the order of [`Traffic::ALL`].
+    pub read: [u64; Traffic::ALL.len()],
+    /// Blocks written to conventional zones.
+    pub written_in_place: [u64; Traffic::ALL.len()],
+    /// Blocks appended to sequential zones.
+    pub appended: [u64; Traffic::ALL.len()],
+}
+
+impl TrafficCounts {
+    /// Blocks written, wherever.
+    pub fn written(&self) -> u64 {
+        self.written_in_place.iter().chain(&self.appended).sum()
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    read: [AtomicU64; Traffic::ALL.len()],
+    written_in_place: [AtomicU64; Traffic::ALL.len()],
+    appended: [AtomicU64; Traffic::ALL.len()],
+}
+
+/// Bytes of leaves in memory; given back when dropped.
+pub(super) struct Resident {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Resident {
+    fn new(all: Arc<AtomicU64>, bytes: u64) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { all, bytes }
+    }
+
+    /// From now on it counts `bytes`.
+    pub fn change(&mut self, bytes: usize) {
+        *self = Self::new(Arc::clone(&self.all), bytes as u64);
+    }
+}
+
+impl Clone for Resident {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.all), self.bytes)
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The device, and what all who use it share.
+pub(super) struct Io<D> {
+    pub device: D,
+    pub geometry: Geometry,
+    pub node_bytes: usize,
+    /// Set after a failed write: what the device holds is not known.
+    resident: Arc<AtomicU64>,
+    counters: Counters,
+}
+
+impl<D: ZonedDevice> Io<D> {
+    pub fn new(device: D, node_bytes: usize) -> Self {
+        let geometry = device.geometry();
+        Self { device, geometry, node_bytes, resident: Arc::default(), counters: Counters::default() }
+    }
+
+    pub fn node_blocks(&self) -> u64 {
+        self.node_bytes as u64 / u64::from(self.geometry.block_bytes)
+    }
+
+    /// Counts the bytes of `pages` pages as in memory.
+    pub fn resident(&self, pages: usize) -> Resident {
+        Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
+    }
+
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    pub fn counts(&self) -> TrafficCounts {
+        let all = |counters: &[AtomicU64; Traffic::ALL.len()]| {
+            std::array::from_fn(|kind| counters[kind].load(Ordering::Relaxed))
+        };
+        TrafficCounts {
+            read: all(&self.counters.read),
+            written_in_place: all(&self.counters.written_in_place),
+            appended: all(&self.counters.appended),
+        }
+    }
+
+    /// Reads `bytes` bytes, rounded up to blocks.
+    pub fn read(&self, traffic: Traffic, block: u64, bytes: usize) -> Result<AlignedBuffer> {
+        let blocks = bytes.div_ceil(self.geometry.block_bytes as usize);
+        let mut buffer = AlignedBuffer::new(blocks * self.geometry.block_bytes as usize);
+        self.device.read(Block(block), &mut buffer)?;
+        self.counters.read[traffic as usize].fetch_add(blocks as u64, Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    /// Writes blocks.
+    pub fn write(&self, traffic: Traffic, block: u64, data: &[u8]) -> Result<()> {
+        self.device.write(Block(block), data)?;
+        self.count_written(traffic, block, data.len());
+        Ok(())
+    }
+
+    pub fn count_written(&self, traffic: Traffic, block: u64, bytes: usize) {
+        let in_place = self.geometry.is_conventional(self.geometry.zone_of(Block(block)));
+        let counters = if in_place { &self.counters.written_in_place } else { &self.counters.appended };
+        let blocks = bytes as u64 / u64::from(self.geometry.block_bytes);
+        counters[traffic as usize].fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    pub fn read_page(&self, block: u64) -> Result<Page> {
+        let node = self.read(Traffic::Leaf, block, self.node_bytes)?;
+        Page::decode(&node, block).map_err(|what| damaged(block, what))
+    }
+
+    pub fn read_log(&self, block: u64) -> Result<Page> {
+        let node = self.read(Traffic::Log, block, self.node_bytes)?;
+        Page::decode(&node, block).map_err(|what| damaged(block, what))
+    }
+
+    pub fn read_inner(&self, block: u64) -> Result<InnerRecord> {
+        let node = self.read(Traffic::Interior, block, self.node_bytes)?;
+        InnerRecord::decode(&node, block).map_err(|what| damaged(block, what))
+    }
+
+    /// How many blocks an extent takes: header, key and value.
+    pub fn extent_blocks(&self, key: &[u8], bytes: u32) -> u64 {
+        (HEADER_BYTES + key.len() + bytes as usize).div_ceil(self.geometry.block_bytes as usize) as u64
+    }
+
+    /// Reads a large value.
+    pub fn read_extent(&self, key: &[u8], extent: Extent) -> Result<Vec<u8>> {
+        let bytes = HEADER_BYTES + key.len() + extent.bytes as usize;
+        let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
+        let header =
+            Header::open(&buffer, Kind::Extent, extent.block).map_err(|what| damaged(extent.block, what))?;
+        let key_end = HEADER_BYTES + usize::from(header.small[0]);
+        if header.bytes as usize + HEADER_BYTES != bytes || buffer.get(HEADER_BYTES..key_end) != Some(key) {
+            return Err(damaged(extent.block, "it holds another key's value".into()));
+        }
+        Ok(buffer[key_end..bytes].to_vec())
+    }
+
+    /// An extent as it is written.
+    pub fn encode_extent(&self, key: &[u8], value: &[u8], block: u64) -> AlignedBuffer {
+        let blocks = self.extent_blocks(key, value.len() as u32) as usize;
+        let mut buffer = AlignedBuffer::new(blocks * self.geometry.block_bytes as usize);
+        let value_at = HEADER_BYTES + key.len();
+        buffer[HEADER_BYTES..value_at].copy_from_slice(key);
+        buffer[value_at..value_at + value.len()].copy_from_slice(value);
+        let bytes = (key.len() + value.len()) as u32;
+        let small = [key.len() as u16, 0, 0];
+        Header { kind: Kind::Extent, block, generation: 0, bytes, small, word: 0 }.seal(&mut buffer);
+        buffer
+    }
+}
+
+pub(super) fn damaged(block: u64, what: String) -> Error {
+    Error::Damaged { block: Block(block), what }
+}

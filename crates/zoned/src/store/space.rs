@@ -1,0 +1,392 @@
+//! Which blocks are free: node-sized slots in conventional zones, write pointers of sequential ones, and the choice of zone.
+//! Not what is in them: the tree knows. Not garbage collection: see `reclaim`.
+//! Source: the ZB+-tree paper's hot and cold zones, made wear-aware: hot takes the least worn of the emptiest zones, cold the most worn.
+
+use crate::device::{Condition, Geometry, Zone, ZoneNumber};
+use crate::error::{Error, Result};
+
+/// What is appended where: each stream has a zone of its own, if the device allows so many to be active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// Leaves.
+    Hot,
+    /// Heads and interior nodes, and what garbage collection moves.
+    Cold,
+    /// Large values.
+    Extents,
+}
+
+/// What a sequential zone is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Nothing: it is empty, or holds garbage only.
+    Free,
+    /// Nodes and large values.
+    Data,
+    /// The journal.
+    Journal,
+    /// Worn out: it takes no writes.
+    Unusable,
+}
+
+/// A sequential zone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SequentialZone {
+    pub number: ZoneNumber,
+    pub role: Role,
+    /// The next block to write, from the zone's start.
+    pub written: u64,
+    pub capacity: u64,
+    /// Blocks of nodes, and of large values, that are in use or may be until the next checkpoint.
+    pub live_nodes: u64,
+    pub live_extents: u64,
+    pub resets: u64,
+}
+
+impl SequentialZone {
+    pub const fn live(&self) -> u64 {
+        self.live_nodes + self.live_extents
+    }
+
+    pub const fn room(&self) -> u64 {
+        match self.role {
+            Role::Unusable => 0,
+            _ => self.capacity - self.written,
+        }
+    }
+}
+
+/// The free and used blocks of a device.
+#[derive(Clone)]
+pub(super) struct Space {
+    device: String,
+    pub geometry: Geometry,
+    node_blocks: u64,
+    /// Conventional blocks before the first slot: superblocks and space tables.
+    fixed_blocks: u64,
+    /// One bit for each conventional slot in use.
+    slots: Vec<u64>,
+    slot_count: u64,
+    free_slots: u64,
+    /// Where the search for a free slot goes on.
+    hand: u64,
+    pub zones: Vec<SequentialZone>,
+    /// The zone of each stream.
+    streams: [Option<usize>; 3],
+}
+
+impl Space {
+    /// The space of a device with nothing in use; `zones` is the device's report.
+    pub fn new(
+        device: String,
+        geometry: Geometry,
+        node_blocks: u64,
+        fixed_blocks: u64,
+        zones: &[Zone],
+    ) -> Self {
+        let slot_count = slots_of(&geometry, node_blocks, fixed_blocks);
+        let sequential = |zone: &Zone| SequentialZone {
+            number: zone.number,
+            role: if takes_writes(zone.condition) { Role::Free } else { Role::Unusable },
+            written: zone.write_pointer.min(zone.capacity_blocks),
+            capacity: zone.capacity_blocks,
+            live_nodes: 0,
+            live_extents: 0,
+            resets: zone.resets.unwrap_or_default(),
+        };
+        let zones = zones.iter().skip(geometry.conventional_zones as usize).map(sequential).collect();
+        Self {
+            device,
+            geometry,
+            node_blocks,
+            fixed_blocks,
+            slots: vec![0; slot_count.div_ceil(64) as usize],
+            slot_count,
+            free_slots: slot_count,
+            hand: 0,
+            zones,
+            streams: [None; 3],
+        }
+    }
+
+    fn first_zone_slots(&self) -> u64 {
+        (self.geometry.zone_blocks - self.fixed_blocks) / self.node_blocks
+    }
+
+    fn slot_block(&self, slot: u64) -> u64 {
+        let first = self.first_zone_slots();
+        match slot.checked_sub(first) {
+            None => self.fixed_blocks + slot * self.node_blocks,
+            Some(rest) => {
+                let each = self.geometry.zone_blocks / self.node_blocks;
+                (1 + rest / each) * self.geometry.zone_blocks + rest % each * self.node_blocks
+            }
+        }
+    }
+
+    /// The slot that a block begins, if it does.
+    fn block_slot(&self, block: u64) -> Option<u64> {
+        let (zone, inside) = (block / self.geometry.zone_blocks, block % self.geometry.zone_blocks);
+        let slot = if zone == 0 {
+            inside.checked_sub(self.fixed_blocks)? / self.node_blocks
+        } else {
+            let each = self.geometry.zone_blocks / self.node_blocks;
+            self.first_zone_slots() + (zone - 1) * each + inside / self.node_blocks
+        };
+        (slot < self.slot_count && self.slot_block(slot) == block).then_some(slot)
+    }
+
+    fn is_used(&self, slot: u64) -> bool {
+        self.slots[(slot / 64) as usize] & (1 << (slot % 64)) != 0
+    }
+
+    /// A free conventional slot: its first block.
+    pub fn take_slot(&mut self) -> Option<u64> {
+        if self.free_slots == 0 {
+            return None;
+        }
+        let words = self.slots.len() as u64;
+        let mut word = self.hand / 64;
+        let mut mask = u64::MAX << (self.hand % 64);
+        for _ in 0..=words {
+            let free = !self.slots[word as usize] & mask;
+            let slot = word * 64 + u64::from(free.trailing_zeros());
+            if free != 0 && slot < self.slot_count {
+                self.slots[word as usize] |= 1 << (slot % 64);
+                self.free_slots -= 1;
+                self.hand = (slot + 1) % self.slot_count;
+                return Some(self.slot_block(slot));
+            }
+            (word, mask) = ((word + 1) % words, u64::MAX);
+        }
+        None
+    }
+
+    pub fn is_conventional(&self, block: u64) -> bool {
+        block < u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks
+    }
+
+    /// The index of the sequential zone that a block is in.
+    pub fn zone_index(&self, block: u64) -> Option<usize> {
+        let zone =
+            (block / self.geometry.zone_blocks).checked_sub(self.geometry.conventional_zones.into())?;
+        usize::try_from(zone).ok().filter(|&index| index < self.zones.len())
+    }
+
+    /// Gives up a node's blocks.
+    pub fn release_node(&mut self, block: u64) {
+        if let Some(index) = self.zone_index(block) {
+            let zone = &mut self.zones[index];
+            zone.live_nodes = zone.live_nodes.saturating_sub(self.node_blocks);
+        } else if let Some(slot) = self.block_slot(block)
+            && self.is_used(slot)
+        {
+            self.slots[(slot / 64) as usize] &= !(1 << (slot % 64));
+            self.free_slots += 1;
+        }
+    }
+
+    /// Gives up a large value's blocks.
+    pub fn release_extent(&mut self, block: u64, blocks: u64) {
+        if let Some(index) = self.zone_index(block) {
+            let zone = &mut self.zones[index];
+            zone.live_extents = zone.live_extents.saturating_sub(blocks);
+        }
+    }
+
+    /// Says that a node is in use, when a tree is read; false if its place cannot be one, or is another's already.
+    pub fn claim_node(&mut self, block: u64) -> bool {
+        if let Some(index) = self.zone_index(block) {
+            let zone = &mut self.zones[index];
+            let inside = block % self.geometry.zone_blocks;
+            zone.role = if zone.role == Role::Unusable { Role::Unusable } else { Role::Data };
+            zone.live_nodes += self.node_blocks;
+            return zone.role == Role::Unusable || inside + self.node_blocks <= zone.written;
+        }
+        match self.block_slot(block) {
+            Some(slot) if !self.is_used(slot) => {
+                self.slots[(slot / 64) as usize] |= 1 << (slot % 64);
+                self.free_slots -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Says that a large value is in use; false if its place cannot be one.
+    pub fn claim_extent(&mut self, block: u64, blocks: u64) -> bool {
+        let Some(index) = self.zone_index(block) else { return false };
+        let zone = &mut self.zones[index];
+        let inside = block % self.geometry.zone_blocks;
+        zone.role = if zone.role == Role::Unusable { Role::Unusable } else { Role::Data };
+        zone.live_extents += blocks;
+        zone.role == Role::Unusable || inside.saturating_add(blocks) <= zone.written
+    }
+
+    fn stream_index(&self, stream: Stream) -> usize {
+        let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
+        // One zone more is the journal's.
+        match (limits.into_iter().filter(|&limit| limit > 0).min(), stream) {
+            (Some(..3), _) => 0,
+            (Some(3), Stream::Cold) => 0,
+            _ => stream as usize,
+        }
+    }
+
+    /// Room for `blocks` at a stream's write pointer: the first block. Each caller writes there before anything else is written to the
+    /// zone. The second value is a zone that has to be finished because what is left of it is too little.
+    pub fn take_appended(&mut self, stream: Stream, blocks: u64) -> Result<(u64, Option<ZoneNumber>)> {
+        let place = self.stream_index(stream);
+        let mut finished = None;
+        if let Some(zone) = self.streams[place]
+            && self.zones[zone].room() < blocks
+        {
+            if self.zones[zone].room() > 0 {
+                finished = Some(self.zones[zone].number);
+                self.zones[zone].written = self.zones[zone].capacity;
+            }
+            self.streams[place] = None;
+        }
+        let zone = match self.streams[place] {
+            Some(zone) => zone,
+            None => self.choose(stream, blocks).ok_or(Error::Full {
+                device: self.device.clone(),
+                needed: blocks,
+                free: self.available(),
+            })?,
+        };
+        self.streams[place] = Some(zone);
+        let zone = &mut self.zones[zone];
+        zone.role = Role::Data;
+        let block = u64::from(zone.number.0) * self.geometry.zone_blocks + zone.written;
+        zone.written += blocks;
+        match stream {
+            Stream::Extents => zone.live_extents += blocks,
+            _ => zone.live_nodes += blocks,
+        }
+        Ok((block, finished))
+    }
+
+    /// A zone for a stream. Zones that are partly written come first: they are active already.
+    fn choose(&self, stream: Stream, blocks: u64) -> Option<usize> {
+        let taken = |index: &usize| self.streams.contains(&Some(*index));
+        let usable = |index: &usize| {
+            let zone = &self.zones[*index];
+            let fits = zone.room() >= blocks && !taken(index);
+            fits && (zone.role == Role::Free || (zone.role == Role::Data && zone.room() > 0))
+        };
+        let partly = |zone: &SequentialZone| zone.written > 0;
+        let zones = (0..self.zones.len()).filter(usable);
+        match stream {
+            Stream::Cold => zones.min_by_key(|&index| {
+                let zone = &self.zones[index];
+                (!partly(zone), u64::MAX - zone.resets, zone.room())
+            }),
+            _ => zones.min_by_key(|&index| {
+                let zone = &self.zones[index];
+                (!partly(zone), zone.resets, u64::MAX - zone.room())
+            }),
+        }
+    }
+
+    /// An empty zone for the journal: the least worn.
+    pub fn take_journal_zone(&mut self) -> Option<usize> {
+        let empty = |index: &usize| self.zones[*index].role == Role::Free && self.zones[*index].written == 0;
+        let zone = (0..self.zones.len()).filter(empty).min_by_key(|&index| self.zones[index].resets)?;
+        self.zones[zone].role = Role::Journal;
+        Some(zone)
+    }
+
+    /// Zones in which nothing is used any more, to be reset: garbage, and journals that `is_needed` says are over.
+    pub fn dead_zones(&self, is_needed: impl Fn(usize) -> bool) -> Vec<usize> {
+        let dead = |index: &usize| {
+            let zone = &self.zones[*index];
+            zone.written > 0
+                && match zone.role {
+                    Role::Free => true,
+                    Role::Data => zone.live() == 0 && !self.streams.contains(&Some(*index)),
+                    Role::Journal => !is_needed(*index),
+                    Role::Unusable => false,
+                }
+        };
+        (0..self.zones.len()).filter(dead).collect()
+    }
+
+    pub fn was_reset(&mut self, index: usize) {
+        let zone = &mut self.zones[index];
+        *zone = SequentialZone { role: Role::Free, written: 0, live_nodes: 0, live_extents: 0, ..*zone };
+        zone.resets += 1;
+        for stream in &mut self.streams {
+            if *stream == Some(index) {
+                *stream = None;
+            }
+        }
+    }
+
+    pub fn is_stream(&self, index: usize) -> bool {
+        self.streams.contains(&Some(index))
+    }
+
+    /// Blocks in empty zones and zones that are being filled, and in free slots.
+    pub fn available(&self) -> u64 {
+        let open = |index: &usize| match self.zones[*index].role {
+            Role::Free => self.zones[*index].written == 0,
+            Role::Data => self.zones[*index].room() > 0,
+            _ => false,
+        };
+        let room: u64 = (0..self.zones.len()).filter(open).map(|index| self.zones[index].room()).sum();
+        room + self.free_slots * self.node_blocks
+    }
+
+    /// The same without conventional slots.
+    pub fn available_sequential(&self) -> u64 {
+        self.available() - self.free_slots * self.node_blocks
+    }
+
+    /// How many zones are empty and free.
+    pub fn empty_zones(&self) -> usize {
+        self.zones.iter().filter(|zone| zone.role == Role::Free && zone.written == 0).count()
+    }
+
+    /// Conventional slots in use, and all there are.
+    pub const fn slots_used(&self) -> (u64, u64) {
+        (self.slot_count - self.free_slots, self.slot_count)
+    }
+
+    /// The bits of the conventional slots in use.
+    pub fn slot_bits(&self) -> &[u64] {
+        &self.slots
+    }
+
+    /// Which bit a node has, if it is in a conventional slot.
+    pub fn slot_bit(&self, block: u64) -> Option<u64> {
+        if self.is_conventional(block) { self.block_slot(block) } else { None }
+    }
+
+    /// Takes the state of slots and zones from a space table.
+    pub fn restore(&mut self, live: &[(u32, u32)], bits: &[u64]) {
+        for (own, bits) in self.slots.iter_mut().zip(bits) {
+            *own = *bits;
+        }
+        let used: u64 = self.slots.iter().map(|word| u64::from(word.count_ones())).sum();
+        self.free_slots = self.slot_count.saturating_sub(used);
+        for (zone, &(nodes, extents)) in self.zones.iter_mut().zip(live) {
+            (zone.live_nodes, zone.live_extents) = (nodes.into(), extents.into());
+            if zone.live() > 0 && zone.role == Role::Free {
+                zone.role = Role::Data;
+            }
+        }
+    }
+}
+
+/// How many node-sized slots the conventional zones have behind the fixed blocks.
+pub(super) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64) -> u64 {
+    let first = geometry.zone_blocks.saturating_sub(fixed_blocks) / node_blocks;
+    let others = u64::from(geometry.conventional_zones).saturating_sub(1);
+    if geometry.conventional_zones == 0 { 0 } else { first + others * (geometry.zone_blocks / node_blocks) }
+}
+
+/// Whether a zone in this condition is not worn out.
+pub(super) const fn takes_writes(condition: Condition) -> bool {
+    !matches!(condition, Condition::ReadOnly | Condition::Offline)
+}

@@ -1,0 +1,247 @@
+//! The tree in memory: leaves and inner nodes behind shared pointers, each with the place of its copy on the device.
+//! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
+//! Source: the layers of the ZB+-tree paper; sharing with snapshots by copying a path is our own.
+
+use super::io::{Io, Resident};
+use super::keys::Keys;
+use crate::device::{Block, ZonedDevice};
+use crate::error::{Error, Result};
+use crate::node::{Page, Pointer};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+/// The home of a node that is only in memory. Block 0 is a superblock's, never a node's.
+pub(super) const UNWRITTEN: u64 = 0;
+
+/// The log's home of a leaf without a log.
+pub(super) const NO_LOG: u64 = u64::MAX;
+
+/// A leaf with its log, in memory.
+#[derive(Clone)]
+pub(super) struct LeafBody {
+    pub leaf: Page,
+    pub log: Option<Page>,
+    /// Counts its bytes as long as it is in memory.
+    pub resident: Resident,
+}
+
+/// A leaf as its head knows it. Once a snapshot shares it, only its homes change (when a checkpoint writes it) and whether it is in
+/// memory.
+pub(super) struct LeafSlot {
+    pub home: AtomicU64,
+    pub log: AtomicU64,
+    pub body: RwLock<Option<LeafBody>>,
+    /// It was used since the cache's hand came by.
+    pub touched: AtomicBool,
+}
+
+/// An inner node as its parent knows it. Inner nodes stay in memory once they were read.
+pub(super) struct InnerSlot {
+    pub home: AtomicU64,
+    pub node: OnceLock<Inner>,
+}
+
+/// A head (odd levels) or an interior node (even levels).
+#[derive(Clone)]
+pub(super) struct Inner {
+    pub level: u16,
+    pub keys: Keys,
+    pub children: Children,
+}
+
+/// What a head or interior node leads to.
+#[derive(Clone)]
+pub(super) enum Children {
+    /// Of level 1.
+    Leaves(Vec<Arc<LeafSlot>>),
+    /// Of all levels above.
+    Inners(Vec<Arc<InnerSlot>>),
+}
+
+/// The tree at one moment.
+#[derive(Clone)]
+pub(super) struct Tree {
+    pub root: Arc<InnerSlot>,
+    pub len: u64,
+}
+
+impl LeafSlot {
+    pub fn new(leaf: Page, resident: Resident) -> Arc<Self> {
+        Arc::new(Self {
+            home: AtomicU64::new(UNWRITTEN),
+            log: AtomicU64::new(NO_LOG),
+            body: RwLock::new(Some(LeafBody { leaf, log: None, resident })),
+            touched: AtomicBool::new(true),
+        })
+    }
+
+    fn on_device(pointer: Pointer) -> Arc<Self> {
+        Arc::new(Self {
+            home: AtomicU64::new(pointer.home),
+            log: AtomicU64::new(pointer.log.unwrap_or(NO_LOG)),
+            body: RwLock::new(None),
+            touched: AtomicBool::new(false),
+        })
+    }
+
+    pub fn home(&self) -> u64 {
+        self.home.load(Ordering::Acquire)
+    }
+
+    pub fn log_home(&self) -> u64 {
+        self.log.load(Ordering::Acquire)
+    }
+
+    /// Whether the device has all of it.
+    pub fn is_written(&self) -> bool {
+        self.home() != UNWRITTEN && self.log_home() != UNWRITTEN
+    }
+
+    /// Whether it is in memory.
+    pub fn is_loaded(&self) -> bool {
+        self.body.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Calls `look` with the leaf, which is read from the device first if it is not in memory.
+    pub fn with<D: ZonedDevice, R>(&self, io: &Io<D>, look: impl FnOnce(&LeafBody) -> R) -> Result<R> {
+        loop {
+            if let Some(body) = &*self.body.read().unwrap_or_else(PoisonError::into_inner) {
+                if !self.touched.load(Ordering::Relaxed) {
+                    self.touched.store(true, Ordering::Relaxed);
+                }
+                return Ok(look(body));
+            }
+            let homes = (self.home(), self.log_home());
+            let body = self.read(io, homes)?;
+            let mut place = self.body.write().unwrap_or_else(PoisonError::into_inner);
+            // A checkpoint may have written both as one meanwhile.
+            if place.is_none() && homes == (self.home(), self.log_home()) {
+                *place = Some(body);
+            }
+        }
+    }
+
+    fn read<D: ZonedDevice>(&self, io: &Io<D>, (home, log): (u64, u64)) -> Result<LeafBody> {
+        let leaf = io.read_page(home)?;
+        let log = if log == NO_LOG { None } else { Some(io.read_log(log)?) };
+        Ok(LeafBody { resident: io.resident(1 + usize::from(log.is_some())), leaf, log })
+    }
+
+    /// A copy that nobody shares, with the leaf in memory.
+    pub fn copy<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Self> {
+        // The homes must be those of the body that is copied: only a checkpoint changes them, and the writer runs it.
+        let body = self.with(io, LeafBody::clone)?;
+        Ok(Self {
+            home: AtomicU64::new(self.home()),
+            log: AtomicU64::new(self.log_home()),
+            body: RwLock::new(Some(body)),
+            touched: AtomicBool::new(true),
+        })
+    }
+}
+
+impl InnerSlot {
+    pub fn new(inner: Inner) -> Arc<Self> {
+        Arc::new(Self { home: AtomicU64::new(UNWRITTEN), node: OnceLock::from(inner) })
+    }
+
+    pub fn on_device(home: u64) -> Arc<Self> {
+        Arc::new(Self { home: AtomicU64::new(home), node: OnceLock::new() })
+    }
+
+    pub fn home(&self) -> u64 {
+        self.home.load(Ordering::Acquire)
+    }
+
+    /// The node, read from the device if it was not yet.
+    pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<&Inner> {
+        if let Some(inner) = self.node.get() {
+            return Ok(inner);
+        }
+        let record = io.read_inner(self.home())?;
+        let inner = Inner::from_record(record);
+        Ok(self.node.get_or_init(|| inner))
+    }
+}
+
+impl Inner {
+    pub fn from_record(record: crate::node::InnerRecord) -> Self {
+        let mut keys = Keys::default();
+        let mut pointers = Vec::with_capacity(record.entries.len());
+        for (key, pointer) in record.entries {
+            keys.push(&key);
+            pointers.push(pointer);
+        }
+        let children = match record.level {
+            1 => Children::Leaves(pointers.into_iter().map(LeafSlot::on_device).collect()),
+            _ => Children::Inners(pointers.into_iter().map(|p| InnerSlot::on_device(p.home)).collect()),
+        };
+        Self { level: record.level, keys, children }
+    }
+
+    /// How many bytes its entries take on the device.
+    pub fn used(&self) -> usize {
+        self.keys.bytes() + self.keys.len() * crate::node::InnerRecord::entry_bytes(self.level)
+    }
+
+    /// Its children as the device is to know them.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], Pointer)> {
+        (0..self.keys.len()).map(|index| {
+            let pointer = match &self.children {
+                Children::Leaves(leaves) => {
+                    let log = Some(leaves[index].log_home()).filter(|&log| log != NO_LOG);
+                    Pointer { home: leaves[index].home(), log }
+                }
+                Children::Inners(inners) => Pointer { home: inners[index].home(), log: None },
+            };
+            (self.keys.get(index), pointer)
+        })
+    }
+
+    pub fn leaves(&self) -> &[Arc<LeafSlot>] {
+        match &self.children {
+            Children::Leaves(leaves) => leaves,
+            Children::Inners(_) => &[],
+        }
+    }
+
+    pub fn inners(&self) -> &[Arc<InnerSlot>] {
+        match &self.children {
+            Children::Leaves(_) => &[],
+            Children::Inners(inners) => inners,
+        }
+    }
+}
+
+impl Tree {
+    /// A tree with one empty leaf.
+    pub fn empty<D: ZonedDevice>(io: &Io<D>) -> Self {
+        let mut keys = Keys::default();
+        keys.push(&[]);
+        let leaf = LeafSlot::new(Page::new(io.node_bytes), io.resident(1));
+        Self {
+            root: InnerSlot::new(Inner { level: 1, keys, children: Children::Leaves(vec![leaf]) }),
+            len: 0,
+        }
+    }
+
+    /// Comes down to the leaf that `key` belongs to.
+    pub fn leaf_of<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<&LeafSlot> {
+        let mut slot = &self.root;
+        loop {
+            let inner = slot.inner(io)?;
+            let child = inner.keys.child(key);
+            match &inner.children {
+                Children::Leaves(leaves) => return Ok(&leaves[child]),
+                Children::Inners(inners) => {
+                    let below = &inners[child];
+                    if below.inner(io)?.level + 1 != inner.level {
+                        let what = format!("a node below level {} is not one level lower", inner.level);
+                        return Err(Error::Damaged { block: Block(below.home()), what });
+                    }
+                    slot = below;
+                }
+            }
+        }
+    }
+}

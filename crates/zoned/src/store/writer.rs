@@ -1,0 +1,333 @@
+//! The one writer: journals a batch, applies it to the tree, and does a bounded part of a checkpoint and of garbage collection with it.
+//! Not how nodes change (`edit`) or get to the device (`checkpoint`).
+//! Source: our own.
+
+use super::batch::{Batch, Change};
+use super::checkpoint::{Checkpoint, Freed, release, resolve};
+use super::edit::{Editor, Effect, Retired, TreeCounts};
+use super::io::Traffic;
+use super::journal::Journal;
+use super::reclaim::Reclaim;
+use super::space::{Space, Stream};
+use super::superblock::Superblock;
+use super::{Applied, Durability, Shared, lock};
+use crate::device::ZonedDevice;
+use crate::error::{Error, Result};
+use crate::node::{Extent, Page, Value};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// All that only the writer needs.
+pub(super) struct Writer {
+    pub space: Space,
+    pub journal: Journal,
+    pub superblock: Superblock,
+    pub checkpoint: Option<Checkpoint>,
+    pub retired: Vec<Retired>,
+    /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
+    pub waiting: VecDeque<(u64, Vec<Freed>)>,
+    pub counts: TreeCounts,
+    /// Nodes that the next checkpoint will have to write, at most.
+    pub dirty: u64,
+    pub reclaim: Reclaim,
+    pub checkpoints: u64,
+    pub payload_bytes: u64,
+    /// Why nothing is written any more.
+    pub stopped: Option<String>,
+}
+
+impl Writer {
+    pub fn new(space: Space, journal: Journal, superblock: Superblock) -> Self {
+        Self {
+            space,
+            journal,
+            superblock,
+            checkpoint: None,
+            retired: Vec::new(),
+            waiting: VecDeque::new(),
+            counts: TreeCounts::default(),
+            dirty: 0,
+            reclaim: Reclaim::default(),
+            checkpoints: 0,
+            payload_bytes: 0,
+            stopped: None,
+        }
+    }
+
+    pub fn apply<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
+        self.write(shared, batch, true)
+    }
+
+    pub fn apply_unjournaled<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+    ) -> Result<Applied> {
+        self.write(shared, batch, false)
+    }
+
+    fn write<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+        journaled: bool,
+    ) -> Result<Applied> {
+        self.check_running(shared)?;
+        if batch.is_empty() {
+            return Ok(Applied::default());
+        }
+        let extent_blocks = check_lengths(shared, batch)?;
+        self.make_room(shared, batch, extent_blocks)?;
+        self.load_leaves(shared, batch)?;
+        let written = self.write_ahead(shared, batch, extent_blocks, journaled);
+        let prepared = self.or_stop(written)?;
+        let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
+        let applied = self.or_stop(applied)?;
+        self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
+        // The batch is safe and done: what goes wrong from here on stops the next one.
+        let bytes = batch.bytes().len() as u64;
+        let done = self.keep_house(shared, bytes);
+        let _ = self.or_stop(done);
+        Ok(applied)
+    }
+
+    pub fn check_running<D: ZonedDevice>(&self, shared: &Shared<D>) -> Result<()> {
+        match &self.stopped {
+            Some(what) => Err(Error::Stopped { device: shared.io.device.name(), what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// After a failed write nothing may be written any more: what the device holds is not known.
+    pub fn or_stop<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.stopped = Some(error.to_string());
+        }
+        result
+    }
+
+    pub fn sync<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
+        self.check_running(shared)?;
+        let flushed = shared.io.device.flush().map_err(Error::from);
+        self.or_stop(flushed)
+    }
+
+    pub fn checkpoint_now<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
+        self.check_running(shared)?;
+        let done = self.finish_checkpoint(shared).and_then(|()| {
+            if self.is_changed(shared) {
+                self.begin_checkpoint(shared);
+                self.finish_checkpoint(shared)?;
+            }
+            Ok(())
+        });
+        self.or_stop(done)
+    }
+
+    /// Whether there is anything that the last checkpoint does not have.
+    pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
+        let tree = &lock(&shared.published).tree;
+        self.journal.blocks > 0 || !self.retired.is_empty() || tree.root.home() != self.superblock.root
+    }
+
+    /// Reads the leaves that a batch changes, so that a leaf that cannot be read fails the batch before it is in the journal.
+    fn load_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
+        if shared.all_resident.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let tree = lock(&shared.published).tree.clone();
+        batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
+    }
+
+    /// Writes large values and the journal's record, and makes them safe. A batch with large values is given back with their places
+    /// instead.
+    fn write_ahead<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+        extent_blocks: u64,
+        journaled: bool,
+    ) -> Result<Option<Batch>> {
+        let prepared = match extent_blocks {
+            0 => None,
+            _ => Some(self.write_extents(shared, batch)?),
+        };
+        if journaled {
+            let record = prepared.as_ref().unwrap_or(batch).bytes();
+            self.journal.append(&shared.io, &mut self.space, record)?;
+            if shared.options.durability == Durability::EachBatch {
+                shared.io.device.flush()?;
+            }
+        }
+        Ok(prepared)
+    }
+
+    fn write_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Batch> {
+        let longest = Page::limits(shared.io.node_bytes).1;
+        let mut prepared = Batch::new();
+        for Change { key, value } in batch.changes() {
+            match value {
+                Value::Inline(value) if value.len() > longest => {
+                    let extent = self.write_extent(shared, key, value)?;
+                    prepared.put_extent(key, extent);
+                }
+                Value::Inline(value) => _ = prepared.put(key, value),
+                Value::Extent(extent) => prepared.put_extent(key, extent),
+                Value::Deleted => _ = prepared.delete(key),
+            }
+        }
+        Ok(prepared)
+    }
+
+    pub fn write_extent<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Extent> {
+        let blocks = shared.io.extent_blocks(key, value.len() as u32);
+        let (block, finished) = self.space.take_appended(Stream::Extents, blocks)?;
+        if let Some(zone) = finished {
+            shared.io.device.finish(zone)?;
+        }
+        let data = shared.io.encode_extent(key, value, block);
+        shared.io.write(Traffic::Extent, block, &data)?;
+        if let (Some(checkpoint), Some(zone)) = (&mut self.checkpoint, self.space.zone_index(block)) {
+            checkpoint.extents_since[zone] += blocks;
+        }
+        Ok(Extent { block, bytes: value.len() as u32 })
+    }
+
+    /// Applies a batch to the tree that readers see, in the order of its keys: neighbours share what the processor's caches hold.
+    pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
+        let mut changes: Vec<Change<'_>> = batch.changes().collect();
+        changes.sort_by(|a, b| a.key.cmp(b.key));
+        let mut published = lock(&shared.published);
+        let mut editor = Editor {
+            io: &shared.io,
+            retired: &mut self.retired,
+            counts: &mut self.counts,
+            dirty: &mut self.dirty,
+            checkpointing: self.checkpoint.is_some(),
+        };
+        let mut applied = Applied::default();
+        for Change { key, value } in changes {
+            match editor.change(&mut published.tree, key, value)? {
+                Effect::Inserted => applied.inserted += 1,
+                Effect::Updated => applied.updated += 1,
+                Effect::Deleted => applied.deleted += 1,
+                Effect::Absent => {}
+            }
+        }
+        Ok(applied)
+    }
+
+    /// What comes with each batch: a part of the checkpoint, if one is due, and of garbage collection.
+    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64) -> Result<()> {
+        let block_bytes = u64::from(shared.io.geometry.block_bytes);
+        let (journal, limit) = (self.journal.blocks * block_bytes, shared.options.journal_bytes);
+        let (dirty, cache) = (self.dirty * shared.io.node_bytes as u64, shared.options.cache_bytes);
+        if let Some(checkpoint) = &self.checkpoint {
+            // It is to end when the journal has grown by half of what it may.
+            let part = checkpoint.all * (bytes + block_bytes) / (limit / 2).max(1);
+            let late = journal >= limit || dirty >= cache / 2;
+            self.step_checkpoint(shared, if late { u64::MAX } else { part + 8 })?;
+        } else if journal >= limit / 2 || dirty >= cache / 2 || self.reclaim.wants_checkpoint() {
+            self.begin_checkpoint(shared);
+        }
+        self.reclaim_step(shared)
+    }
+
+    pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
+        let freed = resolve(std::mem::take(&mut self.retired));
+        let tree = lock(&shared.published).tree.clone();
+        let zones = self.space.zones.len();
+        self.checkpoint = Some(Checkpoint::begin(tree, self.journal.end, freed, self.dirty, zones));
+        self.dirty = 0;
+        self.journal.blocks = 0;
+        self.reclaim.checkpoint_begins();
+    }
+
+    pub fn finish_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
+        while self.checkpoint.is_some() {
+            self.step_checkpoint(shared, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    fn step_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>, budget: u64) -> Result<()> {
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
+        let generation = self.superblock.generation + 1;
+        let done = {
+            // Nobody drops a leaf from memory that has its place but is not there yet.
+            let _hand = lock(&shared.hand);
+            checkpoint.step(&shared.io, &mut self.space, generation, budget)?
+        };
+        if !done {
+            return Ok(());
+        }
+        let waiting = self.waiting.iter().flat_map(|(_, freed)| freed.iter().copied());
+        self.superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
+        let freed = std::mem::take(&mut checkpoint.freed);
+        self.checkpoint = None;
+        self.checkpoints += 1;
+        self.waiting.push_back((generation, freed));
+        lock(&shared.published).epoch = generation;
+        let start = self.superblock.journal.zone;
+        while start != 0 && self.journal.zones.front().is_some_and(|&zone| zone != start) {
+            self.journal.zones.pop_front();
+        }
+        self.reclaim.checkpoint_ends();
+        self.release_waiting(shared)
+    }
+
+    /// Gives up the blocks that no snapshot needs any more, and resets the zones that nothing is left of.
+    pub fn release_waiting<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
+        let oldest = lock(&shared.published).oldest();
+        while self.waiting.front().is_some_and(|&(generation, _)| generation <= oldest) {
+            for freed in self.waiting.pop_front().map(|(_, freed)| freed).unwrap_or_default() {
+                release(&mut self.space, freed);
+            }
+        }
+        let needed = &self.journal.zones;
+        let zones = &self.space.zones;
+        let dead = self.space.dead_zones(|index| needed.contains(&zones[index].number.0));
+        for index in dead {
+            shared.io.device.reset(self.space.zones[index].number)?;
+            self.space.was_reset(index);
+            self.reclaim.counts.zones_reset += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether all keys and values can be held, and how many blocks the large values take.
+fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<u64> {
+    let (longest_key, longest_inline) = Page::limits(shared.io.node_bytes);
+    let zone = shared.io.geometry.zone_capacity_blocks * u64::from(shared.io.geometry.block_bytes);
+    let longest = zone.min(64 << 20) as usize - longest_key - crate::node::HEADER_BYTES;
+    let mut blocks = 0;
+    for Change { key, value } in batch.changes() {
+        if key.len() > longest_key {
+            return Err(Error::KeyLength { bytes: key.len(), shortest: 0, longest: longest_key });
+        }
+        if let Value::Inline(value) = value {
+            if value.len() > longest {
+                return Err(Error::ValueLength { bytes: value.len(), shortest: 0, longest });
+            }
+            if value.len() > longest_inline {
+                blocks += shared.io.extent_blocks(key, value.len() as u32);
+            }
+        }
+    }
+    Ok(blocks)
+}
+
+fn payload(change: &Change<'_>) -> u64 {
+    let value = match change.value {
+        Value::Inline(value) => value.len() as u64,
+        Value::Extent(extent) => extent.bytes.into(),
+        Value::Deleted => 0,
+    };
+    change.key.len() as u64 + value
+}

@@ -1,0 +1,232 @@
+//! The published trees do what a `BTreeMap` does, whatever their nodes' size, through all states and both ways of Sync.
+//! Not their counts: see `paper_counts`.
+//! Source: our own.
+
+use longma_zoned::device::{Geometry, MemoryDevice};
+use longma_zoned::paper::{CowTree, Fanout, ZbTree};
+use longma_zoned::{Direction, KeyRange, OrderedMap};
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// How many operations one run does: `LONGMA_ZONED_OPERATIONS` of all runs together, or about 200 thousand.
+fn operations() -> u64 {
+    let all = std::env::var("LONGMA_ZONED_OPERATIONS").ok().and_then(|text| text.parse().ok());
+    all.unwrap_or(200_000_u64) / 10
+}
+
+fn device(block_bytes: u32, zone_blocks: u64, zones: u32) -> MemoryDevice {
+    let geometry = Geometry {
+        block_bytes,
+        zone_blocks,
+        zone_capacity_blocks: zone_blocks - zone_blocks / 4,
+        conventional_zones: 16,
+        sequential_zones: zones,
+        max_open_zones: 2,
+        max_active_zones: 3,
+    };
+    MemoryDevice::new(geometry).unwrap()
+}
+
+fn scanned(tree: &mut dyn OrderedMap, first: u64, last: u64, direction: Direction) -> Vec<(u64, u64)> {
+    let mut rows = Vec::new();
+    let (first, last) = (first.to_be_bytes(), last.to_be_bytes());
+    let range = KeyRange { start: Bound::Included(&first), end: Bound::Excluded(&last) };
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
+    tree.scan(range, direction, &mut |key, value| {
+        rows.push((number(key), number(value)));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    rows
+}
+
+/// Random operations whose mixture changes, so that the tree grows, is updated a lot, shrinks and is emptied.
+fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn OrderedMap), keys: u64, seed: u64) {
+    let mut chance = Chance(seed);
+    let mut model = BTreeMap::new();
+    let operations = operations();
+    let phase = (operations / 12).max(1);
+    for number in 0..operations {
+        // Of a hundred operations: so many puts of any key, puts of a key that is there, deletions of one that is there.
+        let (put, update, delete) =
+            [(70, 10, 5), (5, 80, 5), (5, 30, 50), (30, 30, 30), (5, 5, 85), (20, 40, 35)]
+                [(number / phase % 6) as usize];
+        let any = chance.below(keys);
+        let near = model.range(any..).next().map_or(any, |(&key, _): (&u64, &u64)| key);
+        let kind = chance.below(100);
+        let value = chance.below(u64::MAX);
+        if kind < put + update {
+            let key = if kind < put { any } else { near };
+            let new = tree.put(&key.to_be_bytes(), &value.to_be_bytes()).unwrap();
+            assert_eq!(new, model.insert(key, value).is_none(), "put {key}, operation {number}");
+        } else if kind < put + update + delete {
+            let key = if chance.below(10) == 0 { any } else { near };
+            assert_eq!(
+                tree.delete(&key.to_be_bytes()).unwrap(),
+                model.remove(&key).is_some(),
+                "delete {key}"
+            );
+        } else {
+            let key = if chance.below(2) == 0 { any } else { near };
+            let found = tree.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(
+                found,
+                model.get(&key).map(|value| value.to_be_bytes().to_vec()),
+                "get {key}, operation {number}"
+            );
+        }
+        if number % 997 == 0 {
+            let (first, last) = (chance.below(keys), chance.below(keys));
+            let mut expected: Vec<_> = match first < last {
+                true => model.range(first..last).map(|(&key, &value)| (key, value)).collect(),
+                false => Vec::new(),
+            };
+            assert_eq!(scanned(tree, first, last, Direction::Ascending), expected);
+            expected.reverse();
+            assert_eq!(scanned(tree, first, last, Direction::Descending), expected);
+            check(tree);
+        }
+        assert_eq!(tree.len(), model.len() as u64);
+    }
+    let all: Vec<_> = model.into_iter().collect();
+    assert_eq!(scanned(tree, 0, u64::MAX, Direction::Ascending), all);
+}
+
+/// A ZB+-tree that is checked while it works.
+struct Checked(ZbTree<MemoryDevice>, u64);
+
+impl OrderedMap for Checked {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn get(&mut self, key: &[u8]) -> longma_zoned::Result<Option<Vec<u8>>> {
+        self.0.get(key)
+    }
+    fn put(&mut self, key: &[u8], value: &[u8]) -> longma_zoned::Result<bool> {
+        self.1 += 1;
+        if self.1.is_multiple_of(499) {
+            self.0.check()?;
+        }
+        self.0.put(key, value)
+    }
+    fn delete(&mut self, key: &[u8]) -> longma_zoned::Result<bool> {
+        self.0.delete(key)
+    }
+    fn scan(
+        &mut self,
+        range: KeyRange<'_>,
+        direction: Direction,
+        visit: &mut longma_zoned::map::Visit<'_>,
+    ) -> longma_zoned::Result<()> {
+        self.0.scan(range, direction, visit)
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn sync(&mut self) -> longma_zoned::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() {
+    let mut resets = 0;
+    for (body, head, keys, zones, seed) in [
+        (4, 4, 300, 2, 1),
+        (4, 4, 6_000, 12, 2),
+        (5, 7, 2_000, 3, 3),
+        (8, 4, 4_000, 4, 4),
+        (13, 20, 20_000, 6, 5),
+        (31, 20, 30_000, 6, 6),
+    ] {
+        let device = device(512, 256, zones);
+        let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(body, head);
+        let mut tree = Checked(ZbTree::new(device, fanout).unwrap(), 0);
+        behaves_like_a_btree_map(&mut tree, |_| (), keys, seed);
+        tree.0.check().unwrap();
+        let counts = *tree.0.counts();
+        resets += counts.resets;
+        for (what, count) in [
+            ("inserts in place", counts.changed_in_place),
+            ("moves of full nodes", counts.moved_when_full),
+            ("logged changes", counts.logged),
+            ("splits", counts.split),
+            ("normal apply, steady", counts.normal_apply_steady),
+            ("normal apply, after", counts.normal_apply_after),
+            ("merges", counts.merged),
+            ("emptied nodes", counts.emptied),
+        ] {
+            assert!(count > 0, "no {what} with {body} entries a node");
+        }
+        if body <= 5 {
+            for (what, count) in [
+                ("switch apply, steady", counts.switch_apply_steady),
+                ("switch apply, after", counts.switch_apply_after),
+                ("head splits", counts.heads_split),
+                ("head merges", counts.heads_merged),
+                ("heads evened out", counts.heads_evened),
+            ] {
+                assert!(count > 0, "no {what} with {body} entries a node");
+            }
+        }
+    }
+    assert!(resets > 0, "no zone was reset");
+}
+
+#[test]
+fn a_copy_on_write_tree_behaves_like_a_btree_map() {
+    for (body, keys, seed) in [(4, 300, 7), (5, 3_000, 8), (13, 10_000, 9), (31, 30_000, 10)] {
+        let device = device(512, 2048, 6);
+        let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(body, 20);
+        let mut tree = CowTree::new(device, fanout).unwrap();
+        behaves_like_a_btree_map(&mut tree, |_| (), keys, seed);
+        let counts = tree.counts();
+        assert!(counts.split > 0 && counts.merged > 0 && counts.heads_evened > 0 && counts.resets > 0);
+    }
+}
+
+#[test]
+fn a_tree_of_tiny_nodes_grows_two_layers_at_a_time_and_shrinks_again() {
+    let device = device(512, 4096, 6);
+    let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(4, 4);
+    let mut tree = ZbTree::new(device, fanout).unwrap();
+    assert_eq!(tree.layers(), 4);
+    let mut seen = vec![4];
+    for key in 0..3_000u64 {
+        tree.insert(key.reverse_bits() >> 50, key).unwrap();
+        if tree.layers() != *seen.last().unwrap() {
+            seen.push(tree.layers());
+        }
+    }
+    assert!(seen.len() > 2 && seen.is_sorted() && seen.iter().all(|layers| layers % 2 == 0), "{seen:?}");
+    tree.check().unwrap();
+    for key in 0..3_000u64 {
+        tree.remove(key.reverse_bits() >> 50).unwrap();
+    }
+    tree.check().unwrap();
+    assert_eq!((tree.len(), tree.layers()), (0, 4));
+    let (used, _) = tree.conventional_used();
+    assert_eq!(used, 4, "an empty tree is one node a layer");
+}
+
+#[test]
+fn a_full_device_is_said_to_be_full() {
+    let device = device(512, 8, 2);
+    let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(4, 4);
+    let mut tree = ZbTree::new(device, fanout).unwrap();
+    let error = (0..100_000).map(|key| tree.insert(key, key)).find_map(Result::err).unwrap();
+    assert!(matches!(error, longma_zoned::Error::Full { .. }), "{error}");
+}

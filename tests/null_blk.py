@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Runs the tests of zoned devices, and the index on them, on the kernel's null_blk in a small QEMU guest.
+
+Not a test of null_blk: the same tests run on the emulated devices, and here show that those follow the
+same rules as the kernel. One command does it all: it fetches Debian's kernel (unpacked, not installed),
+packs a busybox, the test binaries and the longma command into an initramfs, boots it under QEMU's
+software emulation and reports what each said. Source: the kernel's documentation of null_blk.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from debian_package import Failure, private_apt, run, unpack
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RELEASE = "bookworm"
+MODULES = ("configfs", "null_blk")
+
+# The devices: name and null_blk's parameters. Sizes are MiB; the memory behind one grows as it is written.
+COMMON = "nr_devices=1 zoned=1 memory_backed=1 bs=4096 irqmode=0 queue_mode=2 submit_queues=1"
+DEVICES = {
+    "small": f"{COMMON} gb=1 zone_size=8 zone_capacity=6 zone_nr_conv=2 zone_max_open=8 zone_max_active=10",
+    "whole": f"{COMMON} gb=1 zone_size=4 zone_nr_conv=1 zone_max_open=0 zone_max_active=0",
+    "paper": f"{COMMON} gb=3 zone_size=64 zone_nr_conv=1 zone_max_open=14 zone_max_active=14",
+}
+
+# Test binaries of the crate that make use of the device, and which of the devices they are run on.
+TESTS = {"zone_rules": ("small", "whole")}
+
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+ip link set lo up 2>/dev/null
+cd /tmp
+insmod /modules/configfs.ko
+echo "guest: up after $(cut -d ' ' -f 1 /proc/uptime) s"
+{steps}
+echo "guest: done"
+poweroff -f
+"""
+
+STEP = """insmod /modules/null_blk.ko {parameters}
+echo none > /sys/block/nullb0/queue/scheduler
+echo "guest: begins {name}"
+LONGMA_ZONED_DEVICE=/dev/nullb0 {command}
+echo "guest: status $? of {name}"
+rmmod null_blk
+"""
+
+
+def kernel(folder):
+    """Debian's kernel, unpacked into `folder`: its image and the folder of its modules."""
+    options = private_apt(RELEASE)
+    depends = run(["apt-cache", *options, "depends", "linux-image-amd64"])
+    found = re.search(r"Depends: (linux-image-\S+)", depends)
+    if not found:
+        raise Failure("null_blk: Debian's archive names no kernel: apt-cache depends linux-image-amd64")
+    package = found.group(1)
+    unpack([package], folder, RELEASE)
+    version = package.removeprefix("linux-image-")
+    return folder / "boot" / f"vmlinuz-{version}", next(folder.glob(f"**/lib/modules/{version}"))
+
+
+def module(folder, name):
+    """A module's bytes, uncompressed."""
+    found = next(folder.glob(f"**/{name}.ko*"), None)
+    if found is None:
+        raise Failure(f"null_blk: the kernel in {folder} has no module {name}")
+    content = found.read_bytes()
+    return lzma.decompress(content) if found.suffix == ".xz" else content
+
+
+def test_binaries():
+    """Builds the crate's tests; their paths by name."""
+    command = ["cargo", "test", "-p", "longma-zoned", "--locked", "--no-run", "--message-format", "json"]
+    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800)
+    if built.returncode != 0:
+        raise Failure("null_blk: the tests of longma-zoned do not build: " + " ".join(command))
+    messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
+    programs = (m for m in messages if m.get("executable") and m["profile"]["test"])
+    return {m["target"]["name"]: pathlib.Path(m["executable"]) for m in programs}
+
+
+def libraries(program):
+    """The shared libraries that a program is linked with, the dynamic linker among them."""
+    found = re.findall(r"(/\S+) \(0x", run(["ldd", program]))
+    return [pathlib.Path(path) for path in found]
+
+
+class Archive:
+    """An initramfs in the making: the kernel's "new ASCII" cpio format."""
+
+    def __init__(self):
+        self.parts = []
+        self.folders = set()
+
+    def _entry(self, name, mode, content):
+        name = name.encode() + b"\0"
+        fields = (len(self.parts), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name), 0)
+        head = b"070701" + b"".join(b"%08X" % field for field in fields)
+        padded = head + name + b"\0" * (-(len(head) + len(name)) % 4)
+        self.parts.append(padded + content + b"\0" * (-len(content) % 4))
+
+    def folder(self, name):
+        """Adds a folder and those above it."""
+        for above in [*reversed(pathlib.PurePosixPath(name).parents), pathlib.PurePosixPath(name)]:
+            if str(above) not in (".", "/") and str(above) not in self.folders:
+                self.folders.add(str(above))
+                self._entry(str(above).lstrip("/"), 0o040755, b"")
+
+    def file(self, name, content, mode=0o755):
+        """Adds a file."""
+        self.folder(str(pathlib.PurePosixPath(name).parent))
+        self._entry(name.lstrip("/"), 0o100000 | mode, content)
+
+    def bytes(self):
+        """The whole archive."""
+        self._entry("TRAILER!!!", 0, b"")
+        return b"".join(self.parts)
+
+
+def stripped(program):
+    """A program without what only debuggers read: the guest has little memory."""
+    if shutil.which("strip") is None:
+        return program.read_bytes()
+    smaller = ROOT / "target" / "null_blk" / f"{program.name}.stripped"
+    run(["strip", "-o", smaller, program])
+    return smaller.read_bytes()
+
+
+def initramfs(modules, programs, steps, busybox):
+    """The guest's files: what it boots into and all it runs."""
+    archive = Archive()
+    for folder in ("proc", "sys", "dev", "tmp", "bin"):
+        archive.folder(folder)
+    archive.file("bin/busybox", busybox.read_bytes())
+    archive.file("init", INIT.replace("{steps}", "\n".join(steps)).encode())
+    for name in MODULES:
+        archive.file(f"modules/{name}.ko", module(modules, name), 0o644)
+    needed = {}
+    for name, program in programs.items():
+        archive.file(f"programs/{name}", stripped(program))
+        needed.update((str(path), path) for path in libraries(program))
+    for name, path in sorted(needed.items()):
+        archive.file(name, path.read_bytes())
+    return gzip.compress(archive.bytes(), 1)
+
+
+def boot(image, initrd, timeout_s, memory_mib, echo):
+    """Boots the guest and returns what it printed."""
+    command = [
+        "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", str(memory_mib),
+        "-kernel", image, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on",
+        "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio",
+    ]
+    guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines, end = [], time.monotonic() + timeout_s
+    os.set_blocking(guest.stdout.fileno(), False)
+    rest = b""
+    try:
+        while guest.poll() is None or rest:
+            if time.monotonic() > end:
+                raise Failure(f"null_blk: the guest was not done after {timeout_s} s; it said last:\n" + "\n".join(lines[-20:]))
+            chunk = guest.stdout.read()
+            if not chunk:
+                if guest.poll() is not None:
+                    break
+                time.sleep(0.05)
+                continue
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                lines.append(line.decode(errors="replace").rstrip("\r"))
+                if echo:
+                    print(lines[-1], flush=True)
+    finally:
+        guest.kill()
+        guest.wait()
+    return lines
+
+
+def report(lines, names):
+    """Prints what came of each step; true if all went well."""
+    text = "\n".join(lines)
+    status = {name: int(code) for code, name in re.findall(r"^guest: status (\d+) of (.+)$", text, re.M)}
+    good = True
+    for name in names:
+        code = status.get(name)
+        good &= code == 0
+        said = {None: "did not end", 0: "ok"}.get(code, f"failed with status {code}")
+        print(f"null_blk: {name}: {said}")
+    passed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) passed", text, re.M))
+    failed = sum(int(n) for n in re.findall(r"^test result: .*? (\d+) failed", text, re.M))
+    print(f"null_blk: {passed} passed, {failed} failed")
+    return good and "guest: done" in lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longma", type=pathlib.Path, help="the longma command, for the workloads; without it they are left out")
+    parser.add_argument("--echo", action="store_true", help="show what the guest prints")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds (default 600)")
+    parser.add_argument("--memory", type=int, default=2048, help="the guest's memory, MiB (default 2048)")
+    options = parser.parse_args()
+    try:
+        for tool, package in (("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")):
+            if shutil.which(tool) is None:
+                raise Failure(f"null_blk: {tool} is missing: install Debian's package {package}")
+        folder = ROOT / "target" / "null_blk"
+        folder.mkdir(parents=True, exist_ok=True)
+        image, modules = kernel(folder / "kernel")
+        binaries = test_binaries()
+        programs, steps, names = {}, [], []
+
+        def step(name, device, command):
+            names.append(name)
+            steps.append(STEP.format(name=name, parameters=DEVICES[device], command=command))
+
+        for test, devices in TESTS.items():
+            programs[test] = binaries[test]
+            for device in devices:
+                step(f"{test} on {device}", device, f"/programs/{test} --test-threads=1")
+        if options.longma:
+            programs["longma"] = options.longma
+        packed = folder / "initramfs.gz"
+        packed.write_bytes(initramfs(modules, programs, steps, pathlib.Path(shutil.which("busybox"))))
+        begin = time.monotonic()
+        lines = boot(image, packed, options.timeout, options.memory, options.echo)
+        (folder / "guest.log").write_text("\n".join(lines) + "\n")
+        good = report(lines, names)
+        print(f"null_blk: the guest took {time.monotonic() - begin:.0f} s; all it said is in {folder / 'guest.log'}")
+    except (Failure, OSError, subprocess.SubprocessError) as error:
+        sys.exit(str(error))
+    if not good:
+        print("\n".join(lines[-60:]))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
