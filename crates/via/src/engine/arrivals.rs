@@ -1,0 +1,178 @@
+//! What comes from the peer: every header is checked here, against the VI, its tag and its receive queue, before a byte is stored.
+//! Not trusting: a header may hold anything.
+//! Source: VIA, descriptor processing model, memory protection, reliability levels.
+
+use super::queues::{Arrival, Queues, Side};
+use super::work_queue::Stage;
+use crate::descriptor::{Operation, RemoteSegment, Status};
+use crate::error::ErrorCode;
+use crate::provider::{Header, Refusal, Request, Slice, Target};
+
+impl Queues {
+    /// The oldest receive descriptor fails with `status`, and the message with `refusal`.
+    fn refuse_receive(&mut self, status: Status, refusal: Refusal) -> Refusal {
+        self.receive.advance(Stage::Done, |entry| {
+            entry.status = status.with(Status::DONE);
+            entry.length = 0;
+        });
+        self.completed(Side::Receive, 1);
+        refusal
+    }
+
+    /// Whether a receive descriptor is there; if not, what that means.
+    #[inline]
+    fn need_receive(&mut self) -> Result<(), Refusal> {
+        if self.receive.has_queued() {
+            return Ok(());
+        }
+        if self.is_reliable() {
+            self.fault = Some(ErrorCode::ReceiveQueueEmpty);
+        }
+        Err(Refusal::NoDescriptor)
+    }
+
+    #[inline]
+    fn begin_send(&mut self, header: &Header) -> Result<(), Refusal> {
+        self.need_receive()?;
+        let Some(entry) = self.receive.queued() else { return Err(Refusal::NoDescriptor) };
+        if header.length > entry.length {
+            return Err(self.refuse_receive(Status::LENGTH_ERROR, Refusal::Length));
+        }
+        let tag = self.attributes.tag;
+        let segments = self.receive.queued_segments();
+        if Queues::slices_again(&mut self.cache, &self.nic, tag, segments, &mut self.incoming).is_err() {
+            return Err(self.refuse_receive(Status::PROTECTION_ERROR, Refusal::Protection));
+        }
+        Ok(())
+    }
+
+    fn begin_rdma_write(&mut self, header: &Header, remote: RemoteSegment) -> Result<(), Refusal> {
+        let refused = !self.attributes.rdma_write;
+        let found = self.cache.remote(&self.nic.memory, self.attributes.tag, remote, header.length, true);
+        let slice = match found {
+            Ok(slice) if !refused => slice,
+            _ => {
+                self.fault = Some(ErrorCode::RdmaWriteProtection);
+                return Err(Refusal::RdmaProtection);
+            }
+        };
+        if header.immediate.is_some() {
+            self.need_receive()?;
+        }
+        self.incoming.clear();
+        self.incoming.push(slice);
+        Ok(())
+    }
+}
+
+impl Target for Queues {
+    #[inline]
+    fn begin(&mut self, header: &Header) -> Result<&[Slice], Refusal> {
+        if header.length > self.max_transfer_bytes {
+            self.fault = Some(ErrorCode::ConnectionLost);
+            return Err(Refusal::Malformed);
+        }
+        let uses_receive = match header.request {
+            Request::Send => {
+                self.begin_send(header)?;
+                true
+            }
+            Request::RdmaWrite(remote) => {
+                self.begin_rdma_write(header, remote)?;
+                header.immediate.is_some()
+            }
+            Request::RdmaRead(_) => return Err(Refusal::Malformed),
+        };
+        // Slices beyond the message's end are not the provider's to touch.
+        let mut left = header.length;
+        for slice in &mut self.incoming {
+            slice.length = slice.length.min(left);
+            left -= slice.length;
+        }
+        self.arrival = Some(Arrival { header: *header, uses_receive });
+        Ok(&self.incoming)
+    }
+
+    #[inline]
+    fn put(&mut self, offset: u32, bytes: &[u8]) {
+        if self.arrival.is_some() {
+            scatter(&self.incoming, offset, bytes);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, status: Status) {
+        let Some(arrival) = self.arrival.take() else { return };
+        if !arrival.uses_receive {
+            if status.is_error() && self.is_reliable() {
+                self.fault = Some(ErrorCode::RdmaWriteAbort);
+            }
+            return;
+        }
+        let header = arrival.header;
+        let write = matches!(header.request, Request::RdmaWrite(_));
+        self.receive.advance(Stage::Done, |entry| {
+            entry.operation = if write { Operation::RemoteRdmaWrite } else { Operation::Receive };
+            entry.status = status.with(Status::DONE);
+            // An RDMA write's data went elsewhere, but its length is told (VIA, length field).
+            entry.length = if status.is_error() { 0 } else { header.length };
+            entry.immediate = header.immediate;
+            if header.immediate.is_some() && !status.is_error() {
+                entry.status = entry.status.with(Status::IMMEDIATE);
+            }
+        });
+        self.completed(Side::Receive, 1);
+    }
+
+    fn readable(&mut self, remote: RemoteSegment, length: u32) -> Result<Slice, Refusal> {
+        let found = self.cache.remote(&self.nic.memory, self.attributes.tag, remote, length, false);
+        match found {
+            Ok(slice) if self.attributes.rdma_read && length <= self.max_transfer_bytes => Ok(slice),
+            _ => {
+                self.fault = Some(ErrorCode::RdmaReadProtection);
+                Err(Refusal::RdmaProtection)
+            }
+        }
+    }
+
+    fn reading(&mut self, token: u32) -> Option<&[Slice]> {
+        let (entry, segments) = self.send.posted(token)?;
+        if entry.operation != Operation::RdmaRead {
+            return None;
+        }
+        let tag = self.attributes.tag;
+        Queues::slices_again(&mut self.cache, &self.nic, tag, segments, &mut self.incoming).ok()?;
+        Some(&self.incoming)
+    }
+
+    fn completed(&mut self, token: u32, status: Status) {
+        let count = self.send.complete_to(token, status);
+        Queues::completed(self, Side::Send, count);
+        if status.is_error() {
+            self.fault = Some(ErrorCode::ConnectionLost);
+        }
+    }
+}
+
+/// Stores `bytes`, which begin at `offset` of a message, into the slices of its receiver. What does not fit is dropped.
+#[inline]
+pub(super) fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
+    let mut skip = offset as usize;
+    let mut rest = bytes;
+    for slice in slices {
+        let length = slice.length as usize;
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let count = rest.len().min(length - skip);
+        // SAFETY: the slice was checked to lie in registered memory, which its registration keeps mapped and writable;
+        // `skip + count` is at most its length; `bytes` is not registered memory lent out as a slice.
+        unsafe { std::ptr::copy(rest.as_ptr(), slice.address.add(skip), count) };
+        rest = &rest[count..];
+        skip = 0;
+        if rest.is_empty() {
+            return;
+        }
+    }
+}

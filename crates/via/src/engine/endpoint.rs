@@ -1,0 +1,638 @@
+//! A VI at work: its states, its queues under one lock, its link to the peer, and everybody who waits for it.
+//! Not the queues' own rules, which are in `queues.rs`, `work_queue.rs` and `arrivals.rs`.
+//! Source: VIA, VI states; VI connection and disconnection; error handling.
+
+use super::completion_ring::CompletionRing;
+use super::lock::{Guard, Lock};
+use super::memory_table::RegionCache;
+pub(crate) use super::queues::Side;
+use super::queues::{News, Queues};
+use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
+use super::work_queue::{Stage, WorkQueue};
+use crate::connection::Address;
+use crate::descriptor::{Completion, Descriptor, Operation, Status};
+use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
+use crate::nic::NicShared;
+use crate::provider::{Ask, Bell, Gone, Incoming, Link, Outgoing, Posted};
+use crate::vi::{Reliability, ViAttributes, ViState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many messages one look at the link may bring.
+const POLL_BUDGET: u32 = 16;
+
+pub(super) struct Inner {
+    pub(super) link: Option<Box<dyn Link>>,
+    pub(super) queues: Queues,
+}
+
+pub(crate) struct Endpoint {
+    number: u32,
+    nic: Arc<NicShared>,
+    inner: Lock<Inner>,
+    /// A copy of the state for those who only look.
+    state: AtomicU8,
+    bell: LocalBell,
+    spin: AdaptiveSpin,
+}
+
+impl Endpoint {
+    pub(crate) fn create(
+        nic: &Arc<NicShared>,
+        attributes: ViAttributes,
+        send: Option<&Arc<CompletionRing>>,
+        receive: Option<&Arc<CompletionRing>>,
+    ) -> Result<Arc<Endpoint>, Error> {
+        let attributes = checked(nic, attributes)?;
+        nic.memory.take_tag(attributes.tag)?;
+        let facts = nic.provider.attributes();
+        let (depth, segments) = (facts.max_descriptors_per_queue, facts.max_segments_per_descriptor);
+        let made = nic.roster.enter(|number| {
+            let queues = Queues {
+                number,
+                nic: nic.clone(),
+                attributes,
+                state: ViState::Idle,
+                max_transfer_bytes: attributes.max_transfer_bytes,
+                max_segments: segments as usize,
+                send: WorkQueue::new(depth, segments),
+                receive: WorkQueue::new(depth, segments),
+                send_ring: send.cloned(),
+                receive_ring: receive.cloned(),
+                send_waker: None,
+                receive_waker: None,
+                sleepers: 0,
+                cache: RegionCache::new(),
+                outgoing: Vec::with_capacity(segments as usize),
+                incoming: Vec::with_capacity(segments as usize),
+                arrival: None,
+                next_token: 0,
+                news: News::default(),
+                fault: None,
+            };
+            Arc::new(Endpoint {
+                number,
+                nic: nic.clone(),
+                inner: Lock::new(Inner { link: None, queues }),
+                state: AtomicU8::new(ViState::Idle as u8),
+                bell: LocalBell::new(),
+                spin: AdaptiveSpin::new(),
+            })
+        });
+        let endpoint = match made {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                nic.memory.release_tag(attributes.tag);
+                return Err(error);
+            }
+        };
+        for ring in [send, receive].into_iter().flatten() {
+            ring.tie(&endpoint);
+        }
+        Ok(endpoint)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn nic(&self) -> &Arc<NicShared> {
+        &self.nic
+    }
+
+    pub(crate) fn state(&self) -> ViState {
+        match self.state.load(Ordering::Acquire) {
+            0 => ViState::Idle,
+            1 => ViState::Connected,
+            2 => ViState::ConnectPending,
+            _ => ViState::Error,
+        }
+    }
+
+    pub(crate) fn attributes(&self) -> ViAttributes {
+        self.inner.lock().queues.attributes
+    }
+
+    pub(crate) fn queues_empty(&self) -> (bool, bool) {
+        let inner = self.inner.lock();
+        (inner.queues.send.is_empty(), inner.queues.receive.is_empty())
+    }
+
+    pub(crate) fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
+        let attributes = checked(&self.nic, attributes)?;
+        let mut inner = self.inner.lock();
+        if inner.queues.state != ViState::Idle {
+            return Err(Error::InvalidState(format!(
+                "attributes change only while idle, not {:?}",
+                inner.queues.state
+            )));
+        }
+        self.nic.memory.take_tag(attributes.tag)?;
+        self.nic.memory.release_tag(inner.queues.attributes.tag);
+        inner.queues.attributes = attributes;
+        inner.queues.max_transfer_bytes = attributes.max_transfer_bytes;
+        Ok(())
+    }
+
+    // ---- states -----------------------------------------------------------------------------------------------------
+
+    fn enter(&self, inner: &mut Inner, state: ViState) {
+        inner.queues.state = state;
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    fn enter_pending(&self) -> Result<ViAttributes, Error> {
+        let mut inner = self.inner.lock();
+        if inner.queues.state != ViState::Idle {
+            return Err(Error::InvalidState(format!(
+                "a VI connects only from idle, not from {:?}",
+                inner.queues.state
+            )));
+        }
+        self.enter(&mut inner, ViState::ConnectPending);
+        Ok(inner.queues.attributes)
+    }
+
+    fn enter_connected(&self, link: Box<dyn Link>, remote: &ViAttributes) {
+        let mut inner = self.inner.lock();
+        if inner.queues.state != ViState::ConnectPending {
+            // Disconnected meanwhile: the link goes as it came.
+            return;
+        }
+        inner.queues.max_transfer_bytes =
+            inner.queues.attributes.max_transfer_bytes.min(remote.max_transfer_bytes);
+        inner.queues.next_token = 0;
+        inner.link = Some(link);
+        self.enter(&mut inner, ViState::Connected);
+        // What the peer did before the link was in place is seen now.
+        self.progress(&mut inner);
+        self.unlock(inner);
+    }
+
+    fn leave_pending(&self) {
+        let mut inner = self.inner.lock();
+        if inner.queues.state == ViState::ConnectPending {
+            self.enter(&mut inner, ViState::Idle);
+        }
+    }
+
+    pub(crate) fn connect(
+        &self,
+        local: &Address,
+        remote: &Address,
+        timeout: Option<Duration>,
+    ) -> Result<ViAttributes, Error> {
+        let attributes = self.enter_pending()?;
+        let outcome = self.request(&attributes, local, remote, deadline_after(timeout));
+        if outcome.is_err() {
+            self.leave_pending();
+        }
+        outcome
+    }
+
+    fn request(
+        &self,
+        attributes: &ViAttributes,
+        local: &Address,
+        remote: &Address,
+        deadline: Option<Instant>,
+    ) -> Result<ViAttributes, Error> {
+        let ask = Ask { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
+        let established = self.nic.provider.request(&ask, deadline)?;
+        compatible(attributes, &established.remote_attributes)?;
+        self.enter_connected(established.link, &established.remote_attributes);
+        Ok(established.remote_attributes)
+    }
+
+    pub(crate) fn accept(&self, incoming: Box<dyn Incoming>) -> Result<(), Error> {
+        let attributes = self.enter_pending()?;
+        let remote = *incoming.remote_attributes();
+        if let Err(error) = compatible(&attributes, &remote) {
+            self.leave_pending();
+            incoming.reject();
+            return Err(error);
+        }
+        match incoming.accept(self.number, &attributes, attributes.tag.0) {
+            Ok(link) => {
+                self.enter_connected(link, &remote);
+                Ok(())
+            }
+            Err(error) => {
+                self.leave_pending();
+                Err(error)
+            }
+        }
+    }
+
+    /// Of the two addresses the smaller one waits and the greater one asks, so that both sides agree without a word.
+    pub(crate) fn connect_peer(
+        &self,
+        local: &Address,
+        remote: &Address,
+        timeout: Option<Duration>,
+    ) -> Result<ViAttributes, Error> {
+        let deadline = deadline_after(timeout);
+        if local.discriminator == remote.discriminator {
+            return Err(Error::InvalidParameter("peers need discriminators that differ".into()));
+        }
+        if local.discriminator < remote.discriminator {
+            let incoming = self.nic.provider.wait(local, deadline)?;
+            let attributes = *incoming.remote_attributes();
+            self.accept(incoming)?;
+            return Ok(attributes);
+        }
+        let attributes = self.enter_pending()?;
+        loop {
+            match self.request(&attributes, local, remote, deadline) {
+                Err(Error::NoMatch(_)) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(Error::NoMatch(_)) => {
+                    self.leave_pending();
+                    return Err(Error::Timeout);
+                }
+                outcome => {
+                    if outcome.is_err() {
+                        self.leave_pending();
+                    }
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn disconnect(&self) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        if let Some(mut link) = inner.link.take() {
+            // Completions that have come count still.
+            let _ = link.poll(&mut inner.queues, POLL_BUDGET);
+            link.disconnect();
+        }
+        inner.queues.fault = None;
+        self.flush(&mut inner, Status::FLUSHED);
+        self.enter(&mut inner, ViState::Idle);
+        self.unlock(inner);
+        Ok(())
+    }
+
+    pub(crate) fn destroy(&self) {
+        let _ = self.disconnect();
+        self.nic.roster.leave(self.number);
+        let mut inner = self.inner.lock();
+        let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
+        let tag = inner.queues.attributes.tag;
+        drop(inner);
+        for ring in rings.into_iter().flatten() {
+            ring.untie(self.number);
+        }
+        self.nic.memory.release_tag(tag);
+    }
+
+    fn flush(&self, inner: &mut Inner, posted: Status) {
+        inner.queues.arrival = None;
+        let sent = inner.queues.send.flush(posted);
+        let received = inner.queues.receive.flush(Status::FLUSHED);
+        inner.queues.completed(Side::Send, sent);
+        inner.queues.completed(Side::Receive, received);
+    }
+
+    /// The connection is over: the VI goes to the error state, everything posted is flushed, the callback hears `code`.
+    #[cold]
+    fn break_connection(&self, inner: &mut Inner, code: ErrorCode, posted: Status) {
+        inner.queues.fault = None;
+        if let Some(mut link) = inner.link.take() {
+            link.disconnect();
+        }
+        self.enter(inner, ViState::Error);
+        self.flush(inner, posted);
+        inner.queues.fault = None;
+        let news = &mut inner.queues.news;
+        (news.any, news.ring) = (true, true);
+        news.error.get_or_insert((code, None));
+    }
+
+    // ---- posting ----------------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn post_send(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        if matches!(descriptor.operation, Operation::Receive | Operation::RemoteRdmaWrite) {
+            return Err(Error::InvalidParameter(format!(
+                "{:?} is not for a send queue",
+                descriptor.operation
+            )));
+        }
+        let mut inner = self.inner.lock();
+        let outcome = self.post_send_locked(&mut inner, descriptor);
+        self.unlock(inner);
+        outcome
+    }
+
+    #[inline]
+    fn post_send_locked(&self, inner: &mut Inner, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        let Inner { link, queues } = inner;
+        let (stage, status, length) = match link {
+            Some(link) => match queues.check(descriptor) {
+                Err(status) => (Stage::Done, status, 0),
+                Ok(length)
+                    if queues.send.has_queued() || descriptor.fence && queues.send.has_posted_read() =>
+                {
+                    (Stage::Queued, Status(0), length)
+                }
+                Ok(length) => {
+                    let outgoing = Outgoing {
+                        request: Queues::request_of(descriptor.operation, descriptor.remote),
+                        token: queues.next_token,
+                        length,
+                        immediate: descriptor.immediate,
+                        slices: &queues.outgoing,
+                    };
+                    if !queues.send.has_room(descriptor.segments.len()) {
+                        return Err(full(&queues.send));
+                    }
+                    let posted = link.post(&outgoing);
+                    let (stage, status) = stage_of(posted, &mut queues.next_token);
+                    (stage, status, length)
+                }
+            },
+            // Not connected: flushed (VIA, VI states).
+            None => (Stage::Done, Status::FLUSHED, 0),
+        };
+        let status = if stage == Stage::Done { status.with(Status::DONE) } else { status };
+        if !queues.send.push(descriptor, length, stage, status) {
+            return Err(full(&queues.send));
+        }
+        if stage == Stage::Done {
+            queues.completed(Side::Send, 1);
+            if status.is_error() && inner.link.is_some() {
+                self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn post_receive(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        if descriptor.operation != Operation::Receive {
+            return Err(Error::InvalidParameter(format!(
+                "{:?} is not for a receive queue",
+                descriptor.operation
+            )));
+        }
+        let mut inner = self.inner.lock();
+        let queues = &mut inner.queues;
+        let (stage, status, length) = match queues.check(descriptor) {
+            _ if queues.state == ViState::Error => (Stage::Done, Status::FLUSHED.with(Status::DONE), 0),
+            Ok(length) => (Stage::Queued, Status(0), length),
+            // It stands behind those posted before it, and fails when its turn comes.
+            Err(Status::PROTECTION_ERROR) => (Stage::Queued, Status(0), u32::MAX),
+            Err(status) => {
+                return Err(Error::InvalidParameter(format!(
+                    "the receive descriptor cannot be used: {status:?}"
+                )));
+            }
+        };
+        let held = queues.receive.push(descriptor, length, stage, status);
+        let outcome = if held { Ok(()) } else { Err(full(&queues.receive)) };
+        if held && stage == Stage::Done {
+            queues.completed(Side::Receive, 1);
+        }
+        self.unlock(inner);
+        outcome
+    }
+
+    // ---- progress ---------------------------------------------------------------------------------------------------
+
+    /// Polls the link, and hands over what waited for room.
+    #[inline]
+    fn progress(&self, inner: &mut Inner) {
+        let Inner { link: Some(link), queues } = inner else { return };
+        let polled = link.poll(queues, POLL_BUDGET);
+        if let Some(code) = queues.fault {
+            return self.break_connection(inner, code, Status::TRANSPORT_ERROR);
+        }
+        if let Err(gone) = polled {
+            let posted = if gone == Gone::Lost { Status::TRANSPORT_ERROR } else { Status::FLUSHED };
+            return self.break_connection(inner, ErrorCode::ConnectionLost, posted);
+        }
+        if queues.send.has_queued() {
+            self.post_queued(inner);
+        }
+    }
+
+    fn post_queued(&self, inner: &mut Inner) {
+        let Inner { link: Some(link), queues } = inner else { return };
+        while let Some(&entry) = queues.send.queued() {
+            if entry.fence && queues.send.has_posted_read() {
+                return;
+            }
+            let tag = queues.attributes.tag;
+            let segments = queues.send.queued_segments();
+            let again =
+                Queues::slices_again(&mut queues.cache, &queues.nic, tag, segments, &mut queues.outgoing);
+            let posted = match again {
+                Ok(()) => link.post(&Outgoing {
+                    request: Queues::request_of(entry.operation, entry.remote),
+                    token: queues.next_token,
+                    length: entry.length,
+                    immediate: entry.immediate,
+                    slices: &queues.outgoing,
+                }),
+                Err(status) => Posted::Failed(status),
+            };
+            let (stage, status) = stage_of(posted, &mut queues.next_token);
+            match stage {
+                Stage::Queued => return,
+                Stage::Posted(_) => queues.send.advance(stage, |_| {}),
+                Stage::Done => {
+                    queues.send.advance(stage, |entry| entry.status = status.with(Status::DONE));
+                    queues.completed(Side::Send, 1);
+                    if status.is_error() {
+                        return self.break_connection(inner, ErrorCode::PostDescriptor, Status::FLUSHED);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the lock back, and then tells others what happened under it.
+    #[inline]
+    fn unlock(&self, mut inner: Guard<'_, Inner>) {
+        if inner.queues.fault.is_some() {
+            let code = inner.queues.fault.unwrap_or(ErrorCode::Catastrophic);
+            self.break_connection(&mut inner, code, Status::TRANSPORT_ERROR);
+        }
+        if !inner.queues.news.any {
+            return;
+        }
+        let news = std::mem::take(&mut inner.queues.news);
+        drop(inner);
+        self.tell(news);
+    }
+
+    #[cold]
+    fn tell(&self, news: News) {
+        if news.ring {
+            self.bell.ring();
+        }
+        if let Some((code, context)) = news.error {
+            let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };
+            self.nic.errors.report(AsynchronousError { resource, code, vi: Some(self.number), context });
+        }
+        news.wakers.into_iter().flatten().for_each(std::task::Waker::wake);
+    }
+
+    /// Polls once for whoever asks (a completion queue, the provider's own thread).
+    #[inline]
+    pub(crate) fn look(&self) {
+        let mut inner = self.inner.lock();
+        self.progress(&mut inner);
+        self.unlock(inner);
+    }
+
+    #[inline]
+    pub(crate) fn done(&self, side: Side) -> Option<Completion> {
+        let mut inner = self.inner.lock();
+        let mut completion = inner.queues.collect(side);
+        if completion.is_none() {
+            self.progress(&mut inner);
+            completion = inner.queues.collect(side);
+        }
+        self.unlock(inner);
+        completion
+    }
+
+    pub(crate) fn wait(&self, side: Side, timeout: Option<Duration>) -> Result<Completion, Error> {
+        if let Some(completion) = self.done(side) {
+            return Ok(completion);
+        }
+        wait(&self.spin, deadline_after(timeout), || self.done(side), self).ok_or(Error::Timeout)
+    }
+
+    /// Registers a future's waker; says whether a completion was there already.
+    pub(crate) fn poll_done(&self, side: Side, waker: &std::task::Waker) -> Option<Completion> {
+        let mut inner = self.inner.lock();
+        let mut completion = inner.queues.collect(side);
+        if completion.is_none() {
+            self.progress(&mut inner);
+            completion = inner.queues.collect(side);
+        }
+        if completion.is_none() {
+            let place = match side {
+                Side::Send => &mut inner.queues.send_waker,
+                Side::Receive => &mut inner.queues.receive_waker,
+            };
+            if !place.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                *place = Some(waker.clone());
+            }
+        }
+        self.unlock(inner);
+        completion
+    }
+
+    /// Has the futures that wait for this VI poll again.
+    pub(crate) fn wake_futures(&self) {
+        let mut inner = self.inner.lock();
+        let wakers = [inner.queues.send_waker.take(), inner.queues.receive_waker.take()];
+        drop(inner);
+        wakers.into_iter().flatten().for_each(std::task::Waker::wake);
+    }
+
+    /// Whether a future waits for this VI.
+    pub(crate) fn has_waker(&self) -> bool {
+        let inner = self.inner.lock();
+        let queues = &inner.queues;
+        queues.send_waker.is_some()
+            || queues.receive_waker.is_some()
+            || queues.send_ring.as_ref().is_some_and(|ring| ring.has_waker())
+            || queues.receive_ring.as_ref().is_some_and(|ring| ring.has_waker())
+    }
+
+    /// Says to the peer that a thread is about to sleep, and adds what it has to sleep on.
+    pub(crate) fn arm(&self, bells: &mut Vec<Bell>) {
+        let mut inner = self.inner.lock();
+        inner.queues.sleepers += 1;
+        if let Some(link) = &mut inner.link {
+            bells.push(link.arm());
+        }
+    }
+
+    pub(crate) fn disarm(&self) {
+        let mut inner = self.inner.lock();
+        inner.queues.sleepers -= 1;
+        if inner.queues.sleepers == 0
+            && let Some(link) = &mut inner.link
+        {
+            link.disarm();
+        }
+    }
+}
+
+impl Sleeper for &Endpoint {
+    fn bell(&self) -> &LocalBell {
+        &self.bell
+    }
+
+    fn arm(&mut self, bells: &mut Vec<Bell>) {
+        Endpoint::arm(self, bells);
+    }
+
+    fn disarm(&mut self) {
+        Endpoint::disarm(self);
+    }
+}
+
+#[inline]
+fn stage_of(posted: Posted, next_token: &mut u32) -> (Stage, Status) {
+    match posted {
+        Posted::Full => (Stage::Queued, Status(0)),
+        Posted::Failed(status) => (Stage::Done, status),
+        Posted::Done => {
+            *next_token = next_token.wrapping_add(1);
+            (Stage::Done, Status(0))
+        }
+        Posted::Pending => {
+            let token = *next_token;
+            *next_token = next_token.wrapping_add(1);
+            (Stage::Posted(token), Status(0))
+        }
+    }
+}
+
+fn full(queue: &WorkQueue) -> Error {
+    Error::Resource(format!("the work queue holds no more than {} descriptors", queue.capacity()))
+}
+
+/// The attributes as this NIC can have them, or why it cannot.
+fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Error> {
+    let facts = nic.provider.attributes();
+    if !facts.reliability.contains(&attributes.reliability) {
+        return Err(Error::InvalidReliability(format!(
+            "this NIC does not have {:?}",
+            attributes.reliability
+        )));
+    }
+    if attributes.rdma_read && !facts.rdma_read.contains(&attributes.reliability) {
+        return Err(Error::InvalidRdmaRead(format!(
+            "this NIC does not have it at {:?}",
+            attributes.reliability
+        )));
+    }
+    let most = facts.max_transfer_bytes;
+    let max_transfer_bytes =
+        if attributes.max_transfer_bytes == u32::MAX { most } else { attributes.max_transfer_bytes };
+    if max_transfer_bytes > most {
+        return Err(Error::InvalidTransferSize(format!(
+            "{max_transfer_bytes} bytes, and this NIC takes {most}"
+        )));
+    }
+    Ok(ViAttributes { max_transfer_bytes, ..attributes })
+}
+
+fn compatible(ours: &ViAttributes, theirs: &ViAttributes) -> Result<(), Error> {
+    if ours.reliability != theirs.reliability {
+        let (ours, theirs): (Reliability, Reliability) = (ours.reliability, theirs.reliability);
+        return Err(Error::InvalidReliability(format!("this side has {ours:?}, the peer {theirs:?}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! The error callback, called on a thread of its own, so that no lock of the NIC is held while the program's code runs.
+//! Not for errors that a call returns or a descriptor carries.
+//! Source: VIA, asynchronous errors; VIPL, VipErrorCallback.
+
+use crate::error::{AsynchronousError, Error};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Callback = Box<dyn FnMut(&AsynchronousError) + Send>;
+
+#[derive(Default)]
+pub(crate) struct ErrorDispatch {
+    callback: Arc<Mutex<Option<Callback>>>,
+    /// To the thread, which begins with the first callback and ends with the NIC.
+    sender: Mutex<Option<Sender<AsynchronousError>>>,
+}
+
+impl ErrorDispatch {
+    pub(crate) fn set(&self, callback: Callback) -> Result<(), Error> {
+        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = Some(callback);
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if sender.is_some() {
+            return Ok(());
+        }
+        let (send, receive) = channel::<AsynchronousError>();
+        let callback = self.callback.clone();
+        std::thread::Builder::new()
+            .name("via-errors".into())
+            .spawn(move || {
+                for error in receive {
+                    if let Some(callback) = callback.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                        callback(&error);
+                    }
+                }
+            })
+            .map_err(|source| Error::system("starting the error thread", source))?;
+        *sender = Some(send);
+        Ok(())
+    }
+
+    pub(crate) fn report(&self, error: AsynchronousError) {
+        if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            let _ = sender.send(error);
+        }
+    }
+}

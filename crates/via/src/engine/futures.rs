@@ -1,0 +1,61 @@
+//! Completions as futures, for any executor.
+//! Not an executor; a thread of the NIC wakes the futures while nobody polls.
+//! Source: none.
+
+use super::completion_ring::CompletionRing;
+use super::endpoint::{Endpoint, Side};
+use crate::completion_queue::Queue;
+use crate::descriptor::Completion;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The next completion of a work queue. Of several futures on one queue only the one polled last is woken.
+pub struct CompletionFuture<'a> {
+    endpoint: &'a Arc<Endpoint>,
+    side: Side,
+}
+
+impl<'a> CompletionFuture<'a> {
+    pub(crate) fn new(endpoint: &'a Arc<Endpoint>, side: Side) -> CompletionFuture<'a> {
+        CompletionFuture { endpoint, side }
+    }
+}
+
+impl Future for CompletionFuture<'_> {
+    type Output = Completion;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
+        if let Some(completion) = self.endpoint.poll_done(self.side, context.waker()) {
+            return Poll::Ready(completion);
+        }
+        self.endpoint.nic().roster.watch(self.endpoint);
+        Poll::Pending
+    }
+}
+
+/// The next notification of a completion queue.
+pub struct NotificationFuture<'a> {
+    ring: &'a CompletionRing,
+}
+
+impl<'a> NotificationFuture<'a> {
+    pub(crate) fn new(ring: &'a CompletionRing) -> NotificationFuture<'a> {
+        NotificationFuture { ring }
+    }
+}
+
+impl Future for NotificationFuture<'_> {
+    type Output = (u32, Queue);
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(u32, Queue)> {
+        if let Some(notification) = self.ring.poll_done(context.waker()) {
+            return Poll::Ready(notification);
+        }
+        for endpoint in self.ring.endpoints() {
+            endpoint.nic().roster.watch(&endpoint);
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,349 @@
+//! The table of registered memory, and each VI's small cache of it.
+//! Not the memory: a region that the program owns is only described here.
+//! Source: VIA, memory registration and memory protection.
+
+use crate::descriptor::{RemoteSegment, Segment, Status};
+use crate::error::Error;
+use crate::memory::{MemoryAttributes, MemoryHandle, ProtectionTag};
+use crate::nic::NicAttributes;
+use crate::provider::{Memory, Refusal, RegionFacts, Slice};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A registration. Replaced as a whole when its attributes change.
+pub(crate) struct Region {
+    pub(crate) facts: RegionFacts,
+}
+
+impl Region {
+    pub(crate) fn attributes(&self) -> MemoryAttributes {
+        let facts = &self.facts;
+        MemoryAttributes {
+            tag: ProtectionTag(facts.tag),
+            rdma_write: facts.rdma_write,
+            rdma_read: facts.rdma_read,
+        }
+    }
+
+    /// Whether `length` bytes at `address` lie inside.
+    #[inline]
+    fn covers(&self, address: u64, length: u32) -> bool {
+        let Some(offset) = address.checked_sub(self.facts.address) else { return false };
+        offset.checked_add(u64::from(length)).is_some_and(|end| end <= self.facts.length)
+    }
+}
+
+/// Index bits of a handle; the bits above count the slot's uses, so that an old handle does not name a new region.
+const INDEX_BITS: u32 = 20;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+#[derive(Default)]
+struct Contents {
+    slots: Vec<Option<Arc<Region>>>,
+    uses: Vec<u32>,
+    free: Vec<u32>,
+    bytes: u64,
+    /// Live tags with the number of VIs and regions that have them.
+    tags: BTreeMap<u32, u32>,
+    next_tag: u32,
+}
+
+/// All registrations and tags of a NIC.
+pub(crate) struct MemoryTable {
+    contents: Mutex<Contents>,
+    /// Counts changes: a cache filled at another count is stale.
+    changes: AtomicU64,
+    max_bytes: u64,
+    max_regions: u32,
+    max_block_bytes: u64,
+    max_tags: u32,
+}
+
+impl MemoryTable {
+    pub(crate) fn new(attributes: &NicAttributes) -> MemoryTable {
+        MemoryTable {
+            contents: Mutex::default(),
+            changes: AtomicU64::new(1),
+            max_bytes: attributes.max_register_bytes,
+            max_regions: attributes.max_register_regions.min(INDEX_MASK),
+            max_block_bytes: attributes.max_register_block_bytes,
+            max_tags: attributes.max_protection_tags,
+        }
+    }
+
+    fn contents(&self) -> std::sync::MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn create_tag(&self) -> Result<ProtectionTag, Error> {
+        let mut contents = self.contents();
+        if contents.tags.len() >= self.max_tags as usize {
+            return Err(Error::Resource(format!("all {} protection tags are in use", self.max_tags)));
+        }
+        loop {
+            contents.next_tag = contents.next_tag.wrapping_add(1);
+            let tag = contents.next_tag;
+            if tag != 0 && !contents.tags.contains_key(&tag) {
+                contents.tags.insert(tag, 0);
+                return Ok(ProtectionTag(tag));
+            }
+        }
+    }
+
+    pub(crate) fn destroy_tag(&self, tag: ProtectionTag) -> Result<(), Error> {
+        let mut contents = self.contents();
+        match contents.tags.get(&tag.0) {
+            None => Err(unknown_tag(tag)),
+            Some(0) => {
+                contents.tags.remove(&tag.0);
+                Ok(())
+            }
+            Some(uses) => Err(Error::InvalidProtectionTag(format!(
+                "tag {} still has {uses} VIs and memory regions",
+                tag.0
+            ))),
+        }
+    }
+
+    /// Counts a user of `tag`.
+    pub(crate) fn take_tag(&self, tag: ProtectionTag) -> Result<(), Error> {
+        *self.contents().tags.get_mut(&tag.0).ok_or_else(|| unknown_tag(tag))? += 1;
+        Ok(())
+    }
+
+    /// Counts a user of `tag` less.
+    pub(crate) fn release_tag(&self, tag: ProtectionTag) {
+        if let Some(uses) = self.contents().tags.get_mut(&tag.0) {
+            *uses = uses.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn insert(
+        &self,
+        address: u64,
+        length: u64,
+        attributes: MemoryAttributes,
+        memory: Option<Arc<dyn Memory>>,
+    ) -> Result<Arc<Region>, Error> {
+        if length > self.max_block_bytes {
+            return Err(Error::Resource(format!("a region has at most {} bytes", self.max_block_bytes)));
+        }
+        let mut contents = self.contents();
+        if !contents.tags.contains_key(&attributes.tag.0) {
+            return Err(unknown_tag(attributes.tag));
+        }
+        if contents.bytes.saturating_add(length) > self.max_bytes {
+            return Err(Error::Resource(format!("at most {} bytes can be registered", self.max_bytes)));
+        }
+        let index = match contents.free.pop() {
+            Some(index) => index,
+            None if contents.slots.len() < self.max_regions as usize => {
+                contents.slots.push(None);
+                contents.uses.push(0);
+                contents.slots.len() as u32 - 1
+            }
+            None => {
+                return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
+            }
+        };
+        let uses = &mut contents.uses[index as usize];
+        *uses = uses.wrapping_add(1);
+        // Never 0: the index is stored plus one.
+        let handle = MemoryHandle((*uses << INDEX_BITS) | (index + 1));
+        let facts = RegionFacts {
+            handle,
+            address,
+            length,
+            tag: attributes.tag.0,
+            rdma_write: attributes.rdma_write,
+            rdma_read: attributes.rdma_read,
+            memory,
+        };
+        let region = Arc::new(Region { facts });
+        contents.slots[index as usize] = Some(region.clone());
+        contents.bytes += length;
+        *contents.tags.entry(attributes.tag.0).or_default() += 1;
+        self.changed();
+        Ok(region)
+    }
+
+    pub(crate) fn set_attributes(
+        &self,
+        handle: MemoryHandle,
+        attributes: MemoryAttributes,
+    ) -> Result<Arc<Region>, Error> {
+        let mut contents = self.contents();
+        if !contents.tags.contains_key(&attributes.tag.0) {
+            return Err(unknown_tag(attributes.tag));
+        }
+        let slot = contents.slot(handle).ok_or_else(|| unknown_region(handle))?;
+        let Some(old) = slot.take() else { return Err(unknown_region(handle)) };
+        let facts = RegionFacts {
+            tag: attributes.tag.0,
+            rdma_write: attributes.rdma_write,
+            rdma_read: attributes.rdma_read,
+            ..old.facts.clone()
+        };
+        let region = Arc::new(Region { facts });
+        *slot = Some(region.clone());
+        if let Some(uses) = contents.tags.get_mut(&old.facts.tag) {
+            *uses = uses.saturating_sub(1);
+        }
+        *contents.tags.entry(attributes.tag.0).or_default() += 1;
+        self.changed();
+        Ok(region)
+    }
+
+    pub(crate) fn remove(&self, handle: MemoryHandle) {
+        let mut contents = self.contents();
+        let Some(region) = contents.slot(handle).and_then(Option::take) else { return };
+        contents.free.push((handle.0 & INDEX_MASK) - 1);
+        contents.bytes -= region.facts.length;
+        if let Some(uses) = contents.tags.get_mut(&region.facts.tag) {
+            *uses = uses.saturating_sub(1);
+        }
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn find(&self, handle: MemoryHandle) -> Option<Arc<Region>> {
+        self.contents().slot(handle).and_then(|slot| slot.clone())
+    }
+}
+
+impl Contents {
+    /// The slot of `handle`, if it holds the region that the handle was given out for.
+    fn slot(&mut self, handle: MemoryHandle) -> Option<&mut Option<Arc<Region>>> {
+        let index = (handle.0 & INDEX_MASK).checked_sub(1)?;
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.as_ref().is_some_and(|region| region.facts.handle == handle).then_some(slot)
+    }
+}
+
+fn unknown_tag(tag: ProtectionTag) -> Error {
+    Error::InvalidProtectionTag(format!("{} is no protection tag of this NIC", tag.0))
+}
+
+fn unknown_region(handle: MemoryHandle) -> Error {
+    Error::InvalidParameter(format!("{:#x} is no memory handle of this NIC", handle.0))
+}
+
+const CACHED: usize = 8;
+
+/// The regions that a VI used last, so that its path takes no lock of the NIC. Keeps them alive while they are in it.
+pub(crate) struct RegionCache {
+    seen_changes: u64,
+    regions: [Option<Arc<Region>>; CACHED],
+}
+
+impl RegionCache {
+    pub(crate) fn new() -> RegionCache {
+        RegionCache { seen_changes: 0, regions: Default::default() }
+    }
+
+    #[inline]
+    fn find(&mut self, table: &MemoryTable, handle: MemoryHandle) -> Option<&Region> {
+        if self.seen_changes != table.changes.load(Ordering::Acquire) {
+            self.forget(table);
+        }
+        let place = handle.0 as usize % CACHED;
+        if !self.regions[place].as_ref().is_some_and(|region| region.facts.handle == handle) {
+            self.regions[place] = table.find(handle);
+        }
+        self.regions[place].as_deref()
+    }
+
+    #[cold]
+    fn forget(&mut self, table: &MemoryTable) {
+        self.seen_changes = table.changes.load(Ordering::Acquire);
+        self.regions = Default::default();
+    }
+
+    /// A descriptor's segment, checked.
+    #[inline]
+    pub(crate) fn local(
+        &mut self,
+        table: &MemoryTable,
+        tag: ProtectionTag,
+        segment: &Segment,
+    ) -> Result<Slice, Status> {
+        let region = self.find(table, segment.handle).ok_or(Status::PROTECTION_ERROR)?;
+        if region.facts.tag != tag.0 || !region.covers(segment.address, segment.length) {
+            return Err(Status::PROTECTION_ERROR);
+        }
+        Ok(Slice {
+            address: segment.address as *mut u8,
+            length: segment.length,
+            handle: segment.handle,
+            readable_by_peer: region.facts.rdma_read && region.facts.memory.is_some(),
+        })
+    }
+
+    /// Memory of ours that the peer names, checked for writing (or else reading).
+    pub(crate) fn remote(
+        &mut self,
+        table: &MemoryTable,
+        tag: ProtectionTag,
+        remote: RemoteSegment,
+        length: u32,
+        write: bool,
+    ) -> Result<Slice, Refusal> {
+        let region = self.find(table, remote.handle).ok_or(Refusal::RdmaProtection)?;
+        let facts = &region.facts;
+        let enabled = if write { facts.rdma_write } else { facts.rdma_read };
+        if facts.tag != tag.0 || !enabled || !region.covers(remote.address, length) {
+            return Err(Refusal::RdmaProtection);
+        }
+        let readable_by_peer = facts.rdma_read && facts.memory.is_some();
+        Ok(Slice { address: remote.address as *mut u8, length, handle: remote.handle, readable_by_peer })
+    }
+}
+
+/// Zeroed pages of this process only.
+pub(crate) struct Pages {
+    base: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the whole process; nothing about it is tied to a thread.
+unsafe impl Send for Pages {}
+// SAFETY: as above; only its address and length are read.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    pub(crate) fn new(bytes: usize) -> Result<Pages, Error> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping where the kernel likes; it touches no existing memory.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_system("mapping memory"));
+        }
+        Ok(Pages { base: base.cast(), length: bytes })
+    }
+}
+
+impl Memory for Pages {
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and the last reference to it.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}

@@ -1,0 +1,15 @@
+//! What every provider's VIs have in common: queues, protection, states, completions, waiting.
+//! Not the way of the bytes: that is a provider's.
+//! Source: VIA 1.0; each module names its part.
+
+mod arrivals;
+pub(crate) mod completion_ring;
+pub(crate) mod endpoint;
+pub(crate) mod errors;
+pub(crate) mod futures;
+mod lock;
+pub(crate) mod memory_table;
+mod queues;
+pub(crate) mod roster;
+pub(crate) mod waiting;
+mod work_queue;

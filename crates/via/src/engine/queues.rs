@@ -1,0 +1,168 @@
+//! Both work queues of a VI with what its descriptors are checked against: all that the VI's lock protects but the link.
+//! Not the state machine, which is `endpoint.rs`.
+//! Source: VIA, descriptor processing model; memory protection.
+
+use super::completion_ring::CompletionRing;
+use super::memory_table::RegionCache;
+use super::work_queue::WorkQueue;
+use crate::completion_queue::Queue;
+use crate::descriptor::{Completion, Descriptor, Operation, Segment, Status};
+use crate::error::ErrorCode;
+use crate::memory::ProtectionTag;
+use crate::nic::NicShared;
+use crate::provider::{Header, Request, Slice};
+use crate::vi::{Reliability, ViAttributes, ViState};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Which work queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Send,
+    Receive,
+}
+
+/// An arriving message of which the head was checked and the end has not come.
+pub(super) struct Arrival {
+    pub(super) header: Header,
+    /// It uses up the oldest receive descriptor.
+    pub(super) uses_receive: bool,
+}
+
+/// What has to be told to others once the lock is free.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) any: bool,
+    pub(super) wakers: [Option<Waker>; 4],
+    pub(super) error: Option<(ErrorCode, Option<u64>)>,
+    /// Sleepers on this VI look again.
+    pub(super) ring: bool,
+}
+
+pub(super) struct Queues {
+    pub(super) number: u32,
+    pub(super) nic: Arc<NicShared>,
+    pub(super) attributes: ViAttributes,
+    pub(super) state: ViState,
+    /// The smaller of both ends' largest transfers, bytes.
+    pub(super) max_transfer_bytes: u32,
+    pub(super) max_segments: usize,
+    pub(super) send: WorkQueue,
+    pub(super) receive: WorkQueue,
+    pub(super) send_ring: Option<Arc<CompletionRing>>,
+    pub(super) receive_ring: Option<Arc<CompletionRing>>,
+    pub(super) send_waker: Option<Waker>,
+    pub(super) receive_waker: Option<Waker>,
+    /// Threads asleep on this VI.
+    pub(super) sleepers: u32,
+    pub(super) cache: RegionCache,
+    /// Slices of the descriptor being posted.
+    pub(super) outgoing: Vec<Slice>,
+    /// Slices of the message arriving.
+    pub(super) incoming: Vec<Slice>,
+    pub(super) arrival: Option<Arrival>,
+    pub(super) next_token: u32,
+    pub(super) news: News,
+    /// Set by an arrival that ends the connection: what to report.
+    pub(super) fault: Option<ErrorCode>,
+}
+
+impl Queues {
+    pub(super) fn tag(&self) -> ProtectionTag {
+        self.attributes.tag
+    }
+
+    /// Fills `outgoing` from a descriptor's segments; gives their sum, or the status that it fails with.
+    #[inline]
+    pub(super) fn check(&mut self, descriptor: &Descriptor<'_>) -> Result<u32, Status> {
+        let tag = self.tag();
+        self.outgoing.clear();
+        if descriptor.segments.len() > self.max_segments {
+            return Err(Status::FORMAT_ERROR);
+        }
+        match descriptor.operation {
+            Operation::RemoteRdmaWrite => return Err(Status::FORMAT_ERROR),
+            Operation::RdmaRead => {
+                let levels = &self.nic.provider.attributes().rdma_read;
+                if descriptor.immediate.is_some() || !levels.contains(&self.attributes.reliability) {
+                    return Err(Status::FORMAT_ERROR);
+                }
+            }
+            _ => {}
+        }
+        let mut length = 0u64;
+        for segment in descriptor.segments {
+            self.outgoing.push(self.cache.local(&self.nic.memory, tag, segment)?);
+            length += u64::from(segment.length);
+        }
+        if length > u64::from(self.max_transfer_bytes) && descriptor.operation != Operation::Receive {
+            return Err(Status::LENGTH_ERROR);
+        }
+        // A receive may offer more room than a message can fill.
+        Ok(u32::try_from(length).unwrap_or(u32::MAX))
+    }
+
+    /// Fills `slices` from segments that were checked when they were posted, and may not hold any more.
+    pub(super) fn slices_again(
+        cache: &mut RegionCache,
+        nic: &NicShared,
+        tag: ProtectionTag,
+        segments: &[Segment],
+        slices: &mut Vec<Slice>,
+    ) -> Result<(), Status> {
+        slices.clear();
+        for segment in segments {
+            slices.push(cache.local(&nic.memory, tag, segment)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn request_of(operation: Operation, remote: crate::descriptor::RemoteSegment) -> Request {
+        match operation {
+            Operation::RdmaWrite => Request::RdmaWrite(remote),
+            Operation::RdmaRead => Request::RdmaRead(remote),
+            _ => Request::Send,
+        }
+    }
+
+    /// Tells everybody who cares that `count` descriptors of `side` became complete.
+    #[inline]
+    pub(super) fn completed(&mut self, side: Side, count: u32) {
+        let (ring, waker) = match side {
+            Side::Send => (&self.send_ring, &mut self.send_waker),
+            Side::Receive => (&self.receive_ring, &mut self.receive_waker),
+        };
+        if ring.is_none() && waker.is_none() && self.sleepers == 0 || count == 0 {
+            return;
+        }
+        self.news.any = true;
+        self.news.ring |= self.sleepers > 0;
+        let place = side as usize;
+        if let Some(waker) = waker.take() {
+            self.news.wakers[place] = Some(waker);
+        }
+        if let Some(ring) = ring {
+            let queue = if side == Side::Send { Queue::Send } else { Queue::Receive };
+            let (held, waker) = ring.push(self.number, queue, count);
+            if let Some(waker) = waker {
+                self.news.wakers[place + 2] = Some(waker);
+            }
+            if !held {
+                self.fault = Some(ErrorCode::ViOverrun);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn collect(&mut self, side: Side) -> Option<Completion> {
+        match side {
+            Side::Send => self.send.collect(),
+            Side::Receive => self.receive.collect(),
+        }
+    }
+
+    /// Whether an error of one message ends the connection (VIA, reliability levels).
+    pub(super) fn is_reliable(&self) -> bool {
+        self.attributes.reliability != Reliability::Unreliable
+    }
+}

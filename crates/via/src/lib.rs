@@ -1,0 +1,21 @@
+//! The Virtual Interface Architecture 1.0: messages and remote memory from user space, with no system call on the path.
+//! Not a socket, not an RPC: a program registers memory, posts descriptors and collects their completions itself.
+//! Source: Virtual Interface Architecture Specification 1.0 (Compaq, Intel, Microsoft, December 1997), cited below as VIA.
+
+mod completion_queue;
+mod connection;
+mod descriptor;
+mod engine;
+mod error;
+mod memory;
+mod nic;
+pub mod provider;
+mod vi;
+
+pub use completion_queue::{CompletionQueue, Queue};
+pub use connection::{Address, ConnectionRequest};
+pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
+pub use error::{AsynchronousError, Error, ErrorCode, Resource};
+pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
+pub use nic::{Nic, NicAttributes};
+pub use vi::{Reliability, Vi, ViAttributes, ViState};

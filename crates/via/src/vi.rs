@@ -1,0 +1,199 @@
+//! Virtual interfaces: a send queue and a receive queue, connected to those of one peer.
+//! Not the machinery behind them, which is `engine::endpoint`.
+//! Source: VIA, virtual interfaces, VI states, reliability levels.
+
+use crate::connection::Address;
+use crate::descriptor::{Completion, Descriptor};
+use crate::engine::endpoint::{Endpoint, Side};
+use crate::engine::futures::CompletionFuture;
+use crate::error::Error;
+use crate::memory::ProtectionTag;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a VI promises about delivery (VIA, reliability levels). The values are VIPL's bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Reliability {
+    /// A message arrives at most once, or is lost; errors of the network are not reported.
+    Unreliable = 1,
+    /// A message arrives exactly once, in order; an error ends the connection. A send completes when it is on its way.
+    ReliableDelivery = 2,
+    /// As reliable delivery, and a send completes only when its data is in the peer's memory.
+    ReliableReception = 4,
+}
+
+impl Reliability {
+    /// All levels.
+    pub const ALL: [Reliability; 3] =
+        [Reliability::Unreliable, Reliability::ReliableDelivery, Reliability::ReliableReception];
+
+    /// The level of that VIPL bit.
+    pub fn from_bits(bits: u16) -> Option<Reliability> {
+        Reliability::ALL.into_iter().find(|level| *level as u16 == bits)
+    }
+}
+
+/// What a VI is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViAttributes {
+    /// What is promised; both ends need the same.
+    pub reliability: Reliability,
+    /// The largest message, bytes; both ends of a connection keep to the smaller.
+    pub max_transfer_bytes: u32,
+    /// The tag of the memory that its descriptors use.
+    pub tag: ProtectionTag,
+    /// The peer may write into memory of this tag that allows it.
+    pub rdma_write: bool,
+    /// The peer may read from memory of this tag that allows it.
+    pub rdma_read: bool,
+}
+
+impl ViAttributes {
+    /// Reliable delivery, the largest transfers, both kinds of RDMA.
+    pub fn new(tag: ProtectionTag) -> ViAttributes {
+        ViAttributes {
+            reliability: Reliability::ReliableDelivery,
+            max_transfer_bytes: u32::MAX,
+            tag,
+            rdma_write: true,
+            rdma_read: true,
+        }
+    }
+
+    /// With another reliability level; unreliable has no RDMA read.
+    pub fn with_reliability(self, reliability: Reliability) -> ViAttributes {
+        ViAttributes {
+            reliability,
+            rdma_read: self.rdma_read && reliability != Reliability::Unreliable,
+            ..self
+        }
+    }
+}
+
+/// Where a VI is in its life (VIA, VI states).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ViState {
+    /// Not connected. Receives may be posted and wait; sends are flushed.
+    Idle = 0,
+    /// Connected to a peer's VI.
+    Connected = 1,
+    /// A connection was asked for and not answered yet.
+    ConnectPending = 2,
+    /// The connection broke; everything posted was flushed. `disconnect` leads back to idle.
+    Error = 3,
+}
+
+/// A virtual interface. May be shared by threads; calls on one VI take turns.
+pub struct Vi {
+    endpoint: Arc<Endpoint>,
+}
+
+impl Vi {
+    pub(crate) fn new(endpoint: Arc<Endpoint>) -> Vi {
+        Vi { endpoint }
+    }
+
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Its number in its NIC; completion queues and error callbacks name it so.
+    pub fn number(&self) -> u32 {
+        self.endpoint.number()
+    }
+
+    /// The state it is in.
+    pub fn state(&self) -> ViState {
+        self.endpoint.state()
+    }
+
+    /// What it is like.
+    pub fn attributes(&self) -> ViAttributes {
+        self.endpoint.attributes()
+    }
+
+    /// Makes it like that (VipSetViAttributes); only while idle.
+    pub fn set_attributes(&self, attributes: ViAttributes) -> Result<(), Error> {
+        self.endpoint.set_attributes(attributes)
+    }
+
+    /// Whether nothing posted to the send queue is left to collect, and the same for the receive queue (VipQueryVi).
+    pub fn queues_empty(&self) -> (bool, bool) {
+        self.endpoint.queues_empty()
+    }
+
+    /// Asks the VI that waits at `remote` for a connection, and waits for its answer up to `timeout` (`None`: for ever).
+    /// Gives the peer's attributes. Errors: `NoMatch`, `Rejected`, `Timeout`, `InvalidReliability`, `InvalidState`.
+    pub fn connect(
+        &self,
+        local: &Address,
+        remote: &Address,
+        timeout: Option<Duration>,
+    ) -> Result<ViAttributes, Error> {
+        self.endpoint.connect(local, remote, timeout)
+    }
+
+    /// Connects to a VI that does the same from its side, with the addresses exchanged (peer-to-peer model). Waits up to `timeout`.
+    pub fn connect_peer(
+        &self,
+        local: &Address,
+        remote: &Address,
+        timeout: Option<Duration>,
+    ) -> Result<ViAttributes, Error> {
+        self.endpoint.connect_peer(local, remote, timeout)
+    }
+
+    /// Ends the connection, or leaves the error state: the VI is idle, and what was posted is flushed.
+    pub fn disconnect(&self) -> Result<(), Error> {
+        self.endpoint.disconnect()
+    }
+
+    /// Posts a send, an RDMA write or an RDMA read. What is wrong with the descriptor is said by its completion;
+    /// an error here means that it was not posted (queue full, not a descriptor for this queue).
+    pub fn post_send(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        self.endpoint.post_send(descriptor)
+    }
+
+    /// Posts a receive; allowed in every state but error, where it is flushed.
+    pub fn post_receive(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
+        self.endpoint.post_receive(descriptor)
+    }
+
+    /// The oldest descriptor of the send queue, if it is complete.
+    pub fn send_done(&self) -> Option<Completion> {
+        self.endpoint.done(Side::Send)
+    }
+
+    /// The oldest descriptor of the receive queue, if it is complete.
+    pub fn receive_done(&self) -> Option<Completion> {
+        self.endpoint.done(Side::Receive)
+    }
+
+    /// Waits for the oldest descriptor of the send queue: spins shortly, then sleeps. `None` waits for ever.
+    pub fn send_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.endpoint.wait(Side::Send, timeout)
+    }
+
+    /// Waits for the oldest descriptor of the receive queue: spins shortly, then sleeps. `None` waits for ever.
+    pub fn receive_wait(&self, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.endpoint.wait(Side::Receive, timeout)
+    }
+
+    /// The next completion of the send queue, as a future for any executor.
+    pub fn send_completion(&self) -> CompletionFuture<'_> {
+        CompletionFuture::new(&self.endpoint, Side::Send)
+    }
+
+    /// The next completion of the receive queue, as a future for any executor.
+    pub fn receive_completion(&self) -> CompletionFuture<'_> {
+        CompletionFuture::new(&self.endpoint, Side::Receive)
+    }
+}
+
+impl Drop for Vi {
+    fn drop(&mut self) {
+        self.endpoint.destroy();
+    }
+}
