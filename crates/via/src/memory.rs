@@ -168,6 +168,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        self.nic.roster.retire(&self.region);
         self.nic.memory.remove(self.handle);
         self.nic.provider.deregistered(self.handle);
     }

@@ -103,8 +103,8 @@ impl Nic {
         let attributes = provider.attributes();
         let roster = Arc::new(Roster::new(attributes.max_vis));
         let memory = MemoryTable::new(attributes);
-        let weak = Arc::downgrade(&roster);
-        provider.attach(weak);
+        let attention: std::sync::Weak<Roster> = Arc::downgrade(&roster);
+        provider.attach(attention);
         Nic { shared: Arc::new(NicShared { provider, memory, roster, errors: ErrorDispatch::default() }) }
     }
 

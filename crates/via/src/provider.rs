@@ -130,7 +130,7 @@ pub trait Incoming: Send {
 /// A piece of local memory that a descriptor names, checked: registered, under the VI's tag, inside its region.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
-    /// Where it begins; valid for the length until the descriptor completes.
+    /// Where it begins. A slice of a post is valid until the post completes; a slice that a target gives, until the poll returns.
     pub address: *mut u8,
     /// Bytes.
     pub length: u32,
@@ -273,7 +273,12 @@ pub trait Target {
     /// Checks the header and says where the bytes go. For a send this takes the oldest receive descriptor.
     fn begin(&mut self, header: &Header) -> Result<&[Slice], Refusal>;
 
-    /// Stores `bytes` at `offset` of the message begun. Bytes beyond the announced length are dropped.
+    /// Where the bytes of the message begun go, checked again: what `begin` gave holds only until the poll returns, since the
+    /// program may deregister memory between two polls. `None`: no longer anywhere; the provider ends it with an error.
+    fn resume(&mut self) -> Option<&[Slice]>;
+
+    /// Stores `bytes` at `offset` of the message begun. Bytes beyond the announced length, and memory deregistered meanwhile,
+    /// are passed over.
     fn put(&mut self, offset: u32, bytes: &[u8]);
 
     /// The message begun is whole (`Status::DONE`) or failed half way (an error status).

@@ -93,10 +93,32 @@ impl Target for Queues {
         Ok(&self.incoming)
     }
 
+    fn resume(&mut self) -> Option<&[Slice]> {
+        let arrival = self.arrival.as_ref()?;
+        let tag = self.attributes.tag;
+        let mut left = arrival.header.length;
+        match arrival.header.request {
+            Request::RdmaWrite(remote) => {
+                let slice = self.cache.remote(&self.nic.memory, tag, remote, left, true).ok()?;
+                self.incoming.clear();
+                self.incoming.push(slice);
+            }
+            _ => {
+                let segments = self.receive.queued_segments();
+                Queues::slices_again(&mut self.cache, &self.nic, tag, segments, &mut self.incoming).ok()?;
+            }
+        }
+        for slice in &mut self.incoming {
+            slice.length = slice.length.min(left);
+            left -= slice.length;
+        }
+        (left == 0).then_some(&self.incoming)
+    }
+
     #[inline]
     fn put(&mut self, offset: u32, bytes: &[u8]) {
-        if self.arrival.is_some() {
-            scatter(&self.incoming, offset, bytes);
+        if let Some(slices) = self.resume() {
+            scatter(slices, offset, bytes);
         }
     }
 
@@ -156,7 +178,7 @@ impl Target for Queues {
 
 /// Stores `bytes`, which begin at `offset` of a message, into the slices of its receiver. What does not fit is dropped.
 #[inline]
-pub(super) fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
+fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
     let mut skip = offset as usize;
     let mut rest = bytes;
     for slice in slices {

@@ -4,7 +4,7 @@
 
 use super::completion_ring::CompletionRing;
 use super::lock::{Guard, Lock};
-use super::memory_table::RegionCache;
+use super::memory_table::{Region, RegionCache};
 pub(crate) use super::queues::Side;
 use super::queues::{News, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// How many messages one look at the link may bring.
 const POLL_BUDGET: u32 = 16;
+/// How many if the provider asks for the look: all that can be there.
+const LONG_POLL_BUDGET: u32 = 1024;
 
 pub(super) struct Inner {
     pub(super) link: Option<Box<dyn Link>>,
@@ -64,6 +66,7 @@ impl Endpoint {
                 receive_waker: None,
                 sleepers: 0,
                 cache: RegionCache::new(),
+                held: Vec::new(),
                 outgoing: Vec::with_capacity(segments as usize),
                 incoming: Vec::with_capacity(segments as usize),
                 arrival: None,
@@ -290,6 +293,7 @@ impl Endpoint {
     }
 
     fn flush(&self, inner: &mut Inner, posted: Status) {
+        inner.queues.held.clear();
         inner.queues.arrival = None;
         let sent = inner.queues.send.flush(posted);
         let received = inner.queues.receive.flush(Status::FLUSHED);
@@ -406,8 +410,13 @@ impl Endpoint {
     /// Polls the link, and hands over what waited for room.
     #[inline]
     fn progress(&self, inner: &mut Inner) {
+        self.progress_by(inner, POLL_BUDGET);
+    }
+
+    #[inline]
+    fn progress_by(&self, inner: &mut Inner, budget: u32) {
         let Inner { link: Some(link), queues } = inner else { return };
-        let polled = link.poll(queues, POLL_BUDGET);
+        let polled = link.poll(queues, budget);
         if let Some(code) = queues.fault {
             return self.break_connection(inner, code, Status::TRANSPORT_ERROR);
         }
@@ -415,8 +424,19 @@ impl Endpoint {
             let posted = if gone == Gone::Lost { Status::TRANSPORT_ERROR } else { Status::FLUSHED };
             return self.break_connection(inner, ErrorCode::ConnectionLost, posted);
         }
+        if !queues.held.is_empty() && !queues.send.has_posted() {
+            queues.held.clear();
+        }
         if queues.send.has_queued() {
             self.post_queued(inner);
+        }
+    }
+
+    /// A region is being deregistered: its memory stays as long as the provider may be using it for this VI.
+    pub(super) fn hold(&self, region: &Arc<Region>) {
+        let mut inner = self.inner.lock();
+        if inner.queues.send.has_posted() {
+            inner.queues.held.push(region.clone());
         }
     }
 
@@ -482,11 +502,18 @@ impl Endpoint {
         news.wakers.into_iter().flatten().for_each(std::task::Waker::wake);
     }
 
-    /// Polls once for whoever asks (a completion queue, the provider's own thread).
+    /// Polls once for a completion queue.
     #[inline]
     pub(crate) fn look(&self) {
         let mut inner = self.inner.lock();
         self.progress(&mut inner);
+        self.unlock(inner);
+    }
+
+    /// Polls for the provider's own thread.
+    pub(super) fn look_long(&self) {
+        let mut inner = self.inner.lock();
+        self.progress_by(&mut inner, LONG_POLL_BUDGET);
         self.unlock(inner);
     }
 

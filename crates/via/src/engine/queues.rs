@@ -3,7 +3,7 @@
 //! Source: VIA, descriptor processing model; memory protection.
 
 use super::completion_ring::CompletionRing;
-use super::memory_table::RegionCache;
+use super::memory_table::{Region, RegionCache};
 use super::work_queue::WorkQueue;
 use crate::completion_queue::Queue;
 use crate::descriptor::{Completion, Descriptor, Operation, Segment, Status};
@@ -56,6 +56,8 @@ pub(super) struct Queues {
     /// Threads asleep on this VI.
     pub(super) sleepers: u32,
     pub(super) cache: RegionCache,
+    /// Regions deregistered while the provider had descriptors of this VI, which may name them: kept until it has none.
+    pub(super) held: Vec<Arc<Region>>,
     /// Slices of the descriptor being posted.
     pub(super) outgoing: Vec<Slice>,
     /// Slices of the message arriving.

@@ -3,6 +3,7 @@
 //! Source: none.
 
 use super::endpoint::Endpoint;
+use super::memory_table::Region;
 use super::waiting::{LocalBell, sleep};
 use crate::error::Error;
 use crate::provider::Attention;
@@ -55,6 +56,12 @@ impl Roster {
         self.endpoints().remove(&number);
     }
 
+    /// Tells all VIs that a region is about to go.
+    pub(crate) fn retire(&self, region: &Arc<Region>) {
+        let endpoints: Vec<_> = self.endpoints().values().filter_map(Weak::upgrade).collect();
+        endpoints.iter().for_each(|endpoint| endpoint.hold(region));
+    }
+
     /// Has the thread look after `endpoint` as long as a future waits for it.
     pub(crate) fn watch(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +106,7 @@ impl Attention for Roster {
     fn look(&self, vi: u32) {
         let endpoint = self.endpoints().get(&vi).and_then(Weak::upgrade);
         if let Some(endpoint) = endpoint {
-            endpoint.look();
+            endpoint.look_long();
         }
     }
 }

@@ -105,6 +105,18 @@ impl WorkQueue {
         self.next != self.tail
     }
 
+    /// Whether something was handed to the provider and is not complete.
+    pub(crate) fn has_posted(&self) -> bool {
+        let mut position = self.head;
+        while position != self.next {
+            if matches!(self.entries[self.place(position)].stage, Stage::Posted(_)) {
+                return true;
+            }
+            position = position.wrapping_add(1);
+        }
+        false
+    }
+
     /// Whether an RDMA read was handed to the provider and is not complete.
     pub(crate) fn has_posted_read(&self) -> bool {
         let mut position = self.head;

@@ -1,35 +1,165 @@
-//! The shared-memory NIC: between processes of one host.
+//! The shared-memory NIC: between processes of one host that need not trust each other.
 //! Not for peers on other hosts.
 //! Source: memfd_create(2), futex(2), membarrier(2), process_vm_readv(2), unix(7).
+//!
+//! What is shared is described in `layout.rs`, who may write what in `link.rs`; the book's chapter says why it is safe.
+
+mod barrier;
+mod incoming;
+mod layout;
+mod letters;
+mod link;
+mod mapping;
+mod monitor;
+mod outgoing;
+mod peer;
+mod rendezvous;
+mod ring;
 
 use crate::connection::Address;
 use crate::error::Error;
+use crate::memory::MemoryHandle;
 use crate::nic::NicAttributes;
-use crate::provider::{Ask, Established, Incoming, Provider};
+use crate::provider::{Ask, Attention, Established, Incoming, Memory, Provider, RegionFacts};
+use mapping::SharedPages;
+use monitor::{Monitor, MonitorHandle};
+use peer::Peer;
+use rendezvous::Listener;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// The provider.
 pub struct SharedMemory {
     attributes: NicAttributes,
+    itself: Weak<SharedMemory>,
+    attention: Mutex<Option<Weak<dyn Attention>>>,
+    monitor: Mutex<Option<MonitorHandle>>,
+    listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
+    /// Registered regions that peers can map, by handle.
+    regions: Mutex<BTreeMap<u32, RegionFacts>>,
 }
 
 impl SharedMemory {
-    /// Opens it.
-    pub fn open() -> Result<SharedMemory, Error> {
-        Ok(SharedMemory { attributes: NicAttributes { name: "shm".into(), ..NicAttributes::default() } })
+    /// Opens it. The first connection starts a thread, which sleeps unless a peer ends or sends a control message.
+    pub fn open() -> Result<Arc<SharedMemory>, Error> {
+        // Registers the process early: a barrier of a peer then covers it from its first message on.
+        barrier::is_available();
+        let attributes = NicAttributes {
+            name: "shm".into(),
+            local_address: b"local".to_vec(),
+            ..NicAttributes::default()
+        };
+        Ok(Arc::new_cyclic(|itself| SharedMemory {
+            attributes,
+            itself: itself.clone(),
+            attention: Mutex::default(),
+            monitor: Mutex::default(),
+            listeners: Mutex::default(),
+            regions: Mutex::default(),
+        }))
+    }
+
+    fn itself(&self) -> Result<Arc<SharedMemory>, Error> {
+        self.itself.upgrade().ok_or_else(|| Error::InvalidState("the NIC is closing".into()))
+    }
+
+    fn monitor(&self) -> MutexGuard<'_, Option<MonitorHandle>> {
+        self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionFacts>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, peer: &Arc<Peer>) -> Result<(), Error> {
+        let mut monitor = self.monitor();
+        if monitor.is_none() {
+            let attention = self.attention.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let attention =
+                attention.ok_or_else(|| Error::InvalidState("the provider is not attached".into()))?;
+            *monitor = Some(Monitor::start(attention)?);
+        }
+        match monitor.as_ref() {
+            Some(monitor) => monitor.add(peer),
+            None => Ok(()),
+        }
+    }
+
+    fn unwatch(&self, peer: &Arc<Peer>) {
+        if let Some(monitor) = self.monitor().as_ref() {
+            monitor.remove(peer);
+        }
+    }
+
+    fn each_peer(&self, act: impl FnMut(&Peer)) {
+        if let Some(monitor) = self.monitor().as_ref() {
+            monitor.each(act);
+        }
+    }
+
+    fn listener(&self, discriminator: &[u8]) -> Result<Arc<Listener>, Error> {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = listeners.get(discriminator) {
+            return Ok(listener.clone());
+        }
+        let listener = Arc::new(Listener::bind(discriminator)?);
+        listeners.insert(discriminator.to_vec(), listener.clone());
+        Ok(listener)
     }
 }
 
-impl Provider for SharedMemory {
+fn of_this_host(address: &Address) -> Result<(), Error> {
+    if address.host.is_empty() || address.host == b"local" {
+        return Ok(());
+    }
+    Err(Error::NotReachable(format!("{address} is not on this host, and this NIC is shared memory")))
+}
+
+impl Provider for Arc<SharedMemory> {
     fn attributes(&self) -> &NicAttributes {
         &self.attributes
     }
 
-    fn wait(&self, local: &Address, _deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
-        Err(Error::NotReachable(local.to_string()))
+    fn attach(&self, attention: Weak<dyn Attention>) {
+        *self.attention.lock().unwrap_or_else(PoisonError::into_inner) = Some(attention);
     }
 
-    fn request(&self, ask: &Ask<'_>, _deadline: Option<Instant>) -> Result<Established, Error> {
-        Err(Error::NoMatch(ask.remote.to_string()))
+    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        of_this_host(local)?;
+        let listener = self.listener(&local.discriminator)?;
+        rendezvous::wait(&self.itself()?, &listener, deadline)
+    }
+
+    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        of_this_host(ask.remote)?;
+        rendezvous::request(&self.itself()?, ask, deadline)
+    }
+
+    fn allocate(&self, length: usize) -> Result<Option<Arc<dyn Memory>>, Error> {
+        Ok(Some(Arc::new(SharedPages::new(length)?)))
+    }
+
+    fn registered(&self, region: &RegionFacts) {
+        let Some(pages) =
+            region.memory.as_ref().and_then(|memory| memory.as_any().downcast_ref::<SharedPages>())
+        else {
+            return;
+        };
+        // What peers were shown before, they were shown under other attributes.
+        self.deregistered(region.handle);
+        let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
+        // Without a file peers reach the region by messages, which is slower and means the same.
+        if pages.share(peers_write).is_err() || peers_write.is_none() {
+            return;
+        }
+        self.regions().insert(region.handle.0, region.clone());
+        self.each_peer(|peer| peer.show(region));
+    }
+
+    fn deregistered(&self, handle: MemoryHandle) {
+        if self.regions().remove(&handle.0).is_some() {
+            self.each_peer(|peer| peer.hide(handle.0));
+        }
     }
 }

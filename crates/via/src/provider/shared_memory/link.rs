@@ -1,0 +1,274 @@
+//! A connected VI's path to its peer through the segment: state of both directions, completions, sleep and farewell.
+//! Not how a message goes out (`outgoing.rs`) or comes in (`incoming.rs`).
+//! Source: see `layout.rs`.
+
+use super::SharedMemory;
+use super::barrier;
+use super::incoming::Arriving;
+use super::layout::*;
+use super::outgoing::Stream;
+use super::peer::{Peer, PeerRegion};
+use super::ring::{Consumer, Producer, head};
+use crate::descriptor::{RemoteSegment, Status};
+use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Target};
+use crate::vi::Reliability;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// RDMA reads that a side may have asked for at a time; the peer keeps a place for each.
+pub(super) const MOST_READS: usize = 16;
+
+/// A post that was taken and is not complete.
+pub(super) struct Pending {
+    pub(super) token: u32,
+    /// The message that has to be consumed; for a stream, its last part, known when that has gone out.
+    pub(super) position: Option<u32>,
+    /// An RDMA read: complete when the data has come.
+    pub(super) read: Option<Reading>,
+}
+
+/// An RDMA read of ours under way.
+pub(super) struct Reading {
+    pub(super) length: u32,
+    pub(super) received: u32,
+}
+
+/// An RDMA read of the peer's that is being answered.
+pub(super) struct Answer {
+    pub(super) token: u32,
+    pub(super) remote: RemoteSegment,
+    pub(super) length: u32,
+    pub(super) sent: u32,
+}
+
+pub(super) struct SharedLink {
+    nic: Arc<SharedMemory>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) level: Reliability,
+    /// No asymmetric barrier: fences on the fast path.
+    pub(super) fences: bool,
+    pub(super) out: Producer<'static>,
+    pub(super) inn: Consumer<'static>,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) reads: usize,
+    /// A message going out in parts.
+    pub(super) stream: Option<Stream>,
+    pub(super) answers: VecDeque<Answer>,
+    /// A message coming in in parts.
+    pub(super) arriving: Option<Arriving>,
+    /// The last message that stores to or loads from the peer's memory by the peer's own hand: what is done directly waits for it.
+    pub(super) last_indirect: Option<u32>,
+    pub(super) regions: Vec<Arc<PeerRegion>>,
+    pub(super) regions_seen: u32,
+    /// The peer said goodbye.
+    pub(super) bye: bool,
+    /// The peer broke the protocol.
+    pub(super) broken: bool,
+}
+
+impl SharedLink {
+    pub(super) fn new(
+        nic: Arc<SharedMemory>,
+        peer: Arc<Peer>,
+        level: Reliability,
+        fences: bool,
+    ) -> SharedLink {
+        let (ours, theirs): (*const Side, *const Side) = (peer.ours(), peer.theirs());
+        // SAFETY: both sides lie in the peer's mapping, which `self.peer` keeps; the two ends are dropped with `self`, and
+        // nothing borrowed from them leaves it.
+        let (ours, theirs): (&'static Side, &'static Side) = unsafe { (&*ours, &*theirs) };
+        SharedLink {
+            nic,
+            level,
+            fences,
+            out: Producer::new(&ours.slots, &theirs.progress),
+            inn: Consumer::new(&theirs.slots, &ours.progress),
+            pending: VecDeque::with_capacity(1024),
+            reads: 0,
+            stream: None,
+            answers: VecDeque::with_capacity(MOST_READS),
+            arriving: None,
+            last_indirect: None,
+            regions_seen: peer.mapped_changes(),
+            regions: peer.mapped(),
+            peer,
+            bye: false,
+            broken: false,
+        }
+    }
+
+    /// After something was published: wakes the peer if it sleeps.
+    #[inline]
+    pub(super) fn published(&self) {
+        if self.fences {
+            fence(Ordering::SeqCst);
+        }
+        self.peer.ring_if_asleep();
+    }
+
+    /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, for writing (or reading).
+    #[inline]
+    pub(super) fn mapped(&mut self, handle: u32, address: u64, length: u32, write: bool) -> Option<*mut u8> {
+        if self.regions_seen != self.peer.mapped_changes() {
+            self.regions_seen = self.peer.mapped_changes();
+            self.regions = self.peer.mapped();
+        }
+        let region = self.regions.iter().find(|region| region.showing.handle == handle)?;
+        let showing = &region.showing;
+        let allowed = if write { showing.write } else { showing.read };
+        // The peer takes a region back by clearing its word.
+        let live = self.peer.theirs().exports[showing.slot as usize].load(Ordering::Acquire) == handle;
+        if !allowed || !live {
+            return None;
+        }
+        region.find(address, u64::from(length))
+    }
+
+    /// Completes, in order, the posts that are complete.
+    pub(super) fn complete_pending(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        self.out.refresh()?;
+        let mut last = None;
+        while let Some(first) = self.pending.front() {
+            let complete = match (&first.read, first.position) {
+                (Some(reading), _) => reading.received == reading.length,
+                (None, Some(position)) => self.out.is_consumed(position),
+                (None, None) => false,
+            };
+            if !complete {
+                break;
+            }
+            last = Some(first.token);
+            if first.read.is_some() {
+                self.reads -= 1;
+            }
+            self.pending.pop_front();
+        }
+        if let Some(token) = last {
+            target.completed(token, Status::DONE);
+        }
+        Ok(())
+    }
+
+    /// Looks whether the peer said that one of our messages failed, and which.
+    fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        let fault = self.peer.theirs().progress.fault.load(Ordering::Acquire);
+        if fault == 0 {
+            return Ok(());
+        }
+        let status = Status(fault as u32 & Status::ERROR_MASK.0);
+        let position = (fault >> 32) as u32;
+        // Messages before it went well.
+        let _ = self.complete_pending(target);
+        let found = self.pending.iter().find(|pending| pending.position == Some(position));
+        if let Some(pending) = found
+            && status.is_error()
+        {
+            target.completed(pending.token, status);
+        }
+        Err(Gone::Lost)
+    }
+
+    /// Says that the message being consumed failed, for the peer to complete its descriptor with.
+    pub(super) fn report_fault(&self, status: Status) {
+        let fault = u64::from(self.inn.position()) << 32 | u64::from(status.0);
+        self.peer.ours().progress.fault.store(fault, Ordering::Release);
+        self.published();
+    }
+
+    /// Nothing came: is anybody still there?
+    #[inline]
+    fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        let theirs = self.peer.theirs();
+        let closed = theirs.progress.closed.load(Ordering::Acquire) != 0;
+        let lost = self.peer.lost.load(Ordering::Acquire);
+        if !closed && !lost && theirs.progress.fault.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.take_fault(target)?;
+        if self.inn.peek().is_some() {
+            // It came before the end.
+            return Ok(());
+        }
+        let _ = self.complete_pending(target);
+        Err(if closed { Gone::Disconnected } else { Gone::Lost })
+    }
+}
+
+impl Link for SharedLink {
+    #[inline]
+    fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
+        if self.broken || self.bye {
+            return Posted::Full;
+        }
+        self.post_any(outgoing).unwrap_or_else(|_| {
+            // The next poll says so.
+            self.broken = true;
+            Posted::Full
+        })
+    }
+
+    #[inline]
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+        let mut left = budget;
+        while left > 0 && !self.bye {
+            let Some(message) = self.inn.peek() else { break };
+            left -= 1;
+            self.take(&message, target)?;
+        }
+        if self.broken {
+            return Err(Gone::Lost);
+        }
+        if !self.pending.is_empty() {
+            self.complete_pending(target)?;
+        }
+        if self.stream.is_some() {
+            self.pump_stream()?;
+        }
+        if !self.answers.is_empty() {
+            self.pump_answers(target)?;
+        }
+        if self.bye {
+            return Err(Gone::Disconnected);
+        }
+        if left == budget { self.check_presence(target) } else { Ok(()) }
+    }
+
+    fn arm(&mut self) -> Bell {
+        if self.inn.publish() {
+            self.published();
+        }
+        let ours = self.peer.ours();
+        let value = ours.bell.rung.load(Ordering::SeqCst);
+        ours.presence.asleep.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !self.fences && !barrier::everywhere() {
+            // It worked before; should it not now, the peer may miss that we sleep. Do not sleep.
+            return Bell::None;
+        }
+        Bell::Word { word: &raw const ours.bell.rung, value }
+    }
+
+    fn disarm(&mut self) {
+        self.peer.ours().presence.asleep.store(0, Ordering::Relaxed);
+    }
+
+    fn disconnect(&mut self) {
+        let ours = self.peer.ours();
+        if !self.broken && self.stream.is_none() && matches!(self.out.has_room(1), Ok(true)) {
+            self.out.push(head(Kind::Bye, Place::Slot, 0, 0), 0, 0, &[]);
+        }
+        self.inn.publish();
+        ours.progress.closed.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let theirs = self.peer.theirs();
+        theirs.bell.rung.fetch_add(1, Ordering::SeqCst);
+        crate::engine::waiting::wake_all(&theirs.bell.rung, false);
+    }
+}
+
+impl Drop for SharedLink {
+    fn drop(&mut self) {
+        // The socket closes with the last reference to the peer, which tells the other process's monitor.
+        self.nic.unwatch(&self.peer);
+    }
+}

@@ -1,0 +1,178 @@
+//! Shared mappings: memory files that we make and seal, and files of a peer that are checked before they are mapped.
+//! Not their contents.
+//! Source: memfd_create(2), fcntl(2) file sealing, mmap(2).
+
+use crate::error::Error;
+use crate::provider::Memory;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// A shared mapping, unmapped when dropped.
+pub(super) struct Mapping {
+    base: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the whole process; what is in it is only reached through atomics and checked copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, length: usize, write: bool) -> Result<Mapping, Error> {
+        let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a new mapping where the kernel likes; it touches no existing memory.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_system("mapping shared memory"));
+        }
+        Ok(Mapping { base: base.cast(), length })
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; whoever used it held a reference to this.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}
+
+/// The peer can neither shrink the file under us, which would be a bus error, nor take that promise back.
+const FIXED_SIZE: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A new zeroed memory file of `length` bytes and our mapping of it. With `peers_write` off nobody can map it for writing
+/// from then on, not even by opening it again.
+pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mapping), Error> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a constant; makes a new descriptor.
+    let fd = unsafe { libc::memfd_create(c"longma-via".as_ptr(), flags) };
+    if fd < 0 {
+        return Err(Error::last_system("making shared memory"));
+    }
+    // SAFETY: just opened, and nobody else has it.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: numbers only.
+    if unsafe { libc::ftruncate(fd, length as libc::off_t) } < 0 {
+        return Err(Error::last_system("sizing shared memory"));
+    }
+    let mapping = Mapping::new(file.as_fd(), length, true)?;
+    let seals = FIXED_SIZE | if peers_write { 0 } else { libc::F_SEAL_FUTURE_WRITE };
+    // SAFETY: numbers only.
+    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(Error::last_system("sealing shared memory"));
+    }
+    Ok((file, mapping))
+}
+
+/// Maps `length` bytes of a file that came from a peer, if it is a memory file at least that long that cannot shrink.
+pub(super) fn map_foreign(file: &OwnedFd, length: usize, write: bool) -> Result<Mapping, Error> {
+    let bad = |why: &str| {
+        Error::system("checking a peer's memory", io::Error::new(io::ErrorKind::InvalidData, why.to_string()))
+    };
+    // SAFETY: numbers only.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(bad("it is not sealed against shrinking"));
+    }
+    // SAFETY: `stat` is plain old data, for which zeroes are a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to the structure given.
+    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } < 0 {
+        return Err(Error::last_system("checking a peer's memory"));
+    }
+    // SAFETY: as above.
+    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to the structure given.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut system) } < 0 || system.f_type != libc::TMPFS_MAGIC {
+        // Huge pages can run out after mapping; ordinary ones come from the kernel's own tmpfs.
+        return Err(bad("it is not an ordinary memory file"));
+    }
+    if length == 0 || u64::try_from(stat.st_size).unwrap_or(0) < length as u64 {
+        return Err(bad("it is shorter than said"));
+    }
+    Mapping::new(file.as_fd(), length, write)
+}
+
+/// Registered memory that peers can map: a memory file and our mapping of it.
+pub(super) struct SharedPages {
+    mapping: Mapping,
+    sharing: Mutex<Sharing>,
+}
+
+#[derive(Default)]
+struct Sharing {
+    /// The file, and whether peers may map it for writing.
+    file: Option<(OwnedFd, bool)>,
+    /// The program has had the chance to store something.
+    in_use: bool,
+}
+
+impl SharedPages {
+    pub(super) fn new(length: usize) -> Result<SharedPages, Error> {
+        let length = length.checked_next_multiple_of(4096).ok_or_else(|| Error::Resource("memory".into()))?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new anonymous mapping where the kernel likes; it touches no existing memory.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_system("mapping memory"));
+        }
+        Ok(SharedPages { mapping: Mapping { base: base.cast(), length }, sharing: Mutex::default() })
+    }
+
+    /// Makes the pages such that peers can map them, for writing or only for reading, or (`None`) not at all. What peers have
+    /// mapped before is theirs to keep, but is no longer this memory. Contents stay; nobody may store to them meanwhile.
+    pub(super) fn share(&self, peers_write: Option<bool>) -> Result<(), Error> {
+        let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = std::mem::replace(&mut sharing.in_use, true);
+        if sharing.file.as_ref().map(|(_, write)| *write) == peers_write {
+            return Ok(());
+        }
+        let length = self.mapping.length;
+        let (fd, fresh) = create(length, peers_write.unwrap_or(false))?;
+        if in_use {
+            // SAFETY: both mappings have `length` bytes and do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(self.mapping.base, fresh.base, length) };
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: moves the fresh mapping onto ours, which is as long, and whose pages nobody refers to but by address.
+        let moved = unsafe { libc::mremap(fresh.base.cast(), length, length, flags, self.mapping.base) };
+        if moved == libc::MAP_FAILED {
+            return Err(Error::last_system("sharing memory"));
+        }
+        std::mem::forget(fresh);
+        sharing.file = peers_write.map(|write| (fd, write));
+        Ok(())
+    }
+
+    /// The file, for a peer.
+    pub(super) fn file(&self) -> Option<OwnedFd> {
+        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        sharing.file.as_ref().and_then(|(fd, _)| fd.try_clone().ok())
+    }
+}
+
+impl Memory for SharedPages {
+    fn base(&self) -> *mut u8 {
+        self.mapping.base
+    }
+
+    fn length(&self) -> usize {
+        self.mapping.length
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}

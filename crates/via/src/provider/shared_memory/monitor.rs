@@ -1,0 +1,161 @@
+//! The provider's thread: notices peers that end, takes their letters, and has the engine place data that nobody polls for.
+//! Not on the data path; it sleeps until something happens.
+//! Source: epoll(7), pidfd_open(2).
+
+use super::letters::{Letter, receive};
+use super::peer::Peer;
+use crate::error::Error;
+use crate::provider::Attention;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The token of the descriptor that wakes the thread to end.
+const END: u64 = u64::MAX;
+
+pub(super) struct Monitor {
+    epoll: OwnedFd,
+    event: OwnedFd,
+    ending: AtomicBool,
+    peers: Mutex<BTreeMap<u64, Weak<Peer>>>,
+}
+
+/// Keeps the thread running; it ends soon after this is dropped.
+pub(super) struct MonitorHandle(Arc<Monitor>);
+
+impl std::ops::Deref for MonitorHandle {
+    type Target = Monitor;
+    fn deref(&self) -> &Monitor {
+        &self.0
+    }
+}
+
+impl Drop for MonitorHandle {
+    fn drop(&mut self) {
+        self.0.ending.store(true, Ordering::Release);
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes of our own, to a descriptor of our own.
+        unsafe { libc::write(self.0.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+fn owned(fd: RawFd, what: &'static str) -> Result<OwnedFd, Error> {
+    if fd < 0 {
+        return Err(Error::last_system(what));
+    }
+    // SAFETY: the caller has just opened it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Monitor {
+    pub(super) fn start(attention: Weak<dyn Attention>) -> Result<MonitorHandle, Error> {
+        // SAFETY: numbers only.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "making an epoll descriptor")?;
+        // SAFETY: numbers only.
+        let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "making an event descriptor")?;
+        let ending = AtomicBool::new(false);
+        let monitor = Arc::new(Monitor { epoll, event, ending, peers: Mutex::default() });
+        monitor.watch(monitor.event.as_raw_fd(), END, libc::EPOLLIN)?;
+        let ours = monitor.clone();
+        std::thread::Builder::new()
+            .name("via-monitor".into())
+            .spawn(move || ours.run(&attention))
+            .map_err(|source| Error::system("starting the monitor thread", source))?;
+        Ok(MonitorHandle(monitor))
+    }
+
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Peer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, fd: RawFd, token: u64, events: i32) -> Result<(), Error> {
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
+        // SAFETY: reads the structure given.
+        if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } < 0 {
+            return Err(Error::last_system("watching a peer"));
+        }
+        Ok(())
+    }
+
+    fn unwatch(&self, fd: RawFd) {
+        // SAFETY: numbers only.
+        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    pub(super) fn add(&self, peer: &Arc<Peer>) -> Result<(), Error> {
+        let token = Arc::as_ptr(peer) as u64;
+        self.peers().insert(token, Arc::downgrade(peer));
+        let events = libc::EPOLLIN | libc::EPOLLRDHUP;
+        let watched =
+            self.watch(peer.socket.as_raw_fd(), token, events).and_then(|()| match &peer.process.file {
+                Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN),
+                None => Ok(()),
+            });
+        if watched.is_err() {
+            self.remove(peer);
+        }
+        watched
+    }
+
+    pub(super) fn remove(&self, peer: &Arc<Peer>) {
+        self.unwatch(peer.socket.as_raw_fd());
+        if let Some(file) = &peer.process.file {
+            self.unwatch(file.as_raw_fd());
+        }
+        self.peers().remove(&(Arc::as_ptr(peer) as u64));
+    }
+
+    /// All connected peers.
+    pub(super) fn each(&self, mut act: impl FnMut(&Peer)) {
+        let peers: Vec<_> = self.peers().values().filter_map(Weak::upgrade).collect();
+        peers.iter().for_each(|peer| act(peer));
+    }
+
+    fn run(&self, attention: &Weak<dyn Attention>) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        while !self.ending.load(Ordering::Acquire) {
+            // SAFETY: the array is as long as said.
+            let count = unsafe {
+                libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, -1)
+            };
+            for event in &events[..usize::try_from(count).unwrap_or(0)] {
+                let peer = self.peers().get(&{ event.u64 }).and_then(Weak::upgrade);
+                if let Some(peer) = peer {
+                    self.attend(&peer, attention);
+                }
+            }
+        }
+    }
+
+    /// Something happened to a peer: takes its letters, and sees whether it is still there.
+    fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) {
+        let mut look = false;
+        let gone = loop {
+            match receive(&peer.socket) {
+                Ok((Letter::Nudge, _)) => look = true,
+                Ok((Letter::Hide { handle }, _)) => peer.unmap(handle),
+                Ok((Letter::Show(showing), file)) => {
+                    if peer.map(showing, file).is_none() {
+                        break true;
+                    }
+                }
+                Ok(_) => break true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break peer.process.has_ended(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break true,
+            }
+        };
+        if gone {
+            peer.lost.store(true, Ordering::Release);
+            self.remove(peer);
+            peer.ring_ourselves();
+        }
+        if (gone || look)
+            && let Some(attention) = attention.upgrade()
+        {
+            attention.look(peer.vi);
+        }
+    }
+}

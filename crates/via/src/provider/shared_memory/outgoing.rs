@@ -1,0 +1,393 @@
+//! How a work request goes out: in its slot, through the arena, by a store into the peer's mapped memory, as a list of places
+//! from which the peer fetches it, or in parts.
+//! Not how it comes in, which is `incoming.rs`.
+//! Source: see `layout.rs`; the choice by size follows what was measured (the book's chapter).
+
+use super::layout::*;
+use super::letters::{Letter, send};
+use super::link::{MOST_READS, Pending, Reading, SharedLink};
+use super::ring::head;
+use crate::descriptor::RemoteSegment;
+use crate::provider::{Gone, Outgoing, Posted, Request, Slice, Target};
+use crate::vi::Reliability;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering as Order;
+
+/// The largest message that is copied twice through the arena although the peer could fetch it.
+const FETCH_FROM_BYTES: u32 = 8 * 1024;
+/// Words of the payload that an RDMA message's remote address takes.
+const REMOTE_WORDS: usize = 2;
+/// The payload word that holds an arena offset.
+pub(super) const OFFSET_WORD: usize = WORDS - 1;
+/// Sources that fit into a slot.
+pub(super) const SOURCES_IN_SLOT: usize = WORDS / 2;
+
+/// A message that goes out in parts, as the arena has room.
+pub(super) struct Stream {
+    /// What the first part says.
+    request: Request,
+    immediate: Option<u32>,
+    token: u32,
+    slices: Vec<Slice>,
+    length: u32,
+    sent: u32,
+}
+
+fn flags_of(immediate: Option<u32>) -> u8 {
+    if immediate.is_some() { HAS_IMMEDIATE } else { 0 }
+}
+
+/// Copies `length` bytes at `offset` of what the slices hold to `to`.
+///
+/// # Safety
+/// `to` must have room, and the slices must hold that much and be readable.
+unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
+    let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
+    for slice in slices {
+        let held = slice.length as usize;
+        if skip >= held {
+            skip -= held;
+            continue;
+        }
+        let count = (held - skip).min(length - done);
+        // SAFETY: inside the slice, and inside the room that the caller promises. `copy`, since the memory of a descriptor
+        // may be shared with anybody, even with the destination.
+        unsafe { std::ptr::copy(slice.address.add(skip).cast_const(), to.add(done), count) };
+        (skip, done) = (0, done + count);
+        if done == length {
+            return;
+        }
+    }
+}
+
+/// Up to 48 bytes of the slices as payload words, from word `first` on; gives the words used.
+#[inline]
+fn gather_words(slices: &[Slice], words: &mut [u64; WORDS], first: usize, length: u32) -> usize {
+    if let [slice] = slices
+        && length == 8
+    {
+        // SAFETY: the slice was checked to hold eight readable bytes.
+        words[first] = unsafe { slice.address.cast::<u64>().read_unaligned() };
+        return first + 1;
+    }
+    // SAFETY: the callers keep `first * 8 + length` within the words; the slices hold `length` bytes, as their sum says.
+    unsafe { gather(slices, 0, words[first..].as_mut_ptr().cast(), length) };
+    first + (length as usize).div_ceil(8)
+}
+
+impl SharedLink {
+    #[inline]
+    pub(super) fn post_any(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        if self.stream.is_some() || self.pending.len() == self.pending.capacity() {
+            return Ok(Posted::Full);
+        }
+        match outgoing.request {
+            Request::Send if outgoing.length <= INLINE_BYTES => self.post_in_slot(outgoing),
+            Request::Send => self.post_send(outgoing),
+            Request::RdmaWrite(remote) => self.post_write(outgoing, remote),
+            Request::RdmaRead(remote) => self.post_read(outgoing, remote),
+        }
+    }
+
+    #[inline]
+    fn post_in_slot(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        if !self.out.has_room(1)? {
+            return Ok(Posted::Full);
+        }
+        let mut words = [0; WORDS];
+        let used = gather_words(outgoing.slices, &mut words, 0, outgoing.length);
+        let head = head(Kind::Send, Place::Slot, flags_of(outgoing.immediate), 0);
+        self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
+        Ok(self.taken(outgoing.token, false))
+    }
+
+    /// The message was pushed: is that all that this reliability level asks for?
+    #[inline]
+    fn taken(&mut self, token: u32, slices_in_use: bool) -> Posted {
+        self.published();
+        if !slices_in_use && self.level != Reliability::ReliableReception {
+            return Posted::Done;
+        }
+        self.pending.push_back(Pending {
+            token,
+            position: Some(self.out.position().wrapping_sub(1)),
+            read: None,
+        });
+        Posted::Pending
+    }
+
+    fn post_send(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        if outgoing.length >= FETCH_FROM_BYTES && self.can_be_fetched(outgoing.slices) {
+            return self.post_for_fetching(outgoing);
+        }
+        if outgoing.length > CHUNK_BYTES {
+            return self.begin_stream(outgoing);
+        }
+        self.post_in_arena(outgoing, Kind::Send, [0; WORDS])
+    }
+
+    fn post_in_arena(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        kind: Kind,
+        mut words: [u64; WORDS],
+    ) -> Result<Posted, Gone> {
+        if !self.out.has_room(1)? {
+            return Ok(Posted::Full);
+        }
+        let Some(offset) = self.out.take_arena(outgoing.length)? else { return Ok(Posted::Full) };
+        // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes.
+        unsafe { gather(outgoing.slices, 0, self.peer.our_arena().add(offset as usize), outgoing.length) };
+        words[OFFSET_WORD] = u64::from(offset);
+        let head = head(kind, Place::Arena, flags_of(outgoing.immediate), 0);
+        self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
+        Ok(self.taken(outgoing.token, false))
+    }
+
+    /// Whether the peer can read these bytes where they are.
+    fn can_be_fetched(&self, slices: &[Slice]) -> bool {
+        let in_slot = slices.len() <= SOURCES_IN_SLOT;
+        let by_itself = self.peer.theirs().presence.fetches.load(Order::Relaxed) == 1;
+        in_slot
+            && (by_itself
+                || slices.iter().all(|slice| slice.readable_by_peer && self.peer.has_shown(slice.handle.0)))
+    }
+
+    fn post_for_fetching(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        if !self.out.has_room(1)? {
+            return Ok(Posted::Full);
+        }
+        let mut words = [0; WORDS];
+        for (source, slice) in words.chunks_exact_mut(2).zip(outgoing.slices) {
+            source[0] = slice.address as u64;
+            source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
+        }
+        let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
+        self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
+        Ok(self.taken(outgoing.token, true))
+    }
+
+    // ---- remote memory ----------------------------------------------------------------------------------------------
+
+    /// Whether what we do to the peer's memory ourselves comes after what we have asked the peer to do.
+    fn may_go_directly(&mut self) -> Result<bool, Gone> {
+        if self.level == Reliability::ReliableReception && !self.pending.is_empty() {
+            return Ok(false);
+        }
+        let Some(position) = self.last_indirect else { return Ok(true) };
+        if !self.out.is_consumed(position) {
+            self.out.refresh()?;
+        }
+        if self.out.is_consumed(position) {
+            self.last_indirect = None;
+        }
+        Ok(self.last_indirect.is_none())
+    }
+
+    #[inline]
+    fn post_write(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
+        if !self.may_go_directly()? {
+            return if self.level == Reliability::ReliableReception {
+                Ok(Posted::Full)
+            } else {
+                self.post_write_by_message(outgoing, remote)
+            };
+        }
+        if outgoing.immediate.is_some() && !self.out.has_room(1)? {
+            return Ok(Posted::Full);
+        }
+        let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, true) else {
+            return self.post_write_by_message(outgoing, remote);
+        };
+        // SAFETY: `mapped` gave `length` writable bytes of a mapping that `self.regions` keeps; the slices hold as many.
+        unsafe { store(outgoing.slices, to, outgoing.length) };
+        let Some(immediate) = outgoing.immediate else { return Ok(Posted::Done) };
+        let words = [remote.address, u64::from(remote.handle.0)];
+        self.out.push(
+            head(Kind::WriteDone, Place::Slot, HAS_IMMEDIATE, 0),
+            outgoing.length,
+            immediate,
+            &words,
+        );
+        Ok(self.taken(outgoing.token, false))
+    }
+
+    /// The peer's memory is not mapped here, so the peer's own process stores.
+    fn post_write_by_message(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        remote: RemoteSegment,
+    ) -> Result<Posted, Gone> {
+        let mut words = [0; WORDS];
+        (words[0], words[1]) = (remote.address, u64::from(remote.handle.0));
+        let before = self.out.position();
+        let posted = if outgoing.length <= INLINE_BYTES - REMOTE_WORDS as u32 * 8 {
+            if !self.out.has_room(1)? {
+                return Ok(Posted::Full);
+            }
+            let used = gather_words(outgoing.slices, &mut words, REMOTE_WORDS, outgoing.length);
+            let head = head(Kind::Write, Place::Slot, flags_of(outgoing.immediate), 0);
+            self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
+            self.taken(outgoing.token, false)
+        } else if outgoing.length <= CHUNK_BYTES {
+            self.post_in_arena(outgoing, Kind::Write, words)?
+        } else {
+            self.begin_stream(outgoing)?
+        };
+        if self.out.position() != before {
+            self.last_indirect = Some(self.out.position().wrapping_sub(1));
+            self.nudge();
+        }
+        Ok(posted)
+    }
+
+    /// Has the peer's process look, even if its program does not: RDMA needs no call at the target.
+    pub(super) fn nudge(&self) {
+        let _ = send(self.peer.socket.as_raw_fd(), &Letter::Nudge, None);
+    }
+
+    fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
+        if self.may_go_directly()?
+            && let Some(from) = self.mapped(remote.handle.0, remote.address, outgoing.length, false)
+        {
+            let mut offset = 0;
+            for slice in outgoing.slices {
+                // SAFETY: `mapped` gave `length` readable bytes, the slices' sum; each slice is writable for its length.
+                unsafe {
+                    std::ptr::copy(from.add(offset).cast_const(), slice.address, slice.length as usize)
+                };
+                offset += slice.length as usize;
+            }
+            return Ok(Posted::Done);
+        }
+        if self.reads >= MOST_READS || !self.out.has_room(1)? {
+            return Ok(Posted::Full);
+        }
+        let words = [remote.address, u64::from(remote.handle.0), u64::from(outgoing.token)];
+        self.out.push(head(Kind::ReadRequest, Place::Slot, 0, 0), outgoing.length, 0, &words);
+        self.reads += 1;
+        let position = Some(self.out.position().wrapping_sub(1));
+        let read = Some(Reading { length: outgoing.length, received: 0 });
+        self.pending.push_back(Pending { token: outgoing.token, position, read });
+        self.published();
+        self.nudge();
+        Ok(Posted::Pending)
+    }
+
+    // ---- in parts ---------------------------------------------------------------------------------------------------
+
+    fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        self.stream = Some(Stream {
+            request: outgoing.request,
+            immediate: outgoing.immediate,
+            token: outgoing.token,
+            slices: outgoing.slices.to_vec(),
+            length: outgoing.length,
+            sent: 0,
+        });
+        self.pending.push_back(Pending { token: outgoing.token, position: None, read: None });
+        self.pump_stream()?;
+        Ok(Posted::Pending)
+    }
+
+    /// Sends as many parts as have room.
+    pub(super) fn pump_stream(&mut self) -> Result<(), Gone> {
+        let Some(mut stream) = self.stream.take() else { return Ok(()) };
+        let mut pushed = false;
+        while stream.sent < stream.length && self.out.has_room(1)? {
+            let count = CHUNK_BYTES.min(stream.length - stream.sent);
+            let Some(offset) = self.out.take_arena(count)? else { break };
+            // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes and stay until completion.
+            unsafe { gather(&stream.slices, stream.sent, self.peer.our_arena().add(offset as usize), count) };
+            self.push_part(&stream, offset);
+            stream.sent += count;
+            pushed = true;
+        }
+        if pushed {
+            self.published();
+            if matches!(stream.request, Request::RdmaWrite(_)) {
+                self.last_indirect = Some(self.out.position().wrapping_sub(1));
+                self.nudge();
+            }
+        }
+        if stream.sent < stream.length {
+            self.stream = Some(stream);
+        } else if let Some(pending) = self.pending.iter_mut().find(|pending| pending.token == stream.token) {
+            pending.position = Some(self.out.position().wrapping_sub(1));
+        }
+        Ok(())
+    }
+
+    fn push_part(&mut self, stream: &Stream, offset: u32) {
+        let mut words = [0; WORDS];
+        words[OFFSET_WORD] = u64::from(offset);
+        if stream.sent > 0 {
+            return self.out.push(
+                head(Kind::Part, Place::Arena, 0, 0),
+                stream.length - stream.sent,
+                0,
+                &words,
+            );
+        }
+        let kind = match stream.request {
+            Request::RdmaWrite(remote) => {
+                (words[0], words[1]) = (remote.address, u64::from(remote.handle.0));
+                Kind::Write
+            }
+            _ => Kind::Send,
+        };
+        let head = head(kind, Place::Parts, flags_of(stream.immediate), 0);
+        self.out.push(head, stream.length, stream.immediate.unwrap_or(0), &words);
+    }
+
+    /// Sends as much as has room of what the peer asked to read, and checks each time that it may still be read.
+    pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        let mut pushed = false;
+        while let Some(answer) = self.answers.front_mut() {
+            if !self.out.has_room(1)? {
+                break;
+            }
+            let (sent, token) = (answer.sent, answer.token);
+            let count = CHUNK_BYTES.min(answer.length - sent);
+            let Some(offset) = self.out.take_arena(count)? else { break };
+            let remote = RemoteSegment { address: answer.remote.address + u64::from(sent), ..answer.remote };
+            let Ok(slice) = target.readable(remote, count) else { return Err(Gone::Lost) };
+            answer.sent += count;
+            if answer.sent == answer.length {
+                self.answers.pop_front();
+            }
+            // SAFETY: the producer gave us that much of the arena; the engine has just checked the slice.
+            unsafe { gather(&[slice], 0, self.peer.our_arena().add(offset as usize), count) };
+            let mut words = [0; WORDS];
+            (words[0], words[1], words[OFFSET_WORD]) = (u64::from(token), u64::from(sent), u64::from(offset));
+            self.out.push(head(Kind::ReadData, Place::Arena, 0, 0), count, 0, &words);
+            pushed = true;
+        }
+        if pushed {
+            self.published();
+        }
+        Ok(())
+    }
+}
+
+/// A remote store: eight aligned bytes at once, so that the target never sees half of them; anything else in order of addresses,
+/// as far as the processor's copy keeps it.
+///
+/// # Safety
+/// `to` must have room for `length` bytes, and the slices must hold as many and be readable.
+#[inline]
+unsafe fn store(slices: &[Slice], to: *mut u8, length: u32) {
+    if let [slice] = slices
+        && length == 8
+        && to.addr().is_multiple_of(8)
+    {
+        // SAFETY: eight readable bytes, and eight writable aligned ones, as the caller promises.
+        unsafe {
+            AtomicU64::from_ptr(to.cast()).store(slice.address.cast::<u64>().read_unaligned(), Order::Release)
+        };
+        return;
+    }
+    std::sync::atomic::fence(Order::Release);
+    // SAFETY: as the caller promises.
+    unsafe { gather(slices, 0, to, length) };
+}
