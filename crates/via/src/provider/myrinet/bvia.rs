@@ -37,7 +37,7 @@ fn find(station: &mut Station, settings: &Settings, poll: u32, round: u32) -> Op
     let (packet, pieces) = station.replies.pop_front()?;
     let ops = station.planner(settings).reply(&pieces);
     let vi = packet.from.1;
-    station.linear = Some(station.job(vi, true, ops, Some(packet)));
+    station.linear = Some(station.job(vi, ops, Some(packet)));
     Some(round)
 }
 
@@ -62,7 +62,7 @@ fn take_packet(station: &mut Station, settings: &Settings) -> bool {
         let take = scaled(steps::TAKE_DOORBELL.cycles(), settings);
         ops.push_front(super::job::Op::Cycles(take));
     }
-    station.linear = Some(station.job(slot, false, ops, Some(packet)));
+    station.linear = Some(station.job(slot, ops, Some(packet)));
     true
 }
 
@@ -80,11 +80,11 @@ fn take_doorbell(station: &mut Station, settings: &Settings) -> Option<u32> {
             let job = match side {
                 Side::Send => station.vis[slot].sends.take().map(|work| {
                     let ops = station.planner(settings).send(&work);
-                    station.job(slot, true, ops, work.packet)
+                    station.job(slot, ops, work.packet)
                 }),
                 Side::Receive => (!station.vis[slot].rung.is_empty()).then(|| {
                     let ops = station.planner(settings).note_receive();
-                    station.job(slot, false, ops, None)
+                    station.job(slot, ops, None)
                 }),
             };
             if job.is_some() {

@@ -138,8 +138,6 @@ pub struct Job {
     pub id: u64,
     /// The VI.
     pub vi: usize,
-    /// Whether it sends.
-    pub is_send: bool,
     /// What is left to do.
     pub ops: VecDeque<Op>,
     /// The engine it waits for.

@@ -137,6 +137,10 @@ impl Link for MyrinetLink {
         Posted::Pending
     }
 
+    fn holds_receives(&self) -> bool {
+        true
+    }
+
     fn receive_posted(&mut self, segments: &[Segment]) {
         let mut work = Work { segments: segments.len() as u32, ..Work::default() };
         let mut world = self.shared.world();

@@ -110,7 +110,7 @@ fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec
 }
 
 fn placeholder() -> Job {
-    Job { id: 0, vi: 0, is_send: false, ops: Default::default(), waits: None, packet: None }
+    Job { id: 0, vi: 0, ops: Default::default(), waits: None, packet: None }
 }
 
 fn index(engine: Engine) -> usize {
@@ -160,7 +160,7 @@ fn take_packets(station: &mut Station, settings: &Settings) -> bool {
         let planner = station.planner(settings);
         let planner = if alone { planner.alone() } else { planner };
         let ops = planner.receive(&packet, &pieces, None);
-        let job = station.job(slot, false, ops, Some(packet));
+        let job = station.job(slot, ops, Some(packet));
         if alone {
             station.linear = Some(job);
         } else {
@@ -180,7 +180,7 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
         station.free_send_buffers -= 1;
         let mut ops = station.planner(settings).reply(&pieces);
         ops.push_back(Op::FreeSendBuffer);
-        let job = station.job(packet.from.1, true, ops, Some(packet));
+        let job = station.job(packet.from.1, ops, Some(packet));
         station.machines.push_back(job);
         return true;
     }
@@ -194,7 +194,7 @@ fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
         let planner = station.planner(settings);
         let planner = if alone { planner.alone() } else { planner };
         let ops = planner.send(&work);
-        let job = station.job(slot, true, ops, work.packet);
+        let job = station.job(slot, ops, work.packet);
         if alone {
             station.linear = Some(job);
         } else {

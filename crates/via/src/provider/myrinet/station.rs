@@ -199,9 +199,9 @@ impl Station {
     }
 
     /// A job of this VI.
-    pub fn job(&mut self, vi: usize, is_send: bool, ops: VecDeque<Op>, packet: Option<Packet>) -> Job {
+    pub fn job(&mut self, vi: usize, ops: VecDeque<Op>, packet: Option<Packet>) -> Job {
         self.next_job += 1;
-        Job { id: self.next_job, vi, is_send, ops, waits: None, packet }
+        Job { id: self.next_job, vi, ops, waits: None, packet }
     }
 
     /// Writes down the steps of jobs of this NIC.
