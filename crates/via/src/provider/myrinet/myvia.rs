@@ -30,7 +30,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mu
     station.cursor = 0;
     let found = take_packets(station, settings) | take_descriptor(station, settings);
     refill(station, now, settings, orders);
-    let moved = found || station.progressed;
+    let moved = found | station.progressed | std::mem::take(&mut station.poked);
     let round = std::mem::take(&mut station.round_cycles);
     station.progressed = false;
     if moved { spend(station, 1) } else { Next::Idle(station.card.cycles(round)) }

@@ -142,6 +142,8 @@ pub struct Station {
     pub packets_first: bool,
     /// Since when the firmware idles, and how long its loop takes.
     pub idle: Option<(Time, Duration)>,
+    /// Something happened since the firmware's round began: what it has passed already must be looked at again.
+    pub poked: bool,
     /// Whether the firmware will go on at a planned time.
     pub planned: bool,
     next_job: u64,
@@ -173,6 +175,7 @@ impl Station {
             next_vi: 0,
             packets_first: false,
             idle: Some((Time::ZERO, Duration::from_ps(1))),
+            poked: false,
             planned: false,
             next_job: 0,
         }

@@ -349,7 +349,10 @@ impl World {
 
     /// Something happened on a NIC: a firmware that idles sees it at the start of its next round.
     fn poke(&mut self, station: usize) {
-        let Some((since, round)) = self.stations[station].idle.take() else { return };
+        let Some((since, round)) = self.stations[station].idle.take() else {
+            self.stations[station].poked = true;
+            return;
+        };
         let round = round.ps().max(1);
         let waited = self.now.ps().saturating_sub(since.ps());
         let at = Time::from_ps(since.ps() + waited.next_multiple_of(round));
