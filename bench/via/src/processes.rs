@@ -1,0 +1,86 @@
+//! Two pinned processes that measure something between them.
+//! Not threads: what is compared is communication between processes.
+//! Source: fork(2), sched_setaffinity(2).
+
+use std::time::Instant;
+
+/// Seconds after which a part is given up.
+const PATIENCE_SECONDS: u32 = 60;
+
+/// The cores of the two processes.
+#[derive(Clone, Copy)]
+pub struct Cores(pub usize, pub usize);
+
+pub fn pin(core: usize) {
+    // SAFETY: plain old data, filled by the macros and read by the call.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+fn child(core: usize, body: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: this process has one thread, so that its copy is whole.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        pin(core);
+        // SAFETY: ends this process, should it hang.
+        unsafe { libc::alarm(PATIENCE_SECONDS) };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends this copy without running the original's clean-up.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    pid
+}
+
+/// Runs `server` on the second core and `client` on the first; gives the client's figure.
+pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64) -> Option<f64> {
+    let mut pipe = [0; 2];
+    // SAFETY: writes two descriptors.
+    if unsafe { libc::pipe(pipe.as_mut_ptr()) } < 0 {
+        return None;
+    }
+    let second = child(cores.1, server);
+    let first = child(cores.0, || {
+        let bytes = client().to_le_bytes();
+        // SAFETY: eight bytes of ours.
+        unsafe { libc::write(pipe[1], bytes.as_ptr().cast(), 8) };
+    });
+    let mut statuses = [0; 2];
+    // SAFETY: waits for our own children and closes our own descriptors.
+    let got = unsafe {
+        libc::close(pipe[1]);
+        libc::waitpid(first, &raw mut statuses[0], 0);
+        libc::kill(second, libc::SIGTERM);
+        libc::waitpid(second, &raw mut statuses[1], 0);
+        let mut bytes = [0u8; 8];
+        let count = libc::read(pipe[0], bytes.as_mut_ptr().cast(), 8);
+        libc::close(pipe[0]);
+        (count == 8).then(|| f64::from_le_bytes(bytes))
+    };
+    got.filter(|figure| figure.is_finite())
+}
+
+/// Nanoseconds that `body` takes.
+pub fn time_ns(body: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    body();
+    begin.elapsed().as_nanos() as f64
+}
+
+/// A name that no other run uses.
+pub fn fresh_name(what: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Zeroed memory that children share with this process and with each other.
+pub fn shared_memory(bytes: usize) -> *mut u8 {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    assert!(base != libc::MAP_FAILED, "no memory");
+    base.cast()
+}

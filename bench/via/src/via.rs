@@ -1,0 +1,256 @@
+//! The shared-memory provider measured through its public interface.
+//! Not its tests.
+//! Source: none.
+
+use crate::processes::{Cores, fresh_name, measure, time_ns};
+use longma_via::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+
+struct Side {
+    nic: Nic,
+    vi: Vi,
+    memory: MemoryRegion,
+    /// The peer's memory.
+    remote: RemoteSegment,
+}
+
+fn open(bytes: usize) -> (Nic, Vi, MemoryRegion) {
+    let nic = Nic::open().expect("a NIC");
+    let tag = nic.create_protection_tag().expect("a tag");
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
+    let memory = nic.allocate(bytes, MemoryAttributes::remote(tag)).expect("memory");
+    memory.write(0, &vec![1; bytes]);
+    (nic, vi, memory)
+}
+
+/// Tells the peer where our memory is, and learns where its is.
+fn introduce(nic: Nic, vi: Vi, memory: MemoryRegion, wait: impl FnOnce(&Nic, &Vi)) -> Side {
+    vi.post_receive(&Descriptor::receive(&[memory.segment(64, 16)])).expect("room");
+    wait(&nic, &vi);
+    let own = memory.remote(0);
+    memory.write(0, &own.address.to_le_bytes());
+    memory.write(8, &u64::from(own.handle.0).to_le_bytes());
+    vi.post_send(&Descriptor::send(&[memory.segment(0, 16)])).expect("room");
+    vi.send_wait(PATIENCE).expect("a send");
+    vi.receive_wait(PATIENCE).expect("an introduction");
+    let mut bytes = [0; 16];
+    memory.read(64, &mut bytes);
+    let number = |range: std::ops::Range<usize>| u64::from_le_bytes(bytes[range].try_into().expect("eight"));
+    let remote = RemoteSegment { address: number(0..8), handle: MemoryHandle(number(8..16) as u32) };
+    memory.write(0, &[0; 128]);
+    Side { nic, vi, memory, remote }
+}
+
+fn serve(name: &str, bytes: usize) -> Side {
+    let (nic, vi, memory) = open(bytes);
+    let address = Address::local(name);
+    introduce(nic, vi, memory, |nic, vi| {
+        nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection");
+    })
+}
+
+fn connect(name: &str, bytes: usize) -> Side {
+    let (nic, vi, memory) = open(bytes);
+    introduce(nic, vi, memory, |_, vi| {
+        while vi.connect(&Address::local(""), &Address::local(name), PATIENCE).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    })
+}
+
+fn await_receive(vi: &Vi) {
+    while vi.receive_done().is_none() {
+        std::hint::spin_loop();
+    }
+}
+
+/// Waits until the server says that it is ready: its RDMA write into the last word of the page.
+fn await_word(memory: &MemoryRegion, offset: usize, least: u64) {
+    while memory.atomic(offset).load(Ordering::Acquire) < least {
+        std::hint::spin_loop();
+    }
+}
+
+const READY: usize = 4088;
+
+fn say_ready(side: &Side) {
+    side.memory.atomic(READY - 8).store(1, Ordering::Release);
+    let remote = RemoteSegment { address: side.remote.address + READY as u64, ..side.remote };
+    side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(READY - 8, 8)], remote)).expect("room");
+    side.vi.send_wait(PATIENCE).expect("a write");
+}
+
+/// Send and receive of `bytes`, one way, ns.
+pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
+    let name = fresh_name("latency");
+    let room = bytes.max(4096) + 4096;
+    let turn = |side: &Side, send_first: bool| {
+        let (out, into) = ([side.memory.segment(0, bytes)], [side.memory.segment(4096, bytes)]);
+        let (send, receive) = (Descriptor::send(&out), Descriptor::receive(&into));
+        for _ in 0..rounds {
+            if send_first {
+                side.vi.post_send(&send).expect("room");
+                while side.vi.send_done().is_none() {}
+            }
+            await_receive(&side.vi);
+            if !send_first {
+                side.vi.post_send(&send).expect("room");
+                while side.vi.send_done().is_none() {}
+            }
+            side.vi.post_receive(&receive).expect("room");
+        }
+    };
+    let prepare = |side: &Side| {
+        for _ in 0..4 {
+            side.vi.post_receive(&Descriptor::receive(&[side.memory.segment(4096, bytes)])).expect("room");
+        }
+    };
+    let server = || {
+        let side = serve(&name, room);
+        prepare(&side);
+        say_ready(&side);
+        turn(&side, false);
+        let _ = &side.nic;
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let client = || {
+        let side = connect(&name, room);
+        prepare(&side);
+        await_word(&side.memory, READY, 1);
+        time_ns(|| turn(&side, true)) / rounds as f64 / 2.0
+    };
+    measure(cores, server, client)
+}
+
+/// RDMA write of 8 bytes into memory that the peer polls, one way, ns.
+pub fn rdma_write_ns(cores: Cores, rounds: u64) -> Option<f64> {
+    let name = fresh_name("rdma");
+    let strike = |side: &Side, round: u64| {
+        side.memory.atomic(0).store(round, Ordering::Relaxed);
+        let remote = RemoteSegment { address: side.remote.address + 2048, ..side.remote };
+        side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], remote)).expect("room");
+        while side.vi.send_done().is_none() {}
+    };
+    let server = || {
+        let side = serve(&name, 8192);
+        say_ready(&side);
+        for round in 1..=rounds {
+            await_word(&side.memory, 2048, round);
+            strike(&side, round);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let client = || {
+        let side = connect(&name, 8192);
+        await_word(&side.memory, READY, 1);
+        time_ns(|| {
+            for round in 1..=rounds {
+                strike(&side, round);
+                await_word(&side.memory, 2048, round);
+            }
+        }) / rounds as f64
+            / 2.0
+    };
+    measure(cores, server, client)
+}
+
+/// How many receives the server keeps posted.
+const WINDOW: u64 = 1000;
+/// After how many messages it says how far it is.
+const CREDIT_EVERY: u64 = 100;
+
+/// Messages of `bytes` one after another, in millions a second. The server tells by RDMA write how many it has taken.
+pub fn rate_mps(cores: Cores, bytes: usize, messages: u64) -> Option<f64> {
+    let name = fresh_name("rate");
+    stream(cores, name, bytes, messages, WINDOW, CREDIT_EVERY).map(|ns| messages as f64 * 1e3 / ns)
+}
+
+/// Messages of `bytes` one after another, in GB/s.
+pub fn bandwidth_gbps(cores: Cores, bytes: usize) -> Option<f64> {
+    let name = fresh_name("bandwidth");
+    let messages = ((2u64 << 30) / bytes as u64).clamp(100, 200_000);
+    stream(cores, name, bytes, messages, 8, 1).map(|ns| (messages * bytes as u64) as f64 / ns)
+}
+
+fn stream(cores: Cores, name: String, bytes: usize, messages: u64, window: u64, credit_every: u64) -> Option<f64> {
+    let room = bytes + 8192;
+    let server = || {
+        let side = serve(&name, room);
+        let into = [side.memory.segment(8192, bytes)];
+        let receive = Descriptor::receive(&into);
+        for _ in 0..window {
+            side.vi.post_receive(&receive).expect("room");
+        }
+        say_ready(&side);
+        let credit = RemoteSegment { address: side.remote.address + 2048, ..side.remote };
+        for message in 1..=messages {
+            await_receive(&side.vi);
+            side.vi.post_receive(&receive).expect("room");
+            if message % credit_every == 0 || message == messages {
+                side.memory.atomic(0).store(message, Ordering::Relaxed);
+                side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], credit)).expect("room");
+                while side.vi.send_done().is_none() {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let client = || {
+        let side = connect(&name, room);
+        await_word(&side.memory, READY, 1);
+        let out = [side.memory.segment(8192, bytes)];
+        let send = Descriptor::send(&out);
+        time_ns(|| {
+            let mut under_way = 0;
+            for message in 0..messages {
+                while message - side.memory.atomic(2048).load(Ordering::Acquire) >= window {
+                    if side.vi.send_done().is_some() {
+                        under_way -= 1;
+                    }
+                    std::hint::spin_loop();
+                }
+                side.vi.post_send(&send).expect("room");
+                under_way += 1;
+                while side.vi.send_done().is_some() {
+                    under_way -= 1;
+                }
+            }
+            await_word(&side.memory, 2048, messages);
+            while under_way > 0 {
+                under_way -= i32::from(side.vi.send_done().is_some());
+            }
+        })
+    };
+    measure(cores, server, client)
+}
+
+/// RDMA writes of `bytes` one after another into the same place, in GB/s.
+pub fn rdma_gbps(cores: Cores, bytes: usize) -> Option<f64> {
+    let name = fresh_name("rdma-bandwidth");
+    let rounds = (2usize << 30) / bytes;
+    let server = || {
+        let side = serve(&name, bytes + 8192);
+        say_ready(&side);
+        await_word(&side.memory, 2048, 1);
+    };
+    let client = || {
+        let side = connect(&name, bytes + 8192);
+        await_word(&side.memory, READY, 1);
+        let remote = RemoteSegment { address: side.remote.address + 8192, ..side.remote };
+        let out = [side.memory.segment(8192, bytes)];
+        let write = Descriptor::rdma_write(&out, remote);
+        let strike = |write: &Descriptor<'_>| {
+            side.vi.post_send(write).expect("room");
+            while side.vi.send_done().is_none() {}
+        };
+        strike(&write);
+        let ns = time_ns(|| (0..rounds).for_each(|_| strike(&write)));
+        side.memory.atomic(0).store(1, Ordering::Relaxed);
+        let end = RemoteSegment { address: side.remote.address + 2048, ..side.remote };
+        strike(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], end));
+        (rounds * bytes) as f64 / ns
+    };
+    measure(cores, server, client)
+}
