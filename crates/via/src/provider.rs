@@ -9,9 +9,11 @@
 //! The engine calls a link from one thread at a time (under the VI's lock). A provider may have threads of its own; they reach
 //! the engine only by [`Attention::look`], which makes the engine poll that VI's link.
 
+mod datagram;
 pub mod myrinet;
 pub mod shared_memory;
 pub(crate) mod slices;
+pub mod udp;
 
 use crate::connection::Address;
 use crate::descriptor::{RemoteSegment, Segment, Status};

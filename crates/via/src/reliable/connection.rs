@@ -325,6 +325,11 @@ impl Connection {
         self.phase == Phase::Open
     }
 
+    /// Whether everything sent has been acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.sender.packets() == 0
+    }
+
     /// Whether nothing more will happen: with the events taken it can be forgotten.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over && !self.farewell
