@@ -8,6 +8,7 @@ pub mod cam;
 mod device;
 pub mod ethernet;
 pub mod idma;
+pub mod lanai;
 pub mod registers;
 
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};

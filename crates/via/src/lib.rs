@@ -10,6 +10,7 @@ mod error;
 mod memory;
 mod nic;
 pub mod provider;
+pub mod reliable;
 mod vi;
 
 pub use completion_queue::{CompletionQueue, Queue};

@@ -9,10 +9,14 @@
 //! The engine calls a link from one thread at a time (under the VI's lock). A provider may have threads of its own; they reach
 //! the engine only by [`Attention::look`], which makes the engine poll that VI's link.
 
+mod datagram;
+pub mod myrinet;
 pub mod shared_memory;
+pub(crate) mod slices;
+pub mod udp;
 
 use crate::connection::Address;
-use crate::descriptor::{RemoteSegment, Status};
+use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
 use crate::memory::MemoryHandle;
 use crate::nic::NicAttributes;
@@ -186,6 +190,16 @@ pub enum Posted {
 pub trait Link: Send {
     /// Hands over a work request. Never blocks.
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted;
+
+    /// Whether [`Link::receive_posted`] wants to be called: the NIC holds receive descriptors itself.
+    fn holds_receives(&self) -> bool {
+        false
+    }
+
+    /// A receive descriptor with these segments was posted, or had been before the connection stood.
+    fn receive_posted(&mut self, segments: &[Segment]) {
+        let _ = segments;
+    }
 
     /// Moves what can be moved now and tells `target`; at most about `budget` messages. Never blocks.
     /// `Err` when the connection is gone for good; the engine then moves the VI to the error state and drops the link.

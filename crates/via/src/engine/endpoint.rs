@@ -26,6 +26,8 @@ const LONG_POLL_BUDGET: u32 = 1024;
 
 pub(super) struct Inner {
     pub(super) link: Option<Box<dyn Link>>,
+    /// The link wants to know of posted receives.
+    tells_receives: bool,
     pub(super) queues: Queues,
 }
 
@@ -77,7 +79,7 @@ impl Endpoint {
             Arc::new(Endpoint {
                 number,
                 nic: nic.clone(),
-                inner: Lock::new(Inner { link: None, queues }),
+                inner: Lock::new(Inner { link: None, tells_receives: false, queues }),
                 state: AtomicU8::new(ViState::Idle as u8),
                 bell: LocalBell::new(),
                 spin: AdaptiveSpin::new(),
@@ -166,8 +168,15 @@ impl Endpoint {
         inner.queues.max_transfer_bytes =
             inner.queues.attributes.max_transfer_bytes.min(remote.max_transfer_bytes);
         inner.queues.next_token = 0;
+        inner.tells_receives = link.holds_receives();
         inner.link = Some(link);
         self.enter(&mut inner, ViState::Connected);
+        if inner.tells_receives {
+            let Inner { link, queues, .. } = &mut *inner;
+            for segments in queues.receive.all_queued_segments() {
+                link.iter_mut().for_each(|link| link.receive_posted(segments));
+            }
+        }
         // What the peer did before the link was in place is seen now.
         self.progress(&mut inner);
         self.unlock(inner);
@@ -334,7 +343,7 @@ impl Endpoint {
 
     #[inline]
     fn post_send_locked(&self, inner: &mut Inner, descriptor: &Descriptor<'_>) -> Result<(), Error> {
-        let Inner { link, queues } = inner;
+        let Inner { link, queues, .. } = inner;
         let (stage, status, length) = match link {
             Some(link) => match queues.check(descriptor) {
                 Err(status) => (Stage::Done, status, 0),
@@ -401,6 +410,12 @@ impl Endpoint {
         if held && stage == Stage::Done {
             queues.completed(Side::Receive, 1);
         }
+        if held
+            && inner.tells_receives
+            && let Some(link) = &mut inner.link
+        {
+            link.receive_posted(descriptor.segments);
+        }
         self.unlock(inner);
         outcome
     }
@@ -415,7 +430,7 @@ impl Endpoint {
 
     #[inline]
     fn progress_by(&self, inner: &mut Inner, budget: u32) {
-        let Inner { link: Some(link), queues } = inner else { return };
+        let Inner { link: Some(link), queues, .. } = inner else { return };
         let polled = link.poll(queues, budget);
         if let Some(code) = queues.fault {
             return self.break_connection(inner, code, Status::TRANSPORT_ERROR);
@@ -441,7 +456,7 @@ impl Endpoint {
     }
 
     fn post_queued(&self, inner: &mut Inner) {
-        let Inner { link: Some(link), queues } = inner else { return };
+        let Inner { link: Some(link), queues, .. } = inner else { return };
         while let Some(&entry) = queues.send.queued() {
             if entry.fence && queues.send.has_posted_read() {
                 return;

@@ -206,6 +206,12 @@ impl WorkQueue {
         }
     }
 
+    /// The segments of every queued entry, oldest first.
+    pub(crate) fn all_queued_segments(&self) -> impl Iterator<Item = &[Segment]> {
+        let count = self.tail.wrapping_sub(self.next);
+        (0..count).map(|ahead| self.segments_of(&self.entries[self.place(self.next.wrapping_add(ahead))]))
+    }
+
     #[inline]
     fn segments_of(&self, entry: &Entry) -> &[Segment] {
         let place = entry.first_segment as usize % self.segments.len();

@@ -1,0 +1,143 @@
+//! The PCI bus between host and NIC: one transfer at a time; programmed I/O cuts into a DMA at the latency timer.
+//! Not the host's memory behind the bridge: the sustained rates hold it.
+//! Source: PCI Local Bus Specification 2.2, 3.5 (latency timer).
+
+use crate::lanai::Parameters;
+use longma_sim::{Duration, Time};
+
+/// Bus clocks after which a DMA gives the bus to somebody who waits: the usual setting of the latency timer.
+const LATENCY_TIMER_CLOCKS: u64 = 64;
+
+/// Which way a DMA goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The NIC writes to host memory.
+    ToHost,
+    /// The NIC reads from host memory.
+    FromHost,
+}
+
+/// The bus of one host.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    write_rate: u64,
+    read_rate: u64,
+    latency: Duration,
+    slice: Duration,
+    alignment: u32,
+    dma: Option<(Time, Time)>,
+    /// When the last programmed access is through.
+    accesses_until: Time,
+    bytes: u64,
+    accesses: u64,
+}
+
+impl Bus {
+    /// The bus of a host as the machine file describes it.
+    pub fn new(parameters: &Parameters) -> Self {
+        let slice = LATENCY_TIMER_CLOCKS * 1_000_000_000_000 / parameters.bus_hz.max(1);
+        Self {
+            write_rate: parameters.bus_write,
+            read_rate: parameters.bus_read,
+            latency: parameters.bus_latency,
+            slice: Duration::from_ps(slice),
+            alignment: parameters.host_alignment,
+            dma: None,
+            accesses_until: Time::ZERO,
+            bytes: 0,
+            accesses: 0,
+        }
+    }
+
+    /// Begins a DMA of `bytes`; [`Bus::dma_end`] says when it ends, which an access in between puts off.
+    pub fn begin_dma(&mut self, at: Time, bytes: u32, direction: Direction) {
+        let start = at.max(self.accesses_until);
+        let rate = if direction == Direction::ToHost { self.write_rate } else { self.read_rate };
+        // A read waits for the first word to come through the bridge; a write is posted.
+        let first = if direction == Direction::FromHost { 2 * self.latency.ps() } else { self.latency.ps() };
+        let whole = u64::from(bytes.next_multiple_of(self.alignment.max(1)));
+        let took = whole * 1_000_000_000_000 / rate.max(1) + first;
+        self.dma = Some((start, plus(start, took)));
+        self.bytes += whole;
+    }
+
+    /// When the DMA ends that was begun last.
+    pub fn dma_end(&self) -> Time {
+        self.dma.map_or(Time::ZERO, |dma| dma.1)
+    }
+
+    /// An access by the host's processor that holds the bus for `held`: when it is through.
+    pub fn access(&mut self, at: Time, held: Duration) -> Time {
+        let mut start = at.max(self.accesses_until);
+        if let Some((began, ends)) = &mut self.dma
+            && *began <= start
+            && start < *ends
+        {
+            let into = start.ps() - began.ps();
+            start = plus(*began, into.next_multiple_of(self.slice.ps().max(1))).min(*ends);
+            if start < *ends {
+                *ends = plus(*ends, held.ps());
+            }
+        }
+        self.accesses += 1;
+        self.accesses_until = plus(start, held.ps());
+        self.accesses_until
+    }
+
+    /// Bytes moved by DMA so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Programmed accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+}
+
+fn plus(time: Time, ps: u64) -> Time {
+    Time::from_ps(time.ps().saturating_add(ps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanai::parameters::tests::piii;
+
+    const fn us(us: u64) -> Time {
+        Time::from_ps(us * 1_000_000)
+    }
+
+    #[test]
+    fn a_dma_takes_its_bytes_at_the_sustained_rate() {
+        let mut bus = Bus::new(&piii());
+        bus.begin_dma(us(10), 1_260_000, Direction::ToHost);
+        assert_eq!(bus.dma_end(), Time::from_ps(us(10).ps() + 10_000_000_000 + 200_000));
+        bus.begin_dma(us(20_000), 3, Direction::FromHost);
+        let word = 4 * 1_000_000_000_000 / 110_000_000;
+        assert_eq!(bus.dma_end(), Time::from_ps(us(20_000).ps() + word + 400_000));
+    }
+
+    #[test]
+    fn an_access_waits_for_the_latency_timer_and_puts_the_dma_off() {
+        let mut bus = Bus::new(&piii());
+        bus.begin_dma(us(0), 126_000, Direction::ToHost);
+        let before = bus.dma_end();
+        let held = Duration::from_ps(200_000);
+        let through = bus.access(us(100), held);
+        // 64 clocks of 33 MHz are 1.94 us.
+        assert!(through > us(100) && through < us(103), "{through}");
+        assert_eq!(bus.dma_end().ps(), before.ps() + held.ps());
+        let alone = bus.access(us(5000), held);
+        assert_eq!(alone.ps(), us(5000).ps() + held.ps());
+        assert_eq!(bus.accesses(), 2);
+    }
+
+    #[test]
+    fn accesses_take_their_turns() {
+        let mut bus = Bus::new(&piii());
+        let held = Duration::from_ps(200_000);
+        bus.access(us(1), held);
+        assert_eq!(bus.access(us(1), held).ps(), us(1).ps() + 400_000);
+    }
+}

@@ -1,0 +1,203 @@
+//! A connected VI's path over a reliable connection of a datagram NIC.
+//! Not the connection itself, nor the socket: those are the node's.
+//! Source: VIA, reliability levels, RDMA.
+
+use super::message::{HEAD_BYTES, Head};
+use super::node::Node;
+use crate::descriptor::Status;
+use crate::provider::slices::{gather, scatter};
+use crate::provider::{Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target};
+use crate::reliable::{Event, SendError};
+use crate::vi::Reliability;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+pub(super) struct DatagramLink {
+    node: Arc<Node>,
+    tag: u32,
+    reliability: Reliability,
+    /// Posts that are not complete, in their order, with what has become of them.
+    pending: VecDeque<(u32, Option<Status>)>,
+    bytes: Vec<u8>,
+    /// Answers that found no room, to be said before anything else.
+    owed: VecDeque<Vec<u8>>,
+    over: bool,
+    armed: bool,
+    /// Nothing rings here: the node's thread wakes sleepers through the engine.
+    quiet: Box<AtomicU32>,
+}
+
+impl DatagramLink {
+    pub(super) fn new(node: Arc<Node>, tag: u32, reliability: Reliability) -> Self {
+        let (pending, bytes, owed) = Default::default();
+        Self { node, tag, reliability, pending, bytes, owed, over: false, armed: false, quiet: Box::default() }
+    }
+
+    fn say(&mut self, head: Head, data: &[u8]) {
+        self.owed.push_back([&head.write()[..], data].concat());
+        self.pay();
+    }
+
+    /// Hands over what is owed, as far as there is room. `false` if something is left.
+    fn pay(&mut self) -> bool {
+        while let Some(message) = self.owed.front() {
+            match self.node.send(self.tag, &[message]) {
+                Err(SendError::Full) => return false,
+                // With the connection over there is nobody to hear it.
+                Ok(_) | Err(_) => self.owed.pop_front(),
+            };
+        }
+        true
+    }
+
+    fn completed(&mut self, token: u32, status: Status, target: &mut dyn Target) {
+        if let Some(entry) = self.pending.iter_mut().find(|entry| entry.0 == token) {
+            entry.1 = Some(status);
+        }
+        while let Some((token, Some(status))) = self.pending.front().copied() {
+            self.pending.pop_front();
+            target.completed(token, status);
+        }
+    }
+
+    fn arrived(&mut self, message: &[u8], target: &mut dyn Target) -> Result<(), Gone> {
+        let Some((head, data)) = Head::read(message) else { return Err(self.lose()) };
+        match head {
+            Head::Data(header, token) => match target.deliver(&header, data) {
+                Ok(()) => {
+                    if let Some(token) = token {
+                        self.say(Head::Received(token), &[]);
+                    }
+                    Ok(())
+                }
+                Err(refusal) => self.refuse(token, refusal),
+            },
+            Head::Read(header, token) => self.answer_read(&header, token, target),
+            Head::ReadData(token) => {
+                if let Some(slices) = target.reading(token) {
+                    scatter(slices, data);
+                    self.completed(token, Status::DONE, target);
+                }
+                Ok(())
+            }
+            Head::Received(token) => {
+                self.completed(token, Status::DONE, target);
+                Ok(())
+            }
+            Head::Refused(token, status) => {
+                if let Some(token) = token
+                    && status.is_error()
+                {
+                    self.completed(token, status, target);
+                }
+                Err(self.lose())
+            }
+        }
+    }
+
+    fn answer_read(&mut self, header: &Header, token: u32, target: &mut dyn Target) -> Result<(), Gone> {
+        let Request::RdmaRead(remote) = header.request else { return Ok(()) };
+        match target.readable(remote, header.length) {
+            Ok(slice) => {
+                let mut data = Vec::with_capacity(slice.length as usize);
+                gather(&[slice], &mut data);
+                self.say(Head::ReadData(token), &data);
+                Ok(())
+            }
+            Err(refusal) => self.refuse(Some(token), refusal),
+        }
+    }
+
+    /// The engine did not take what the peer sent: with reliable delivery that is the end of the connection.
+    fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), Gone> {
+        if self.reliability == Reliability::Unreliable {
+            return Ok(());
+        }
+        self.say(Head::Refused(token, refusal.remote_status()), &[]);
+        Err(self.lose())
+    }
+
+    fn lose(&mut self) -> Gone {
+        self.leave();
+        Gone::Lost
+    }
+
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.pay();
+            self.node.leave(self.tag);
+        }
+    }
+}
+
+impl Link for DatagramLink {
+    fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
+        if !self.pay() {
+            return Posted::Full;
+        }
+        let Outgoing { request, token, length, immediate, slices } = *outgoing;
+        let header = Header { request, length, immediate };
+        let is_read = matches!(request, Request::RdmaRead(_));
+        let waits = self.reliability == Reliability::ReliableReception || is_read;
+        let head = if is_read { Head::Read(header, token) } else { Head::Data(header, waits.then_some(token)) };
+        self.bytes.clear();
+        self.bytes.extend(head.write());
+        if !is_read {
+            gather(slices, &mut self.bytes);
+        }
+        debug_assert!(is_read || self.bytes.len() == HEAD_BYTES + length as usize);
+        match self.node.send(self.tag, &[&self.bytes]) {
+            // A copy is on its way, and what was posted before it is complete: then this is.
+            Ok(_) if !waits && self.pending.is_empty() => Posted::Done,
+            Ok(_) => {
+                self.pending.push_back((token, (!waits).then_some(Status::DONE)));
+                Posted::Pending
+            }
+            Err(SendError::Full) => Posted::Full,
+            Err(SendError::TooLong(_)) => Posted::Failed(Status::LENGTH_ERROR),
+            Err(SendError::NotOpen) => Posted::Failed(Status::TRANSPORT_ERROR),
+        }
+    }
+
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+        self.pay();
+        for turn in 0..budget.max(1) {
+            let Some(event) = self.node.poll(self.tag, turn == 0) else { return Ok(()) };
+            match event {
+                Event::Message(message) => self.arrived(&message, target)?,
+                Event::Closed => {
+                    self.leave();
+                    return Err(Gone::Disconnected);
+                }
+                Event::Lost(_) => return Err(self.lose()),
+                Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Bell {
+        if !std::mem::replace(&mut self.armed, true) {
+            self.node.arm(true);
+        }
+        Bell::Word { word: &raw const *self.quiet, value: 0 }
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.node.arm(false);
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.leave();
+    }
+}
+
+impl Drop for DatagramLink {
+    fn drop(&mut self) {
+        self.disarm();
+        self.leave();
+    }
+}

@@ -1,0 +1,196 @@
+//! What VIs say to each other over a reliable connection: a head of 32 bytes, then the data; and the words of connecting.
+//! Not trusted: everything is parsed with care, and the engine checks what it means.
+//! Source: our own.
+
+use crate::connection::Address;
+use crate::descriptor::{RemoteSegment, Status};
+use crate::memory::{MemoryHandle, ProtectionTag};
+use crate::provider::{Header, Request};
+use crate::reliable::MAX_GREETING;
+use crate::vi::{Reliability, ViAttributes};
+
+/// Bytes before a message's data.
+pub const HEAD_BYTES: usize = 32;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// A send or an RDMA write, with its token if it wants to hear of its reception.
+    Data(Header, Option<u32>),
+    /// An RDMA read of this token.
+    Read(Header, u32),
+    /// The data for the read of this token.
+    ReadData(u32),
+    /// The message of this token is in memory.
+    Received(u32),
+    /// A message was not taken: the sender's token, if it waits, and what its descriptor is completed with. The end.
+    Refused(Option<u32>, Status),
+}
+
+impl Head {
+    /// Its bytes. Numbers are in network order: kind, flags, two zero bytes, token, length, immediate, address, handle, status.
+    pub fn write(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
+        let (kind, token) = match self {
+            Head::Data(header, token) => match header.request {
+                Request::RdmaWrite(_) => (2, *token),
+                _ => (1, *token),
+            },
+            Head::Read(_, token) => (3, Some(*token)),
+            Head::ReadData(token) => (4, Some(*token)),
+            Head::Received(token) => (5, Some(*token)),
+            Head::Refused(token, _) => (6, *token),
+        };
+        let mut flags = u8::from(token.is_some());
+        put(4, &token.unwrap_or(0).to_be_bytes());
+        if let Head::Data(header, _) | Head::Read(header, _) = self {
+            put(8, &header.length.to_be_bytes());
+            put(12, &header.immediate.unwrap_or(0).to_be_bytes());
+            flags |= u8::from(header.immediate.is_some()) << 1;
+            if let Request::RdmaWrite(remote) | Request::RdmaRead(remote) = header.request {
+                put(16, &remote.address.to_be_bytes());
+                put(24, &remote.handle.0.to_be_bytes());
+            }
+        }
+        if let Head::Refused(_, status) = self {
+            put(28, &status.0.to_be_bytes());
+        }
+        put(0, &[kind, flags]);
+        bytes
+    }
+
+    /// Reads the head of a message; gives the data behind it. `None` if it is none.
+    pub fn read(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, data) = message.split_first_chunk::<HEAD_BYTES>()?;
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let address = u64::from(word(16)) << 32 | u64::from(word(20));
+        let remote = RemoteSegment { address, handle: MemoryHandle(word(24)) };
+        let token = (head[1] & 1 != 0).then(|| word(4));
+        let immediate = (head[1] & 2 != 0).then(|| word(12));
+        let header = |request| Header { request, length: word(8), immediate };
+        let head = match head[0] {
+            1 => Head::Data(header(Request::Send), token),
+            2 => Head::Data(header(Request::RdmaWrite(remote)), token),
+            3 => Head::Read(header(Request::RdmaRead(remote)), token?),
+            4 => Head::ReadData(token?),
+            5 => Head::Received(token?),
+            6 => Head::Refused(token, Status(word(28) & Status::ERROR_MASK.0)),
+            _ => return None,
+        };
+        let announced = match head {
+            Head::Data(header, _) => header.length as usize,
+            Head::ReadData(_) => data.len(),
+            _ => 0,
+        };
+        (announced == data.len()).then_some((head, data))
+    }
+}
+
+/// The longest discriminator that fits a greeting twice.
+pub const MAX_DISCRIMINATOR: usize = 200;
+
+/// What a VI says of itself when it asks for a connection, or accepts one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Which VI is asked.
+    pub asked: Vec<u8>,
+    /// Who asks.
+    pub asking: Vec<u8>,
+    /// What the VI that speaks is like; its tag is nobody else's business.
+    pub attributes: ViAttributes,
+}
+
+impl Greeting {
+    /// Its bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let ViAttributes { reliability, max_transfer_bytes, rdma_write, rdma_read, .. } = self.attributes;
+        let mut bytes = vec![reliability as u16 as u8, u8::from(rdma_write) | u8::from(rdma_read) << 1];
+        bytes.extend(max_transfer_bytes.to_be_bytes());
+        for name in [&self.asked, &self.asking] {
+            bytes.push(name.len().min(MAX_DISCRIMINATOR) as u8);
+            bytes.extend(&name[..name.len().min(MAX_DISCRIMINATOR)]);
+        }
+        debug_assert!(bytes.len() <= MAX_GREETING);
+        bytes
+    }
+
+    /// Reads one; `None` if it is none.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let ([reliability, flags, m0, m1, m2, m3], rest) = bytes.split_first_chunk()?;
+        let (asked, rest) = name(rest)?;
+        let (asking, rest) = name(rest)?;
+        let attributes = ViAttributes {
+            reliability: Reliability::from_bits(u16::from(*reliability))?,
+            max_transfer_bytes: u32::from_be_bytes([*m0, *m1, *m2, *m3]),
+            tag: ProtectionTag::default(),
+            rdma_write: flags & 1 != 0,
+            rdma_read: flags & 2 != 0,
+        };
+        rest.is_empty().then_some(Self { asked, asking, attributes })
+    }
+
+    /// Who asks, at that host.
+    pub fn address(&self, host: Vec<u8>) -> Address {
+        Address { host, discriminator: self.asking.clone() }
+    }
+}
+
+fn name(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+    Some((name.to_vec(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn heads() -> impl Strategy<Value = Head> {
+        let remote = (any::<u64>(), any::<u32>())
+            .prop_map(|(address, handle)| RemoteSegment { address, handle: MemoryHandle(handle) });
+        let token = proptest::option::of(any::<u32>());
+        let immediate = proptest::option::of(any::<u32>());
+        prop_oneof![
+            (token.clone(), immediate.clone())
+                .prop_map(|(t, immediate)| Head::Data(Header { request: Request::Send, length: 3, immediate }, t)),
+            (remote.clone(), token.clone(), immediate).prop_map(|(remote, t, immediate)| {
+                Head::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
+            }),
+            (remote, any::<u32>(), any::<u32>()).prop_map(|(remote, t, length)| {
+                Head::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, t)
+            }),
+            any::<u32>().prop_map(Head::ReadData),
+            any::<u32>().prop_map(Head::Received),
+            token.prop_map(|t| Head::Refused(t, Status::RDMA_PROTECTION_ERROR)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_reads_back_as_it_was_written(head in heads()) {
+            let data: &[u8] = if matches!(head, Head::Data(..) | Head::ReadData(_)) { b"abc" } else { b"" };
+            let message = [&head.write()[..], data].concat();
+            prop_assert_eq!(Head::read(&message), Some((head, data)));
+        }
+
+        #[test]
+        fn a_greeting_reads_back_as_it_was_written(
+            asked in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
+            asking in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
+            level in 0usize..3, max_transfer_bytes: u32, rdma_write: bool, rdma_read: bool,
+        ) {
+            let reliability = Reliability::ALL[level];
+            let tag = ProtectionTag::default();
+            let attributes = ViAttributes { reliability, max_transfer_bytes, tag, rdma_write, rdma_read };
+            let greeting = Greeting { asked, asking, attributes };
+            prop_assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = (Head::read(&bytes), Greeting::read(&bytes));
+        }
+    }
+}

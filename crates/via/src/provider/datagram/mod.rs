@@ -1,0 +1,71 @@
+//! A NIC made of datagrams: reliable connections over whatever carries packets, for UDP and AF_XDP alike.
+//! Not a medium: those are `udp` and `af_xdp`.
+//! Source: `reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
+
+mod link;
+pub(crate) mod medium;
+mod message;
+mod node;
+mod pump;
+
+use crate::connection::Address;
+use crate::error::Error;
+use crate::nic::NicAttributes;
+use crate::provider::{Ask, Attention, Established, Incoming, Provider};
+use crate::reliable::Config;
+use medium::Medium;
+use message::MAX_DISCRIMINATOR;
+use node::{Node, message_bytes};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// The largest transfer.
+const MAX_TRANSFER_BYTES: u32 = 16 << 20;
+
+/// A NIC over a medium.
+pub(crate) struct DatagramNic {
+    node: Arc<Node>,
+    attributes: NicAttributes,
+}
+
+impl DatagramNic {
+    /// A NIC called `name` at `host`, over `medium`.
+    pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
+        let config = Config { max_message: message_bytes(MAX_TRANSFER_BYTES), ..Config::default() };
+        let node = Node::new(medium, config)?;
+        pump::start(&node)?;
+        let attributes = NicAttributes {
+            name,
+            local_address: host,
+            max_discriminator_bytes: MAX_DISCRIMINATOR,
+            max_transfer_bytes: MAX_TRANSFER_BYTES,
+            native_mtu_bytes: mtu,
+            ..NicAttributes::default()
+        };
+        Ok(Self { node, attributes })
+    }
+}
+
+impl Provider for DatagramNic {
+    fn attributes(&self) -> &NicAttributes {
+        &self.attributes
+    }
+
+    fn attach(&self, attention: Weak<dyn Attention>) {
+        let _ = self.node.attention.set(attention);
+    }
+
+    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        self.node.wait(local, deadline)
+    }
+
+    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        self.node.request(ask.vi, ask.local, ask.remote, ask.attributes, deadline)
+    }
+}
+
+impl Drop for DatagramNic {
+    fn drop(&mut self) {
+        self.node.close();
+    }
+}

@@ -1,0 +1,464 @@
+//! One datagram NIC: its medium, its connections, who waits to be connected, and the thread that keeps all of them going.
+//! Not the medium, and not what messages mean.
+//! Source: our own; connecting after VIA, VI connection and disconnection.
+
+use super::link::DatagramLink;
+use super::medium::{Medium, Peer};
+use super::message::{Greeting, HEAD_BYTES};
+use super::pump::Wakeup;
+use crate::connection::Address;
+use crate::error::Error;
+use crate::provider::{Attention, Established, Incoming, Link};
+use crate::reliable::wire::Seeded;
+use crate::reliable::{Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray};
+use crate::vi::ViAttributes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Datagrams that one look at the medium takes.
+const BATCH: usize = 64;
+
+/// Requests that wait at one address; more are refused.
+const MOST_REQUESTS: usize = 64;
+
+/// Rejections that are remembered, to be said again when the request comes again.
+const MOST_REJECTIONS: usize = 64;
+
+/// How long a connection that is left may take to deliver what is under way.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What the peer is told when nobody waits where it asks.
+const NOBODY: &[u8] = b"nobody";
+const REFUSED: &[u8] = b"refused";
+
+/// A datagram NIC.
+pub(super) struct Node {
+    pub(super) state: Mutex<State>,
+    /// Something about connecting changed.
+    changed: Condvar,
+    pub(super) attention: OnceLock<Weak<dyn Attention>>,
+    pub(super) wakeup: Wakeup,
+    begin: Instant,
+    config: Config,
+}
+
+pub(super) struct State {
+    medium: Box<dyn Medium>,
+    by_tag: BTreeMap<u32, Path>,
+    waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
+    rejections: VecDeque<(Peer, u32, Vec<u8>)>,
+    tags: Seeded,
+    datagram: Vec<u8>,
+    out: Vec<u8>,
+    /// VIs that have news which nobody polled for yet.
+    news: Vec<u32>,
+    /// Threads that sleep until there are news.
+    pub(super) sleepers: u32,
+    /// When a program polled last.
+    pub(super) polled: Duration,
+}
+
+/// A connection with its peer.
+struct Path {
+    connection: Connection,
+    peer: Peer,
+    /// The VI it belongs to; none before it is accepted or after it was left.
+    vi: Option<u32>,
+    events: VecDeque<Event>,
+    /// Since when it is left: it delivers what is under way, then closes.
+    left: Option<Duration>,
+}
+
+struct Wish {
+    peer: Peer,
+    opening: Opening,
+    greeting: Greeting,
+}
+
+impl Node {
+    pub(super) fn new(medium: Box<dyn Medium>, config: Config) -> Result<Arc<Self>, Error> {
+        let state = State {
+            medium,
+            by_tag: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            rejections: VecDeque::new(),
+            tags: Seeded::new(entropy()),
+            datagram: Vec::new(),
+            out: Vec::new(),
+            news: Vec::new(),
+            sleepers: 0,
+            polled: Duration::ZERO,
+        };
+        Ok(Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            attention: OnceLock::new(),
+            wakeup: Wakeup::new()?,
+            begin: Instant::now(),
+            config,
+        }))
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The configuration of a connection to `peer`: its largest datagram, and a window that the medium has room for.
+    fn config_for(&self, state: &State, peer: Peer) -> Config {
+        let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
+        let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
+        Config { max_datagram, window, ..self.config }
+    }
+
+    // ---- connecting -------------------------------------------------------------------------------------------------
+
+    pub(super) fn wait(self: &Arc<Self>, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        let mut state = self.lock();
+        loop {
+            if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
+                let from = wish.greeting.address(state.medium.host(wish.peer));
+                let (node, wish) = (self.clone(), Some(wish));
+                return Ok(Box::new(Asked { node, from, wish }));
+            }
+            state = self.pause(state, deadline)?;
+        }
+    }
+
+    /// Waits for a change, while the node's thread works. An error when the deadline has passed.
+    fn pause<'a>(&self, state: MutexGuard<'a, State>, deadline: Option<Instant>) -> Result<MutexGuard<'a, State>, Error> {
+        let Some(deadline) = deadline else {
+            return Ok(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Error::Timeout);
+        }
+        Ok(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    pub(super) fn request(
+        self: &Arc<Self>,
+        vi: u32,
+        local: &Address,
+        remote: &Address,
+        attributes: &ViAttributes,
+        deadline: Option<Instant>,
+    ) -> Result<Established, Error> {
+        let mut state = self.lock();
+        let peer = state.medium.peer(&remote.host)?;
+        let greeting = Greeting {
+            asked: remote.discriminator.clone(),
+            asking: local.discriminator.clone(),
+            attributes: *attributes,
+        };
+        let tag = state.fresh_tag();
+        let connection = Connection::open(self.config_for(&state, peer), tag, &greeting.write(), self.now());
+        let events = VecDeque::new();
+        state.by_tag.insert(tag, Path { connection, peer, vi: Some(vi), events, left: None });
+        self.wakeup.ring();
+        let answer = loop {
+            state.turn(self.now());
+            if let Some(answer) = state.by_tag.get_mut(&tag).and_then(|path| path.events.pop_front()) {
+                break answer;
+            }
+            match self.pause(state, deadline) {
+                Ok(again) => state = again,
+                Err(error) => {
+                    self.leave(tag);
+                    return Err(error);
+                }
+            }
+        };
+        let outcome = match answer {
+            Event::Opened(words) => Greeting::read(&words).ok_or(Error::Rejected),
+            Event::Rejected(words) if words == NOBODY => Err(Error::NoMatch(remote.to_string())),
+            Event::Rejected(_) => Err(Error::Rejected),
+            // Silence: no process has that socket, or the network is cut.
+            _ => Err(Error::NoMatch(remote.to_string())),
+        };
+        drop(state);
+        match outcome {
+            Ok(greeting) => {
+                let link = DatagramLink::new(self.clone(), tag, attributes.reliability);
+                Ok(Established { link: Box::new(link), remote_attributes: greeting.attributes })
+            }
+            Err(error) => {
+                self.leave(tag);
+                Err(error)
+            }
+        }
+    }
+
+    // ---- a link's side ----------------------------------------------------------------------------------------------
+
+    pub(super) fn send(&self, tag: u32, parts: &[&[u8]]) -> Result<u64, SendError> {
+        let now = self.now();
+        let mut state = self.lock();
+        state.polled = now;
+        let State { medium, by_tag, out, .. } = &mut *state;
+        let path = by_tag.get_mut(&tag).ok_or(SendError::NotOpen)?;
+        let number = path.connection.send(parts)?;
+        path.transmit(now, &mut **medium, out);
+        Ok(number)
+    }
+
+    /// What happened on a connection; with `looks`, the medium is looked at before.
+    pub(super) fn poll(&self, tag: u32, looks: bool) -> Option<Event> {
+        let mut state = self.lock();
+        if looks && state.by_tag.get(&tag).is_none_or(|path| path.events.is_empty()) {
+            let now = self.now();
+            state.polled = now;
+            state.turn(now);
+            if !state.news.is_empty() {
+                // Some are other VIs': the node's thread tells them.
+                let own = state.by_tag.get(&tag).and_then(|path| path.vi);
+                state.news.retain(|vi| Some(*vi) != own);
+                if !state.news.is_empty() {
+                    self.wakeup.ring();
+                }
+                self.changed.notify_all();
+            }
+        }
+        state.by_tag.get_mut(&tag)?.events.pop_front()
+    }
+
+    /// A thread sleeps from now on, or does no longer.
+    pub(super) fn arm(&self, sleeps: bool) {
+        let mut state = self.lock();
+        if sleeps {
+            state.sleepers += 1;
+            drop(state);
+            self.wakeup.ring();
+        } else {
+            state.sleepers = state.sleepers.saturating_sub(1);
+        }
+    }
+
+    /// Nobody cares for the connection any more: it delivers what is under way, then closes.
+    pub(super) fn leave(&self, tag: u32) {
+        let now = self.now();
+        let mut state = self.lock();
+        let State { medium, by_tag, out, .. } = &mut *state;
+        if let Some(path) = by_tag.get_mut(&tag) {
+            (path.vi, path.left) = (None, Some(now));
+            path.events.clear();
+            path.transmit(now, &mut **medium, out);
+        }
+        drop(state);
+        self.wakeup.ring();
+    }
+
+    /// Works until nothing is to be done now; gives the VIs that have news, and when there is more to do.
+    pub(super) fn work(&self) -> (Vec<u32>, Option<Duration>) {
+        let mut state = self.lock();
+        let now = self.now();
+        state.turn(now);
+        let news = std::mem::take(&mut state.news);
+        let deadline = state.by_tag.values().filter_map(Path::deadline).min();
+        self.changed.notify_all();
+        (news, deadline)
+    }
+
+    /// Says goodbye on every connection, for as long as it takes a peer to hear it once.
+    pub(super) fn close(&self) {
+        let now = self.now();
+        let mut state = self.lock();
+        let State { medium, by_tag, out, .. } = &mut *state;
+        for path in by_tag.values_mut() {
+            path.connection.close(now);
+            path.transmit(now, &mut **medium, out);
+        }
+    }
+}
+
+impl Path {
+    fn transmit(&mut self, now: Duration, medium: &mut dyn Medium, out: &mut Vec<u8>) {
+        let delivered = self.connection.is_drained();
+        if self.left.is_some_and(|at| delivered || now.saturating_sub(at) > LINGER) {
+            self.connection.close(now);
+        }
+        out.clear();
+        while self.connection.transmit(now, out) {
+            medium.send(self.peer, out);
+            out.clear();
+        }
+    }
+
+    /// Takes what happened; says whether the VI has to be told.
+    fn listen(&mut self) -> bool {
+        let before = self.events.len();
+        while let Some(event) = self.connection.take_event() {
+            if self.vi.is_some() && !matches!(event, Event::Delivered(_)) {
+                self.events.push_back(event);
+            }
+        }
+        self.events.len() > before
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let linger = self.left.map(|at| at + LINGER);
+        self.connection.deadline().into_iter().chain(linger).min()
+    }
+
+    fn is_over(&self) -> bool {
+        self.connection.is_over() && self.left.is_some()
+    }
+}
+
+impl State {
+    fn fresh_tag(&mut self) -> u32 {
+        loop {
+            let tag = self.tags.next() as u32;
+            if tag != 0 && !self.by_tag.contains_key(&tag) {
+                return tag;
+            }
+        }
+    }
+
+    pub(super) fn readable(&self) -> std::os::fd::RawFd {
+        self.medium.readable()
+    }
+
+    /// Takes what has come, and sends what is due.
+    fn turn(&mut self, now: Duration) {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        for _ in 0..BATCH {
+            let Some(peer) = self.medium.receive(&mut datagram) else { break };
+            if let Ok(packet) = Packet::parse(&datagram) {
+                self.arrived(now, peer, &packet);
+            }
+        }
+        self.datagram = datagram;
+        let Self { medium, by_tag, out, news, .. } = self;
+        by_tag.retain(|_, path| {
+            if path.left.is_some() || path.deadline().is_some_and(|at| at <= now) {
+                path.transmit(now, &mut **medium, out);
+            }
+            if path.listen() {
+                news.extend(path.vi);
+            }
+            !path.is_over()
+        });
+    }
+
+    fn arrived(&mut self, now: Duration, peer: Peer, packet: &Packet) {
+        if packet.kind == Kind::Open {
+            return self.asked(now, peer, packet);
+        }
+        match self.by_tag.get_mut(&packet.to) {
+            Some(path) if path.peer == peer => path.connection.receive(now, packet),
+            Some(_) => {}
+            None => {
+                self.out.clear();
+                if answer_stray(packet, &mut self.out) {
+                    self.medium.send(peer, &self.out);
+                }
+            }
+        }
+    }
+
+    fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) {
+        let known = |path: &&mut Path| path.peer == peer && path.connection.peer() == packet.from;
+        if let Some(path) = self.by_tag.values_mut().find(known) {
+            return path.connection.receive(now, packet);
+        }
+        if let Some((_, _, answer)) = self.rejections.iter().find(|r| (r.0, r.1) == (peer, packet.from)) {
+            return self.medium.send(peer, answer);
+        }
+        let Some(opening) = Opening::read(packet) else { return };
+        let Some(greeting) = Greeting::read(&opening.request) else { return };
+        let wishes = self.waiting.get_mut(&greeting.asked);
+        match wishes {
+            Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
+            Some(wishes) if wishes.len() < MOST_REQUESTS => wishes.push_back(Wish { peer, opening, greeting }),
+            Some(_) => self.reject(peer, &opening, REFUSED),
+            None => self.reject(peer, &opening, NOBODY),
+        }
+    }
+
+    fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {
+        let mut answer = Vec::new();
+        let tag = self.fresh_tag();
+        opening.reject(tag, words, &mut answer);
+        self.medium.send(peer, &answer);
+        if self.rejections.len() == MOST_REJECTIONS {
+            self.rejections.pop_front();
+        }
+        self.rejections.push_back((peer, opening.from, answer));
+    }
+}
+
+/// A peer that asks.
+struct Asked {
+    node: Arc<Node>,
+    from: Address,
+    wish: Option<Wish>,
+}
+
+/// What the engine is told of a peer that was answered already.
+static NOTHING: ViAttributes = ViAttributes {
+    reliability: crate::vi::Reliability::Unreliable,
+    max_transfer_bytes: 0,
+    tag: crate::memory::ProtectionTag(0),
+    rdma_write: false,
+    rdma_read: false,
+};
+
+impl Incoming for Asked {
+    fn remote(&self) -> &Address {
+        &self.from
+    }
+
+    fn remote_attributes(&self) -> &ViAttributes {
+        self.wish.as_ref().map_or(&NOTHING, |wish| &wish.greeting.attributes)
+    }
+
+    fn accept(mut self: Box<Self>, vi: u32, attributes: &ViAttributes, _tag: u32) -> Result<Box<dyn Link>, Error> {
+        let Some(wish) = self.wish.take() else {
+            return Err(Error::NoMatch("the request was answered already".into()));
+        };
+        let greeting = Greeting { attributes: *attributes, ..wish.greeting.clone() };
+        let node = self.node.clone();
+        let now = node.now();
+        let mut state = node.lock();
+        let tag = state.fresh_tag();
+        let config = node.config_for(&state, wish.peer);
+        let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
+        let events = VecDeque::new();
+        let mut path = Path { connection, peer: wish.peer, vi: Some(vi), events, left: None };
+        let State { medium, out, by_tag, .. } = &mut *state;
+        path.transmit(now, &mut **medium, out);
+        by_tag.insert(tag, path);
+        drop(state);
+        node.wakeup.ring();
+        Ok(Box::new(DatagramLink::new(node, tag, attributes.reliability)))
+    }
+
+    fn reject(self: Box<Self>) {}
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(wish) = self.wish.take() {
+            self.node.lock().reject(wish.peer, &wish.opening, REFUSED);
+        }
+    }
+}
+
+/// A seed that differs between processes and starts, so that tags do too.
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+/// The longest message that a connection carries for a transfer of `bytes`.
+pub(super) const fn message_bytes(bytes: u32) -> u32 {
+    bytes + HEAD_BYTES as u32
+}

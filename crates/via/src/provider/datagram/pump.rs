@@ -1,0 +1,94 @@
+//! The thread of a datagram NIC: it keeps connections alive while programs do not poll, and wakes those that sleep.
+//! Not busy: it sleeps until something comes or is due.
+//! Source: poll(2), eventfd(2).
+
+use super::node::Node;
+use crate::error::Error;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// While programs poll, the thread leaves the medium to them and looks only so often.
+const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
+
+/// A program that polled so shortly ago is taken to poll again.
+const STILL_POLLING: Duration = Duration::from_millis(2);
+
+/// The longest sleep: by then the thread sees that its NIC is closed.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Wakes the thread.
+pub(super) struct Wakeup {
+    event: OwnedFd,
+    rung: AtomicBool,
+}
+
+impl Wakeup {
+    pub(super) fn new() -> Result<Self, Error> {
+        // SAFETY: makes a new descriptor; nothing else.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(Error::last_system("making an event descriptor"));
+        }
+        // SAFETY: just opened, and nobody else has it.
+        Ok(Self { event: unsafe { OwnedFd::from_raw_fd(fd) }, rung: AtomicBool::new(false) })
+    }
+
+    pub(super) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: eight bytes of our own, to a descriptor of our own.
+            unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        }
+    }
+
+    fn hear(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight bytes of our own; the descriptor does not block.
+        unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        self.rung.store(false, Ordering::Release);
+    }
+}
+
+/// Starts the thread of a node; it ends after the node is gone.
+pub(super) fn start(node: &Arc<Node>) -> Result<(), Error> {
+    let weak = Arc::downgrade(node);
+    let thread = std::thread::Builder::new().name("via-datagrams".into());
+    let started = thread.spawn(move || run(&weak));
+    started.map(|_| ()).map_err(|error| Error::system("starting the NIC's thread", error))
+}
+
+fn run(weak: &Weak<Node>) {
+    while let Some(node) = weak.upgrade() {
+        let (news, deadline) = node.work();
+        if !news.is_empty()
+            && let Some(attention) = node.attention.get().and_then(Weak::upgrade)
+        {
+            news.into_iter().for_each(|vi| attention.look(vi));
+        }
+        sleep(&node, deadline);
+    }
+}
+
+fn sleep(node: &Node, deadline: Option<Duration>) {
+    let (socket, sleepers, polled) = {
+        let state = node.lock();
+        (state.readable(), state.sleepers, state.polled)
+    };
+    let now = node.now();
+    let programs_poll = sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
+    let mut limit = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
+    if programs_poll {
+        limit = limit.max(LEAVE_TO_PROGRAMS);
+    }
+    let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut files = [pollfd(node.wakeup.event.as_raw_fd()), pollfd(socket)];
+    let count = if programs_poll { 1 } else { 2 };
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+    // SAFETY: the array is ours and at least as long as said; the limit lives through the call.
+    unsafe { libc::ppoll(files.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
+    if files[0].revents != 0 {
+        node.wakeup.hear();
+    }
+}

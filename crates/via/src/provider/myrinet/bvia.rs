@@ -1,0 +1,98 @@
+//! Berkeley VIA's firmware: one loop over doorbells and the receive engine, and one message at a time from begin to end.
+//! Not the steps of a message: `job` has them.
+//! Source: Jiao Zhenqiang et al., BVIA as the baseline; Buonadonna, Geweke, Culler, "An Implementation and Analysis of the
+//! Virtual Interface Architecture" (SC 1998).
+
+use super::Settings;
+use super::station::{Next, Order, Side, Station, scaled};
+use super::steps;
+use longma_sim::Time;
+
+/// Lets the firmware go on at `now`.
+pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
+    if let Some(next) = station.go_on(now, settings, orders) {
+        return next;
+    }
+    let poll = scaled(steps::POLL_DOORBELL.cycles(), settings);
+    let round = 2 * station.active() as u32 * poll + scaled(steps::LOOP.cycles(), settings);
+    let looked = find(station, settings, poll, round);
+    match looked {
+        Some(cycles) => Next::After(station.card.compute(cycles)),
+        None => Next::Idle(station.card.cycles(round)),
+    }
+}
+
+/// Looks round for work, packets and doorbells by turns, and says in how many cycles it was found.
+fn find(station: &mut Station, settings: &Settings, poll: u32, round: u32) -> Option<u32> {
+    station.packets_first = !station.packets_first;
+    if station.packets_first && take_packet(station, settings) {
+        return Some(round);
+    }
+    if let Some(polls) = take_doorbell(station, settings) {
+        return Some(polls * poll);
+    }
+    if take_packet(station, settings) {
+        return Some(round);
+    }
+    let (packet, pieces) = station.replies.pop_front()?;
+    let ops = station.planner(settings).reply(&pieces);
+    let vi = packet.from.1;
+    station.linear = Some(station.job(vi, ops, Some(packet)));
+    Some(round)
+}
+
+fn take_packet(station: &mut Station, settings: &Settings) -> bool {
+    let Some(packet) = station.arrivals.pop_front() else { return false };
+    let slot = packet.to.1;
+    let mut noted = false;
+    let mut receive = None;
+    if packet.uses_receive()
+        && let Some(vi) = station.vis.get_mut(slot)
+    {
+        receive = vi.receives.take();
+        if receive.is_none() {
+            // Its doorbell is rung, but the loop has not come by: the firmware looks before it drops a packet.
+            receive = vi.rung.pop_front();
+            noted = receive.is_some();
+        }
+    }
+    let pieces = station.pieces_for(&packet, receive.as_ref());
+    let mut ops = station.planner(settings).receive(&packet, &pieces, receive.as_ref());
+    if noted {
+        let take = scaled(steps::TAKE_DOORBELL.cycles(), settings);
+        ops.push_front(super::job::Op::Cycles(take));
+    }
+    station.linear = Some(station.job(slot, ops, Some(packet)));
+    true
+}
+
+/// The next doorbell that is rung; says how many were polled to find it.
+fn take_doorbell(station: &mut Station, settings: &Settings) -> Option<u32> {
+    let count = station.vis.len();
+    let mut polls = 0;
+    for turn in 0..count {
+        let slot = (station.next_vi + turn) % count;
+        if !station.vis[slot].active {
+            continue;
+        }
+        for side in [Side::Send, Side::Receive] {
+            polls += 1;
+            let job = match side {
+                Side::Send => station.vis[slot].sends.take().map(|work| {
+                    let ops = station.planner(settings).send(&work);
+                    station.job(slot, ops, work.packet)
+                }),
+                Side::Receive => (!station.vis[slot].rung.is_empty()).then(|| {
+                    let ops = station.planner(settings).note_receive();
+                    station.job(slot, ops, None)
+                }),
+            };
+            if job.is_some() {
+                station.linear = job;
+                station.next_vi = slot + 1;
+                return Some(polls);
+            }
+        }
+    }
+    None
+}

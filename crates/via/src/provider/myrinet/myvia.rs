@@ -1,0 +1,225 @@
+//! MyVIA's firmware: up to four state machines that share buffers and engines, and rings that the host writes into.
+//! Not the steps of a message: `job` has them.
+//! Source: Jiao Zhenqiang et al., state-machine soft pipeline, small and big ring; the fast path is our own.
+
+use super::Settings;
+use super::job::{Job, Op, Packet};
+use super::station::{Next, Order, Side, Station, scaled};
+use super::steps;
+use longma_devices::lanai::Engine;
+use longma_sim::Time;
+
+/// Lets the firmware go on at `now`.
+pub fn resume(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
+    if let Some(next) = station.go_on(now, settings, orders) {
+        return next;
+    }
+    if station.cursor < station.machines.len() {
+        return visit(station, now, settings, orders);
+    }
+    if !station.entered {
+        // The round's end: a look at every ring and at the receive engine, paid for before anything is found.
+        station.entered = true;
+        let rings = 2 * station.active() as u32 * steps::LOOK_SMALL_RING.cycles();
+        let flagged = station.vis.iter().filter(|vi| vi.sends.flag || vi.receives.flag).count() as u32;
+        let low = flagged * steps::LOW_WATER.cycles();
+        let cycles = scaled(rings + low + steps::LOOP.cycles(), settings);
+        return spend(station, cycles);
+    }
+    station.entered = false;
+    station.cursor = 0;
+    let found = take_packets(station, settings) | take_descriptor(station, settings);
+    refill(station, now, settings, orders);
+    let moved = found | station.progressed | std::mem::take(&mut station.poked);
+    let round = std::mem::take(&mut station.round_cycles);
+    station.progressed = false;
+    if moved { spend(station, 1) } else { Next::Idle(station.card.cycles(round)) }
+}
+
+fn spend(station: &mut Station, cycles: u32) -> Next {
+    station.round_cycles += cycles;
+    Next::After(station.card.compute(cycles))
+}
+
+/// One visit to the machine under the cursor: it goes on until it has started an engine or lacks one.
+fn visit(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) -> Next {
+    let mut job = std::mem::replace(&mut station.machines[station.cursor], placeholder());
+    let mut cycles = 0;
+    if !station.entered {
+        station.entered = true;
+        cycles += scaled(steps::VISIT.cycles(), settings);
+    }
+    let mut stays = true;
+    let mut leaves = false;
+    if let Some(engine) = job.waits {
+        if station.card.is_busy(engine) {
+            leaves = true;
+        } else {
+            job.waits = None;
+        }
+    }
+    while !leaves {
+        match job.ops.front() {
+            None => {
+                (stays, leaves) = (false, true);
+            }
+            Some(Op::Cycles(more)) => {
+                cycles += more;
+                job.ops.pop_front();
+                station.progressed = true;
+            }
+            Some(Op::Lock(engine)) => {
+                cycles += scaled(steps::TRY_LOCK.cycles(), settings);
+                if try_lock(station, *engine, job.id) {
+                    job.ops.pop_front();
+                    station.progressed = true;
+                } else {
+                    leaves = true;
+                }
+            }
+            Some(Op::TakeReceive) => leaves = !take_receive(station, &mut job, settings),
+            // What others see happens when the cycles before it are spent.
+            Some(_) if cycles > 0 => break,
+            Some(Op::Unlock(engine)) => {
+                station.locks[index(*engine)].pop_front();
+                job.ops.pop_front();
+                station.progressed = true;
+            }
+            Some(_) => {
+                if let Some(op) = job.ops.pop_front() {
+                    station.perform(now, &mut job, op, orders);
+                }
+                station.progressed = true;
+                if job.waits.is_some() {
+                    cycles += scaled(steps::CHANGE_STATE.cycles(), settings);
+                    leaves = true;
+                }
+            }
+        }
+    }
+    if stays {
+        station.machines[station.cursor] = job;
+    } else {
+        station.machines.remove(station.cursor);
+    }
+    if leaves {
+        station.entered = false;
+        station.cursor += usize::from(stays);
+    }
+    spend(station, cycles.max(1))
+}
+
+fn placeholder() -> Job {
+    Job { id: 0, vi: 0, ops: Default::default(), waits: None, packet: None }
+}
+
+fn index(engine: Engine) -> usize {
+    usize::from(engine == Engine::Send)
+}
+
+/// Locks go in the order in which they were asked for, so that messages of one VI keep theirs.
+fn try_lock(station: &mut Station, engine: Engine, job: u64) -> bool {
+    let queue = &mut station.locks[index(engine)];
+    if !queue.contains(&job) {
+        queue.push_back(job);
+    }
+    queue.front() == Some(&job)
+}
+
+/// Takes the receive descriptor of the job's packet. `false` if it has to wait for one that is in the big ring.
+fn take_receive(station: &mut Station, job: &mut Job, settings: &Settings) -> bool {
+    let rings = &mut station.vis[job.vi].receives;
+    let Some(work) = rings.take() else {
+        if rings.has_big() || rings.refilling {
+            return false;
+        }
+        job.ops.pop_front();
+        return true;
+    };
+    job.ops.pop_front();
+    station.progressed = true;
+    let steps = station.planner(settings).take_receive(&work);
+    steps.into_iter().rev().for_each(|op| job.ops.push_front(op));
+    true
+}
+
+/// Whether a message of `bytes` has the NIC for itself: no machine is made, locked for, or retired.
+fn is_alone(station: &Station, bytes: u32, settings: &Settings) -> bool {
+    settings.fast_path > 0 && bytes <= settings.fast_path && station.machines.is_empty()
+}
+
+fn take_packets(station: &mut Station, settings: &Settings) -> bool {
+    let mut found = false;
+    while station.linear.is_none()
+        && let Some(packet) = station.arrivals.pop_front()
+    {
+        let slot = packet.to.1;
+        let rings = station.vis.get(slot).filter(|_| packet.uses_receive());
+        let pieces = station.pieces_for(&packet, rings.and_then(|vi| vi.receives.front()));
+        let alone = is_alone(station, packet.bytes(), settings);
+        let planner = station.planner(settings);
+        let planner = if alone { planner.alone() } else { planner };
+        let ops = planner.receive(&packet, &pieces, None);
+        let job = station.job(slot, ops, Some(packet));
+        if alone {
+            station.linear = Some(job);
+        } else {
+            station.machines.push_back(job);
+        }
+        found = true;
+    }
+    found
+}
+
+/// The next send, if a buffer is free for it.
+fn take_descriptor(station: &mut Station, settings: &Settings) -> bool {
+    if station.free_send_buffers == 0 || station.linear.is_some() {
+        return false;
+    }
+    if let Some((packet, pieces)) = station.replies.pop_front() {
+        station.free_send_buffers -= 1;
+        let mut ops = station.planner(settings).reply(&pieces);
+        ops.push_back(Op::FreeSendBuffer);
+        let job = station.job(packet.from.1, ops, Some(packet));
+        station.machines.push_back(job);
+        return true;
+    }
+    let count = station.vis.len();
+    for turn in 0..count {
+        let slot = (station.next_vi + turn) % count;
+        let Some(work) = station.vis[slot].sends.take() else { continue };
+        station.next_vi = slot + 1;
+        station.free_send_buffers -= 1;
+        let alone = is_alone(station, work.packet.as_ref().map_or(0, Packet::bytes), settings);
+        let planner = station.planner(settings);
+        let planner = if alone { planner.alone() } else { planner };
+        let ops = planner.send(&work);
+        let job = station.job(slot, ops, work.packet);
+        if alone {
+            station.linear = Some(job);
+        } else {
+            station.machines.push_back(job);
+        }
+        return true;
+    }
+    false
+}
+
+/// Asks the host for more where a ring runs low.
+fn refill(station: &mut Station, now: Time, settings: &Settings, orders: &mut Vec<Order>) {
+    for slot in 0..station.vis.len() {
+        for side in [Side::Send, Side::Receive] {
+            if !station.vis[slot].rings(side).is_low(settings.low_water) {
+                continue;
+            }
+            if !station.card.interrupt(now) {
+                orders.extend(station.card.interrupt_allowed_at().map(Order::WakeAt));
+                return;
+            }
+            station.vis[slot].rings(side).refilling = true;
+            station.progressed = true;
+            station.card.compute(scaled(steps::INTERRUPT.cycles(), settings));
+            orders.push(Order::Refill(slot, side));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! How many packets may be under way at once, so that the path is full and not more.
+//! Not the receiver's window: the sender keeps to both.
+//! Source: RFC 5681 and RFC 6582 (slow start, halving once a flight), counted in packets.
+
+/// The most packets under way, whatever the path: the reach of the selective acknowledgements.
+pub const MAX_PACKETS: u32 = 256;
+
+const FIRST_PACKETS: u32 = 16;
+const LEAST_PACKETS: u32 = 2;
+
+/// The congestion window.
+#[derive(Clone, Debug)]
+pub struct Congestion {
+    packets: u32,
+    /// Beyond this many the window grows by one a round trip instead of doubling.
+    threshold: u32,
+    /// Acknowledged since the window last grew by one in slow growth.
+    counted: u32,
+    /// Transmissions up to this one belong to the flight that was halved for already.
+    halved_at: u64,
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self { packets: FIRST_PACKETS, threshold: MAX_PACKETS, counted: 0, halved_at: 0 }
+    }
+}
+
+impl Congestion {
+    /// Packets that may be under way.
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// `count` packets were acknowledged.
+    pub fn acknowledged(&mut self, count: u32) {
+        if self.packets < self.threshold {
+            self.packets = (self.packets + count).min(self.threshold);
+        } else {
+            self.counted += count;
+            if self.counted >= self.packets {
+                self.counted = 0;
+                self.packets += 1;
+            }
+        }
+        self.packets = self.packets.min(MAX_PACKETS);
+    }
+
+    /// The packet of transmission number `lost` was lost; `latest` is the latest so far.
+    pub fn lost(&mut self, lost: u64, latest: u64) {
+        if lost >= self.halved_at {
+            self.threshold = (self.packets / 2).max(LEAST_PACKETS);
+            self.packets = self.threshold;
+            self.halved_at = latest + 1;
+        }
+    }
+
+    /// Nothing came back for a whole time-out; `latest` is the latest transmission.
+    pub fn timed_out(&mut self, latest: u64) {
+        self.threshold = (self.packets / 2).max(LEAST_PACKETS);
+        self.packets = LEAST_PACKETS;
+        self.halved_at = latest + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_doubles_then_grows_slowly_and_never_beyond_the_selective_acknowledgements() {
+        let mut window = Congestion::default();
+        window.acknowledged(16);
+        assert_eq!(window.packets(), 32);
+        window.lost(5, 40);
+        assert_eq!(window.packets(), 16);
+        window.acknowledged(16);
+        assert_eq!(window.packets(), 17);
+        for _ in 0..100_000 {
+            window.acknowledged(1);
+        }
+        assert_eq!(window.packets(), MAX_PACKETS);
+    }
+
+    #[test]
+    fn it_is_halved_once_for_all_losses_of_a_flight() {
+        let mut window = Congestion::default();
+        for transmission in 10..20 {
+            window.lost(transmission, 25);
+        }
+        assert_eq!(window.packets(), 8);
+        window.lost(26, 30);
+        assert_eq!(window.packets(), 4);
+    }
+
+    #[test]
+    fn a_time_out_begins_again_from_the_least() {
+        let mut window = Congestion::default();
+        window.timed_out(7);
+        assert_eq!(window.packets(), LEAST_PACKETS);
+        window.acknowledged(100);
+        assert_eq!(window.packets(), 8);
+    }
+}

@@ -1,0 +1,628 @@
+//! One reliable connection: it opens, carries messages both ways in order, notices a dead peer, and ends.
+//! Not a socket: it takes packets and the time, and gives datagrams to send and events. Whoever owns it moves the bytes.
+//! Source: our own; delayed acknowledgement and probing of a shut window after RFC 1122 (4.2.3.2, 4.2.2.17).
+
+use crate::reliable::packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet};
+use crate::reliable::receiver::{Arrival, Receiver, Violation};
+use crate::reliable::round_trip::RoundTrip;
+use crate::reliable::sender::{Acknowledgement, Sender};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Bytes of the parameters before the words of a request or an answer.
+const PARAMETER_BYTES: usize = 8;
+
+/// The longest request or answer that travels with the opening of a connection.
+pub const MAX_GREETING: usize = 512;
+
+/// Transmissions of one packet without success after which the path is taken for broken, though the peer answers.
+const MAX_TIMES: u32 = 30;
+
+/// `Close` is sent this often before the peer is taken for gone.
+const MAX_CLOSES: u32 = 5;
+
+/// How a connection behaves. Both ends bring their own; the smaller datagram and message hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of the largest datagram, 600 to 65,507.
+    pub max_datagram: u16,
+    /// Packets that the receiving half keeps, 1 to 256.
+    pub window: u16,
+    /// Bytes of the longest message.
+    pub max_message: u32,
+    /// Packets that may wait to be sent or acknowledged; a message that finds this many is not taken.
+    pub queue: usize,
+    /// Wait for an acknowledgement before anything is known of the path.
+    pub initial_time_out: Duration,
+    /// Least wait for an acknowledgement.
+    pub least_time_out: Duration,
+    /// Most wait for an acknowledgement.
+    pub most_time_out: Duration,
+    /// How long an acknowledgement may wait for a packet that carries it.
+    pub acknowledgement_delay: Duration,
+    /// Silence after which the peer is asked whether it is there.
+    pub probe_after: Duration,
+    /// Silence after which the peer is taken for gone; also how long the opening may take.
+    pub give_up_after: Duration,
+}
+
+impl Default for Config {
+    /// For a machine room: datagrams of an Ethernet without jumbo frames, round trips below a millisecond.
+    fn default() -> Self {
+        Self {
+            max_datagram: 1472,
+            window: 256,
+            max_message: 64 << 20,
+            queue: 1024,
+            initial_time_out: Duration::from_millis(100),
+            least_time_out: Duration::from_millis(4),
+            most_time_out: Duration::from_secs(1),
+            acknowledgement_delay: Duration::from_micros(100),
+            probe_after: Duration::from_millis(500),
+            give_up_after: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Something that happened on a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer accepted; its answer.
+    Opened(Vec<u8>),
+    /// The peer refused; its answer.
+    Rejected(Vec<u8>),
+    /// A message arrived.
+    Message(Vec<u8>),
+    /// Every message up to this number is at the peer.
+    Delivered(u64),
+    /// The peer closed the connection.
+    Closed,
+    /// The connection is broken.
+    Lost(Loss),
+}
+
+/// Why a connection broke.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// Nothing valid came from the peer for the time the configuration gives it.
+    #[error("the peer has not answered for {0:?}")]
+    Silent(Duration),
+    /// The peer answers, but one packet does not get through.
+    #[error(
+        "a packet was sent {0} times and did not arrive, though the peer answers; is the MTU of the path smaller than that of its ends?"
+    )]
+    Blocked(u32),
+    /// The peer does not know the connection: it was started again, or gave it up.
+    #[error("the peer does not know the connection any more")]
+    Reset,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Violation(Violation),
+    /// The peer's greeting cannot be read.
+    #[error("the peer's answer cannot be read")]
+    Greeting,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Too much waits already; try again after [`Event::Delivered`].
+    #[error("too many packets wait to be sent")]
+    Full,
+    /// Longer than both ends agreed.
+    #[error("the message is longer than the {0} bytes both ends agreed on")]
+    TooLong(usize),
+    /// Not open, or not any more.
+    #[error("the connection is not open")]
+    NotOpen,
+}
+
+/// A peer's wish for a connection, from an `Open` packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The peer's tag.
+    pub from: u32,
+    /// What it says.
+    pub request: Vec<u8>,
+    parameters: Parameters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parameters {
+    max_datagram: u16,
+    window: u16,
+    max_message: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// `Open` was sent and is sent again until it is answered.
+    Opening,
+    Open,
+    /// `Close` was sent this often.
+    Closing(u32),
+    Over,
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    config: Config,
+    phase: Phase,
+    tag: u32,
+    peer: u32,
+    /// What `Open` or `Accept` says.
+    greeting: Vec<u8>,
+    /// An `Accept` has to be sent (again).
+    accept_due: Option<Duration>,
+    /// Payload bytes of a packet.
+    fragment: usize,
+    max_message: usize,
+    sender: Sender,
+    receiver: Receiver,
+    events: VecDeque<Event>,
+    delivered: u64,
+    /// When an acknowledgement must go, and the packets it is for.
+    ack_due: Option<Duration>,
+    unacknowledged: u32,
+    heard: Duration,
+    /// When `Open`, `Close` or a probe goes again.
+    again: Duration,
+    attempts: u32,
+    /// The peer's `Close` is not answered yet.
+    farewell: bool,
+    statistics: Statistics,
+}
+
+/// Counts of one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Data packets sent again.
+    pub sent_again: u64,
+    /// Packets received that belong to the connection.
+    pub received: u64,
+    /// Data packets that had come before.
+    pub duplicates: u64,
+    /// Data packets that came early.
+    pub early: u64,
+    /// Packets without sense: stale tags, acknowledgements of what was never sent.
+    pub refused: u64,
+}
+
+impl Parameters {
+    fn of(config: &Config) -> Self {
+        Self { max_datagram: config.max_datagram, window: config.window, max_message: config.max_message }
+    }
+
+    fn write(self, words: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(PARAMETER_BYTES + words.len());
+        bytes.extend(self.max_datagram.to_be_bytes());
+        bytes.extend(self.window.to_be_bytes());
+        bytes.extend(self.max_message.to_be_bytes());
+        bytes.extend(words);
+        bytes
+    }
+
+    fn read(greeting: &[u8]) -> Option<(Self, &[u8])> {
+        let (bytes, words) = greeting.split_first_chunk::<PARAMETER_BYTES>()?;
+        let [d0, d1, w0, w1, m0, m1, m2, m3] = *bytes;
+        let max_datagram = u16::from_be_bytes([d0, d1]);
+        let window = u16::from_be_bytes([w0, w1]);
+        let allowed = usize::from(max_datagram) >= MIN_DATAGRAM && window > 0 && words.len() <= MAX_GREETING;
+        let max_message = u32::from_be_bytes([m0, m1, m2, m3]);
+        allowed.then_some((Self { max_datagram, window, max_message }, words))
+    }
+}
+
+/// The smallest datagram a connection works with: a greeting fits.
+pub const MIN_DATAGRAM: usize = HEADER_BYTES + PARAMETER_BYTES + MAX_GREETING;
+
+impl Opening {
+    /// Reads an `Open` packet; `None` if it is another one, or makes no sense.
+    pub fn read(packet: &Packet) -> Option<Self> {
+        let (parameters, request) = Parameters::read(packet.payload)?;
+        let fits = packet.kind == Kind::Open && packet.to == 0;
+        fits.then(|| Self { from: packet.from, request: request.to_vec(), parameters })
+    }
+
+    /// The datagram that refuses it, from one who calls himself `tag`; it may be sent again whenever the `Open` comes again.
+    ///
+    /// # Panics
+    /// With an answer of more than [`MAX_GREETING`] bytes.
+    pub fn reject(&self, tag: u32, answer: &[u8], out: &mut Vec<u8>) {
+        assert!(answer.len() <= MAX_GREETING, "an answer of at most {MAX_GREETING} bytes");
+        let payload = self.parameters.write(answer);
+        Packet { payload: &payload, ..Packet::new(Kind::Reject, self.from, tag) }.write(out);
+    }
+}
+
+/// Answers a packet to a connection that nobody knows; `false` if there is nothing to answer.
+pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
+    let kind = match packet.kind {
+        Kind::Data | Kind::Ack | Kind::Probe | Kind::Accept => Kind::Reset,
+        Kind::Close => Kind::Closed,
+        Kind::Open | Kind::Reject | Kind::Closed | Kind::Reset => return false,
+    };
+    if packet.to == 0 {
+        return false;
+    }
+    Packet::new(kind, packet.from, packet.to).write(out);
+    true
+}
+
+impl Connection {
+    /// Asks for a connection under the own `tag` (not 0, best random: it tells this connection's packets from an earlier one's).
+    ///
+    /// # Panics
+    /// With tag 0, a configuration outside its ranges, or a request of more than [`MAX_GREETING`] bytes.
+    pub fn open(config: Config, tag: u32, request: &[u8], now: Duration) -> Self {
+        Self::new(config, Phase::Opening, tag, request, now)
+    }
+
+    /// Accepts a peer's wish under the own `tag`.
+    ///
+    /// # Panics
+    /// As [`Connection::open`].
+    pub fn accept(config: Config, tag: u32, opening: &Opening, answer: &[u8], now: Duration) -> Self {
+        let mut connection = Self::new(config, Phase::Open, tag, answer, now);
+        connection.agree(opening.from, opening.parameters);
+        connection.accept_due = Some(now);
+        connection
+    }
+
+    fn new(config: Config, phase: Phase, tag: u32, greeting: &[u8], now: Duration) -> Self {
+        assert!(tag != 0 && greeting.len() <= MAX_GREETING, "a tag other than 0 and a greeting that fits");
+        assert!(
+            usize::from(config.max_datagram) >= MIN_DATAGRAM,
+            "datagrams of {MIN_DATAGRAM} bytes or more"
+        );
+        assert!((1..=256).contains(&config.window), "a window of 1 to 256 packets");
+        let trip = RoundTrip::new(config.initial_time_out, config.least_time_out, config.most_time_out);
+        Self {
+            phase,
+            tag,
+            peer: 0,
+            greeting: Parameters::of(&config).write(greeting),
+            accept_due: None,
+            fragment: 0,
+            max_message: 0,
+            sender: Sender::new(0, trip),
+            receiver: Receiver::new(config.window, config.max_message as usize),
+            events: VecDeque::new(),
+            delivered: 0,
+            ack_due: None,
+            unacknowledged: 0,
+            heard: now,
+            again: now,
+            attempts: 0,
+            farewell: false,
+            statistics: Statistics::default(),
+            config,
+        }
+    }
+
+    fn agree(&mut self, peer: u32, parameters: Parameters) {
+        self.peer = peer;
+        self.fragment = usize::from(parameters.max_datagram.min(self.config.max_datagram)) - MAX_HEADER_BYTES;
+        self.max_message = parameters.max_message.min(self.config.max_message) as usize;
+        self.sender = Sender::new(parameters.window, self.sender.trip().clone());
+    }
+
+    /// The own tag.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// The peer's tag; 0 before it is known.
+    pub fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    /// Whether messages may be sent.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether everything sent has been acknowledged.
+    pub fn is_drained(&self) -> bool {
+        self.sender.packets() == 0
+    }
+
+    /// Whether nothing more will happen: with the events taken it can be forgotten.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over && !self.farewell
+    }
+
+    /// Queues a message, given in parts. Says its number: they count from 1.
+    ///
+    /// # Errors
+    /// If it cannot be taken (now).
+    pub fn send(&mut self, parts: &[&[u8]]) -> Result<u64, SendError> {
+        if self.phase != Phase::Open {
+            return Err(SendError::NotOpen);
+        }
+        if parts.iter().map(|p| p.len()).sum::<usize>() > self.max_message {
+            return Err(SendError::TooLong(self.max_message));
+        }
+        if self.sender.packets() >= self.config.queue {
+            return Err(SendError::Full);
+        }
+        Ok(self.sender.queue(parts, self.fragment))
+    }
+
+    /// What happened, oldest first.
+    pub fn take_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let was_shut = self.receiver.credits() == 0;
+        let message = self.receiver.take()?;
+        if was_shut && self.receiver.credits() > 0 && self.phase == Phase::Open {
+            // The peer waits for this news.
+            self.ack_due = Some(Duration::ZERO);
+        }
+        Some(Event::Message(message))
+    }
+
+    /// Takes in a packet that carries the own tag.
+    pub fn receive(&mut self, now: Duration, packet: &Packet) {
+        if packet.kind == Kind::Open {
+            if packet.from == self.peer && self.phase == Phase::Open {
+                // The accept was lost.
+                self.accept_due = Some(now);
+            }
+            return;
+        }
+        let known = packet.to == self.tag && (packet.from == self.peer || self.phase == Phase::Opening);
+        if !known || self.phase == Phase::Over {
+            self.statistics.refused += 1;
+            return;
+        }
+        self.statistics.received += 1;
+        match (packet.kind, self.phase) {
+            (Kind::Accept | Kind::Reject, Phase::Opening) => self.answered(now, packet),
+            (_, Phase::Opening) => {}
+            (Kind::Accept, Phase::Open) => self.ack_due = Some(now),
+            (Kind::Accept | Kind::Reject | Kind::Open, _) => {}
+            (Kind::Reset, _) => self.lose(Loss::Reset),
+            (Kind::Close, phase) => {
+                if phase == Phase::Open {
+                    self.events.push_back(Event::Closed);
+                }
+                self.farewell = true;
+                self.phase = Phase::Over;
+            }
+            (Kind::Closed, _) => self.lose(Loss::Reset),
+            (Kind::Data | Kind::Ack | Kind::Probe, Phase::Open) => self.traffic(now, packet),
+            (Kind::Data | Kind::Ack | Kind::Probe, _) => {}
+        }
+        self.heard = self.heard.max(now);
+    }
+
+    fn answered(&mut self, now: Duration, packet: &Packet) {
+        let Some((parameters, answer)) = Parameters::read(packet.payload) else {
+            return self.lose(Loss::Greeting);
+        };
+        if packet.kind == Kind::Reject {
+            self.events.push_back(Event::Rejected(answer.to_vec()));
+            self.phase = Phase::Over;
+            return;
+        }
+        self.agree(packet.from, parameters);
+        self.phase = Phase::Open;
+        self.attempts = 0;
+        self.again = now + self.config.probe_after;
+        self.ack_due = Some(now);
+        self.events.push_back(Event::Opened(answer.to_vec()));
+    }
+
+    fn traffic(&mut self, now: Duration, packet: &Packet) {
+        self.accept_due = None;
+        self.attempts = 0;
+        self.again = now + self.config.probe_after;
+        let ack = Acknowledgement { below: packet.acknowledged, sack: packet.sack, window: packet.window };
+        if !self.sender.acknowledge(ack, now) {
+            self.statistics.refused += 1;
+            return;
+        }
+        let delivered = self.sender.messages_delivered();
+        if delivered > self.delivered {
+            self.delivered = delivered;
+            self.events.push_back(Event::Delivered(delivered));
+        }
+        match packet.kind {
+            Kind::Probe => self.ack_due = Some(now),
+            Kind::Data => self.data(now, packet),
+            _ => {}
+        }
+    }
+
+    fn data(&mut self, now: Duration, packet: &Packet) {
+        let had_gap = self.receiver.has_gap();
+        let arrival = match self.receiver.receive(packet) {
+            Ok(arrival) => arrival,
+            Err(violation) => return self.lose(Loss::Violation(violation)),
+        };
+        self.unacknowledged += 1;
+        self.statistics.duplicates += u64::from(arrival == Arrival::Duplicate);
+        self.statistics.early += u64::from(arrival == Arrival::Early);
+        // What the sender needs to repair a loss goes at once; in the good case every second packet is acknowledged.
+        let at_once = arrival != Arrival::InOrder || had_gap || self.unacknowledged >= 2;
+        let due = if at_once { now } else { now + self.config.acknowledgement_delay };
+        self.ack_due = Some(self.ack_due.map_or(due, |at| at.min(due)));
+    }
+
+    /// Ends the connection; what is not delivered yet is dropped.
+    pub fn close(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Open => {
+                self.phase = Phase::Closing(0);
+                self.again = now;
+            }
+            Phase::Opening => self.phase = Phase::Over,
+            Phase::Closing(_) | Phase::Over => {}
+        }
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        if self.phase != Phase::Over {
+            if !matches!(self.phase, Phase::Closing(_)) {
+                self.events.push_back(Event::Lost(loss));
+            }
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Writes the next datagram behind what `out` holds; `false` if there is none to send at `now`.
+    pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        let sent = match self.phase {
+            Phase::Opening => self.transmit_open(now, out),
+            Phase::Open => self.transmit_traffic(now, out),
+            Phase::Closing(times) => self.transmit_close(now, times, out),
+            Phase::Over => self.transmit_farewell(out),
+        };
+        self.statistics.sent += u64::from(sent);
+        sent
+    }
+
+    fn transmit_open(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+            self.lose(Loss::Silent(self.config.give_up_after));
+        } else if now >= self.again {
+            self.again = now + self.backed_off();
+            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, 0, self.tag) }.write(out);
+            return true;
+        }
+        false
+    }
+
+    fn transmit_farewell(&mut self, out: &mut Vec<u8>) -> bool {
+        let due = std::mem::take(&mut self.farewell);
+        if due {
+            Packet::new(Kind::Closed, self.peer, self.tag).write(out);
+        }
+        due
+    }
+
+    fn transmit_close(&mut self, now: Duration, times: u32, out: &mut Vec<u8>) -> bool {
+        if now < self.again {
+            return false;
+        }
+        if times == MAX_CLOSES {
+            self.phase = Phase::Over;
+            return false;
+        }
+        self.phase = Phase::Closing(times + 1);
+        self.again = now + self.sender.trip().time_out();
+        self.header(Kind::Close).write(out);
+        true
+    }
+
+    fn transmit_traffic(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        self.sender.check_timer(now);
+        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+            self.lose(Loss::Silent(self.config.give_up_after));
+            return false;
+        }
+        if self.sender.oldest_times() > MAX_TIMES {
+            self.lose(Loss::Blocked(MAX_TIMES));
+            return false;
+        }
+        if self.accept_due.is_some_and(|at| at <= now) {
+            self.accept_due = Some(now + self.backed_off());
+            Packet { payload: &self.greeting, ..Packet::new(Kind::Accept, self.peer, self.tag) }.write(out);
+            return true;
+        }
+        if self.transmit_data(now, out) {
+            return true;
+        }
+        if self.ack_due.is_some_and(|at| at <= now) {
+            self.acknowledged();
+            self.header(Kind::Ack).write(out);
+            return true;
+        }
+        if now >= self.probe_at() {
+            self.again = now + self.backed_off();
+            self.acknowledged();
+            self.header(Kind::Probe).write(out);
+            return true;
+        }
+        false
+    }
+
+    fn transmit_data(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        let header = self.header(Kind::Data);
+        let Some((sequence, packet)) = self.sender.next(now) else { return false };
+        let (first, last, payload) = (packet.first, packet.last, &packet.payload);
+        Packet { sequence, first, last, payload, ..header }.write(out);
+        self.acknowledged();
+        true
+    }
+
+    fn header(&self, kind: Kind) -> Packet<'static> {
+        Packet {
+            sequence: self.sender.next_sequence(),
+            acknowledged: self.receiver.next(),
+            window: self.receiver.credits(),
+            sack: if self.receiver.has_gap() { self.receiver.sack() } else { [0; MAX_SACK_WORDS] },
+            ..Packet::new(kind, self.peer, self.tag)
+        }
+    }
+
+    fn acknowledged(&mut self) {
+        self.ack_due = None;
+        self.unacknowledged = 0;
+    }
+
+    /// Waits between attempts double, up to the most that is allowed.
+    fn backed_off(&mut self) -> Duration {
+        let wait = self.sender.trip().time_out() * (1 << self.attempts.min(10));
+        self.attempts += 1;
+        wait.min(self.config.most_time_out).min(self.config.give_up_after / 4)
+    }
+
+    /// A shut window is asked about like a silent peer, but sooner.
+    fn probe_at(&self) -> Duration {
+        if self.sender.is_shut_out() {
+            self.again.min(self.heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))
+        } else {
+            self.again
+        }
+    }
+
+    /// When [`Connection::transmit`] has something to do, if nothing arrives before; `None` if never. A time that has passed
+    /// means now.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Over => self.farewell.then_some(Duration::ZERO),
+            Phase::Opening => Some(self.again.min(self.heard + self.config.give_up_after)),
+            Phase::Closing(_) => Some(self.again),
+            Phase::Open => {
+                if self.sender.is_ready() {
+                    return Some(Duration::ZERO);
+                }
+                let give_up = self.heard + self.config.give_up_after;
+                let times = [
+                    self.accept_due,
+                    self.ack_due,
+                    self.sender.deadline(),
+                    Some(self.probe_at()),
+                    Some(give_up),
+                ];
+                times.into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// What this end counted.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { sent_again: self.sender.retransmissions(), ..self.statistics }
+    }
+
+    /// The smoothed round trip; `None` before anything was acknowledged.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.sender.trip().smoothed()
+    }
+}

@@ -1,0 +1,90 @@
+//! How long a packet's acknowledgement takes, and from that how long to wait before a packet is sent again.
+//! Not the timer itself.
+//! Source: RFC 6298 (estimate, back-off), with a shorter least wait: RFC 6298's 1 s is for the Internet, not for a machine room.
+
+use std::time::Duration;
+
+/// The estimate.
+#[derive(Clone, Debug)]
+pub struct RoundTrip {
+    /// Smoothed time and its variation; `None` before the first sample.
+    smoothed: Option<(Duration, Duration)>,
+    initial: Duration,
+    least: Duration,
+    most: Duration,
+    /// Time-outs since the last progress: each doubles the wait.
+    backed_off: u32,
+}
+
+impl RoundTrip {
+    /// An estimate without samples that waits `initial`, later between `least` and `most`.
+    pub fn new(initial: Duration, least: Duration, most: Duration) -> Self {
+        Self { smoothed: None, initial, least, most, backed_off: 0 }
+    }
+
+    /// Takes in the time that one packet took which was sent once (Karn's rule).
+    pub fn sample(&mut self, took: Duration) {
+        self.smoothed = Some(match self.smoothed {
+            None => (took, took / 2),
+            Some((mean, variation)) => (mean * 7 / 8 + took / 8, variation * 3 / 4 + mean.abs_diff(took) / 4),
+        });
+    }
+
+    /// The smoothed time; `None` before the first sample.
+    pub fn smoothed(&self) -> Option<Duration> {
+        self.smoothed.map(|s| s.0)
+    }
+
+    /// How long to wait for an acknowledgement before sending again.
+    pub fn time_out(&self) -> Duration {
+        let once = match self.smoothed {
+            None => self.initial,
+            Some((mean, variation)) => mean + variation * 4,
+        };
+        (once.max(self.least) * (1u32 << self.backed_off.min(16))).min(self.most)
+    }
+
+    /// A wait was in vain: the next is twice as long.
+    pub fn back_off(&mut self) {
+        self.backed_off = self.backed_off.saturating_add(1);
+    }
+
+    /// Something was acknowledged: waits are as estimated again.
+    pub fn progress(&mut self) {
+        self.backed_off = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_wait_follows_the_samples_and_doubles_until_there_is_progress() {
+        let mut trip = RoundTrip::new(200 * MS, 2 * MS, 1000 * MS);
+        assert_eq!(trip.time_out(), 200 * MS);
+        for _ in 0..100 {
+            trip.sample(10 * MS);
+        }
+        assert!(trip.time_out() >= 10 * MS && trip.time_out() < 11 * MS, "{:?}", trip.time_out());
+        let once = trip.time_out();
+        trip.back_off();
+        trip.back_off();
+        assert_eq!(trip.time_out(), once * 4);
+        for _ in 0..100 {
+            trip.back_off();
+        }
+        assert_eq!(trip.time_out(), 1000 * MS);
+        trip.progress();
+        assert_eq!(trip.time_out(), once);
+    }
+
+    #[test]
+    fn a_short_path_is_still_given_the_least_wait() {
+        let mut trip = RoundTrip::new(200 * MS, 2 * MS, 1000 * MS);
+        trip.sample(Duration::from_micros(3));
+        assert_eq!(trip.time_out(), 2 * MS);
+    }
+}

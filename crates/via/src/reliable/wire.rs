@@ -1,0 +1,136 @@
+//! A wire that loses, doubles, reorders, damages and delays datagrams, by a seed; time is the caller's.
+//! Not a network: for tests, and for trying a transport against a bad path without one.
+//! Source: the generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// What happens to datagrams, in parts of a million each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Lost.
+    pub drop: u32,
+    /// Delivered twice.
+    pub duplicate: u32,
+    /// Held back, so that up to a few dozen later ones overtake it.
+    pub reorder: u32,
+    /// Delivered with some bytes changed, or cut short.
+    pub corrupt: u32,
+    /// Held back for longer than any time-out: a stale packet later.
+    pub delay: u32,
+}
+
+/// Numbers that depend on a seed alone.
+#[derive(Clone, Debug)]
+pub struct Seeded(u64);
+
+impl Seeded {
+    /// The sequence of `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end` (at least 1).
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    fn happens(&mut self, parts_of_a_million: u32) -> bool {
+        parts_of_a_million > 0 && self.below(1_000_000) < u64::from(parts_of_a_million)
+    }
+}
+
+/// One direction of a wire.
+#[derive(Clone, Debug)]
+pub struct FaultyWire {
+    faults: Faults,
+    latency: Duration,
+    random: Seeded,
+    under_way: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
+    sent: u64,
+    spare: Vec<Vec<u8>>,
+}
+
+impl FaultyWire {
+    /// A wire of `latency` with `faults`.
+    pub fn new(faults: Faults, latency: Duration, seed: u64) -> Self {
+        let random = Seeded::new(seed);
+        Self { faults, latency, random, under_way: BinaryHeap::new(), sent: 0, spare: Vec::new() }
+    }
+
+    /// Puts a datagram on the wire.
+    pub fn send(&mut self, now: Duration, datagram: &[u8]) {
+        let copies = match self.random.happens(self.faults.drop) {
+            true => 0,
+            false => 1 + u32::from(self.random.happens(self.faults.duplicate)),
+        };
+        for _ in 0..copies {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.extend_from_slice(datagram);
+            if self.random.happens(self.faults.corrupt) {
+                self.damage(&mut bytes);
+            }
+            let at = now + self.latency + self.held_back();
+            self.sent += 1;
+            self.under_way.push(Reverse((at, self.sent, bytes)));
+        }
+    }
+
+    fn held_back(&mut self) -> Duration {
+        if self.random.happens(self.faults.delay) {
+            Duration::from_millis(10 + self.random.below(5_000))
+        } else if self.random.happens(self.faults.reorder) {
+            self.latency * (1 + self.random.below(8) as u32) / 4
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        if self.random.below(8) == 0 {
+            bytes.truncate(self.random.below(bytes.len() as u64 + 1) as usize);
+        }
+        for _ in 0..1 + self.random.below(4) {
+            if !bytes.is_empty() {
+                let at = self.random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << self.random.below(8);
+            }
+        }
+    }
+
+    /// When the next datagram arrives.
+    pub fn next_arrival(&self) -> Option<Duration> {
+        self.under_way.peek().map(|Reverse(next)| next.0)
+    }
+
+    /// The next datagram that has arrived by `now`.
+    pub fn receive(&mut self, now: Duration) -> Option<Vec<u8>> {
+        if self.next_arrival()? > now {
+            return None;
+        }
+        self.under_way.pop().map(|Reverse(next)| next.2)
+    }
+
+    /// Takes a datagram's memory back, to be used again.
+    pub fn recycle(&mut self, datagram: Vec<u8>) {
+        if self.spare.len() < 1024 {
+            self.spare.push(datagram);
+        }
+    }
+
+    /// Changes what happens from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+}

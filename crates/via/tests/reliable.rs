@@ -1,0 +1,367 @@
+//! Reliable connections over a wire that does everything wrong: every message arrives once, whole and in order.
+//! Not sockets: time and wire are simulated, so a failure repeats with its seed.
+//! Source: none. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-via --test reliable million` is the long form.
+
+use longma_via::reliable::wire::{Faults, FaultyWire, Seeded};
+use longma_via::reliable::{Config, Connection, Event, Loss, Opening, Packet, answer_stray};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const LATENCY: Duration = Duration::from_micros(20);
+
+/// Two ends, a wire each way, and the time.
+struct Link {
+    now: Duration,
+    ends: [Option<Connection>; 2],
+    /// To end 0 and to end 1.
+    wires: [FaultyWire; 2],
+    config: Config,
+    events: [Vec<Event>; 2],
+    damaged: u64,
+    bytes: Vec<u8>,
+}
+
+impl Link {
+    fn new(config: Config, faults: Faults, seed: u64) -> Self {
+        let wire = |salt| FaultyWire::new(faults, LATENCY, seed ^ salt);
+        let client = Connection::open(config, 0x1111, b"request", Duration::ZERO);
+        Self {
+            now: Duration::ZERO,
+            ends: [Some(client), None],
+            wires: [wire(0xaaaa), wire(0x5555)],
+            config,
+            events: Default::default(),
+            damaged: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Everything that happens at the next moment something does. `false` if nothing ever will.
+    fn step(&mut self) -> bool {
+        let deadlines = self.ends.iter().flatten().filter_map(Connection::deadline);
+        let arrivals = self.wires.iter().filter_map(FaultyWire::next_arrival);
+        let Some(next) = deadlines.chain(arrivals).min() else { return false };
+        self.now = self.now.max(next);
+        for end in 0..2 {
+            while let Some(datagram) = self.wires[end].receive(self.now) {
+                self.arrive(end, &datagram);
+                self.wires[end].recycle(datagram);
+            }
+            if let Some(connection) = &mut self.ends[end] {
+                self.bytes.clear();
+                while connection.transmit(self.now, &mut self.bytes) {
+                    assert!(self.bytes.len() <= usize::from(self.config.max_datagram));
+                    self.wires[1 - end].send(self.now, &self.bytes);
+                    self.bytes.clear();
+                }
+                self.events[end].extend(std::iter::from_fn(|| connection.take_event()));
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, end: usize, datagram: &[u8]) {
+        let Ok(packet) = Packet::parse(datagram) else {
+            self.damaged += 1;
+            return;
+        };
+        if let Some(connection) = &mut self.ends[end] {
+            return connection.receive(self.now, &packet);
+        }
+        if let Some(opening) = Opening::read(&packet) {
+            assert_eq!(opening.request, b"request");
+            self.ends[end] = Some(Connection::accept(self.config, 0x2222, &opening, b"answer", self.now));
+        }
+    }
+
+    fn end(&mut self, end: usize) -> &mut Connection {
+        self.ends[end].as_mut().expect("the end is there")
+    }
+
+    fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let limit = self.now + Duration::from_secs(10_000);
+        while !done(self) {
+            assert!(self.step() && self.now < limit, "never came: {what}; events {:?}", self.events);
+        }
+    }
+
+    fn open(config: Config, faults: Faults, seed: u64) -> Self {
+        let mut link = Self::new(config, faults, seed);
+        link.run_until("the opening", |link| !link.events[0].is_empty());
+        assert_eq!(link.events[0].remove(0), Event::Opened(b"answer".to_vec()));
+        link
+    }
+}
+
+/// Patience for a wire on which a peer is silent for seconds by chance.
+fn patient() -> Config {
+    Config { give_up_after: Duration::from_secs(120), ..Config::default() }
+}
+
+/// The bytes of message `number`, which its receiver knows too.
+fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
+    let mut random = Seeded::new(number);
+    let length = match random.below(16) {
+        0 => random.below(longest + 1),
+        _ => random.below(longest.min(64) + 1),
+    };
+    into.clear();
+    into.extend(number.to_le_bytes());
+    while (into.len() as u64) < length {
+        into.extend(random.next().to_le_bytes());
+    }
+}
+
+/// Sends `count` messages each way over a bad wire and checks each; gives the link for a look at its counts.
+fn exchange(config: Config, faults: Faults, seed: u64, count: u64, longest: u64) -> Link {
+    let mut link = Link::open(config, faults, seed);
+    let (mut sent, mut received, mut delivered) = ([0u64; 2], [0u64; 2], [0u64; 2]);
+    let mut bytes = Vec::new();
+    link.run_until("the last message", |link| {
+        for end in 0..2 {
+            for event in std::mem::take(&mut link.events[end]) {
+                match event {
+                    Event::Message(got) => {
+                        message(received[end], longest, &mut bytes);
+                        assert!(got == bytes, "message {} is not what was sent (seed {seed})", received[end]);
+                        received[end] += 1;
+                    }
+                    Event::Delivered(number) => {
+                        assert!(number > delivered[end] && number <= sent[end]);
+                        delivered[end] = number;
+                    }
+                    other => panic!("{other:?} (seed {seed})"),
+                }
+            }
+            while sent[end] < count && link.ends[end].is_some() {
+                message(sent[end], longest, &mut bytes);
+                if link.end(end).send(&[&bytes[..3], &bytes[3..]]).is_err() {
+                    break;
+                }
+                sent[end] += 1;
+            }
+        }
+        received == [count; 2] && delivered == [count; 2]
+    });
+    link
+}
+
+const BAD: Faults =
+    Faults { drop: 20_000, duplicate: 20_000, reorder: 50_000, corrupt: 10_000, delay: 1_000 };
+
+#[test]
+fn a_hundred_thousand_or_ten_million_messages_arrive_once_whole_and_in_order() {
+    let count = match std::env::var("LONGMA_WIRE_MESSAGES") {
+        Ok(text) => text.parse().expect("LONGMA_WIRE_MESSAGES is a number"),
+        Err(_) => 100_000,
+    };
+    let link = exchange(patient(), BAD, 1, count / 2, 4096);
+    for end in &link.ends {
+        let statistics = end.as_ref().unwrap().statistics();
+        assert!(statistics.sent_again > 0 && statistics.duplicates > 0 && statistics.early > 0);
+        println!("{count} messages in {:?} of simulated time: {statistics:?}", link.now);
+    }
+    assert!(link.damaged > 0);
+    println!("{} datagrams were damaged and noticed", link.damaged);
+}
+
+#[test]
+fn a_clean_wire_needs_no_packet_twice() {
+    let link = exchange(Config::default(), Faults::default(), 3, 5_000, 20_000);
+    for end in link.ends.iter().flatten() {
+        assert_eq!(end.statistics().sent_again + end.statistics().duplicates + end.statistics().refused, 0);
+    }
+}
+
+#[test]
+fn messages_of_a_megabyte_pass_a_wire_that_loses_a_tenth() {
+    let faults = Faults { drop: 100_000, ..Faults::default() };
+    exchange(patient(), faults, 4, 8, 1 << 20);
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
+    let config = Config::default();
+    let mut link = Link::open(config, Faults::default(), 5);
+    link.run_until("an hour", |link| link.now > Duration::from_secs(3600));
+    assert!(link.events.iter().all(Vec::is_empty), "{:?}", link.events);
+    let then = link.now;
+    let everything = Faults { drop: 1_000_000, ..Faults::default() };
+    link.wires.iter_mut().for_each(|w| w.set_faults(everything));
+    link.run_until("the loss", |link| link.events.iter().all(|e| !e.is_empty()));
+    for events in &link.events {
+        assert_eq!(events, &[Event::Lost(Loss::Silent(config.give_up_after))]);
+    }
+    assert!(link.now - then <= config.give_up_after + config.probe_after);
+}
+
+#[test]
+fn a_path_that_swallows_large_packets_is_named() {
+    let mut link = Link::open(Config::default(), Faults::default(), 6);
+    link.end(0).send(&[&[7; 1000]]).unwrap();
+    for _ in 0..1_000_000 {
+        let small_only = |wire: &mut FaultyWire, now| {
+            // Packets above 500 bytes never arrive.
+            let mut kept = Vec::new();
+            while let Some(datagram) = wire.receive(now) {
+                kept.push(datagram);
+            }
+            kept.retain(|d| d.len() < 500);
+            kept
+        };
+        let now = link.now;
+        for datagram in small_only(&mut link.wires[1], now) {
+            link.arrive(1, &datagram);
+        }
+        if !link.step() || !link.events[0].is_empty() {
+            break;
+        }
+        let arrival = link.wires[1].next_arrival();
+        link.now = arrival.map_or(link.now, |at| link.now.max(at));
+    }
+    assert!(matches!(link.events[0][..], [Event::Lost(Loss::Blocked(_))]), "{:?}", link.events);
+}
+
+#[test]
+fn closing_tells_the_peer_even_over_a_bad_wire() {
+    for seed in 0..50 {
+        let faults = Faults { drop: 200_000, ..Faults::default() };
+        let mut link = Link::open(patient(), faults, seed);
+        let now = link.now;
+        link.end(0).close(now);
+        link.run_until("the end of the closing side", |link| link.end(0).is_over());
+        assert!(link.events[0].is_empty());
+        // Five attempts over a wire that loses a fifth: once in 3,000 the peer has to notice by itself.
+        if link.events[1].is_empty() {
+            continue;
+        }
+        assert_eq!(link.events[1], [Event::Closed]);
+        link.run_until("the end of the other side", |link| link.end(1).is_over());
+    }
+}
+
+#[test]
+fn a_refused_wish_is_answered_with_the_reason() {
+    let mut client = Connection::open(Config::default(), 5, b"hello", Duration::ZERO);
+    let mut bytes = Vec::new();
+    assert!(client.transmit(Duration::ZERO, &mut bytes));
+    let opening = Opening::read(&Packet::parse(&bytes).unwrap()).unwrap();
+    assert_eq!((opening.from, &opening.request[..]), (5, &b"hello"[..]));
+    let mut answer = Vec::new();
+    opening.reject(9, b"no room", &mut answer);
+    client.receive(LATENCY, &Packet::parse(&answer).unwrap());
+    assert_eq!(client.take_event(), Some(Event::Rejected(b"no room".to_vec())));
+    assert!(client.is_over());
+}
+
+#[test]
+fn packets_of_an_earlier_connection_are_dropped_and_answered_with_a_reset() {
+    let mut link = Link::open(Config::default(), Faults::default(), 8);
+    link.end(0).send(&[b"new"]).unwrap();
+    let stale = Packet {
+        first: true,
+        last: true,
+        payload: b"old",
+        ..Packet::new(longma_via::reliable::Kind::Data, 0x2222, 0x0bad)
+    };
+    let now = link.now;
+    link.run_until("the accepted end", |link| link.ends[1].is_some());
+    link.end(1).receive(now, &stale);
+    assert_eq!(link.end(1).statistics().refused, 1);
+    link.run_until("the message", |link| !link.events[1].is_empty());
+    assert_eq!(link.events[1], [Event::Message(b"new".to_vec())]);
+
+    // A peer that was started again knows nothing and says so.
+    let mut answer = Vec::new();
+    let packet = Packet { payload: b"x", ..Packet::new(longma_via::reliable::Kind::Data, 0x2222, 0x1111) };
+    assert!(answer_stray(&packet, &mut answer));
+    let now = link.now;
+    link.end(0).receive(now, &Packet::parse(&answer).unwrap());
+    let lost = link.end(0).take_event();
+    assert_eq!(lost.or(link.events[0].pop()), Some(Event::Lost(Loss::Reset)));
+}
+
+#[test]
+fn a_receiver_that_takes_no_messages_stops_the_sender_and_starts_it_again() {
+    let config = Config { window: 8, ..Config::default() };
+    let mut sender = Connection::open(config, 1, b"", Duration::ZERO);
+    let mut bytes = Vec::new();
+    sender.transmit(Duration::ZERO, &mut bytes);
+    let opening = Opening::read(&Packet::parse(&bytes).unwrap()).unwrap();
+    let mut receiver = Connection::accept(config, 2, &opening, b"", Duration::ZERO);
+    let mut now = Duration::ZERO;
+    let mut shuttle = |sender: &mut Connection, receiver: &mut Connection| {
+        for _ in 0..2_000 {
+            now += Duration::from_millis(1);
+            for (from, to) in [(true, false), (false, true)].map(|(a, _)| if a { (0, 1) } else { (1, 0) }) {
+                let ends = [&mut *sender, &mut *receiver];
+                bytes.clear();
+                while ends[from].transmit(now, &mut bytes) {
+                    ends[to].receive(now, &Packet::parse(&bytes).unwrap());
+                    bytes.clear();
+                }
+            }
+        }
+    };
+    shuttle(&mut sender, &mut receiver);
+    for number in 0..100u8 {
+        sender.send(&[&[number]]).unwrap();
+    }
+    shuttle(&mut sender, &mut receiver);
+    let mut got = Vec::new();
+    while let Some(event) = receiver.take_event() {
+        got.push(event);
+    }
+    assert_eq!(got.len(), 8, "as many as the window holds: {got:?}");
+    shuttle(&mut sender, &mut receiver);
+    while let Some(event) = receiver.take_event() {
+        got.push(event);
+        shuttle(&mut sender, &mut receiver);
+    }
+    let expected: Vec<_> = (0..100u8).map(|n| Event::Message(vec![n])).collect();
+    assert_eq!(got, expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn messages_hold_over_any_wire(
+        drop in 0u32..300_000, duplicate in 0u32..300_000, reorder in 0u32..500_000,
+        corrupt in 0u32..200_000, delay in 0u32..20_000, seed: u64,
+        window in 1u16..=256, max_datagram in 600u16..9000, longest in 0u64..40_000,
+    ) {
+        let faults = Faults { drop, duplicate, reorder, corrupt, delay };
+        let config = Config { window, max_datagram, give_up_after: Duration::from_secs(1000), ..Config::default() };
+        exchange(config, faults, seed, 60, longest);
+    }
+
+    #[test]
+    fn a_hostile_peer_that_knows_the_tags_breaks_nothing_but_its_own_connection(
+        packets in proptest::collection::vec((0usize..9, 0u64..300, 0u64..300, any::<u16>(), any::<[u64; 4]>(), any::<bool>(), any::<bool>(), 0usize..600), 0..200),
+        far: u64,
+    ) {
+        use longma_via::reliable::Kind::{self, *};
+        let kinds: [Kind; 9] = [Open, Accept, Reject, Data, Ack, Probe, Close, Closed, Reset];
+        let config = Config { max_message: 10_000, ..Config::default() };
+        let mut link = Link::open(config, Faults::default(), 9);
+        let (mut now, mut bytes) = (link.now, Vec::new());
+        let payload = vec![0x5a; 600];
+        link.end(0).send(&[b"mine"]).unwrap();
+        for (kind, sequence, acknowledged, window, sack, first, last, length) in packets {
+            let hostile = Packet {
+                sequence: if sequence == 299 { far } else { sequence },
+                acknowledged: if acknowledged == 299 { far } else { acknowledged / 100 },
+                window, sack, first, last, payload: &payload[..length],
+                ..Packet::new(kinds[kind], 0x1111, 0x2222)
+            };
+            now += Duration::from_micros(100);
+            let victim = link.end(0);
+            victim.receive(now, &hostile);
+            while victim.transmit(now, &mut bytes) { bytes.clear(); }
+            while let Some(event) = victim.take_event() {
+                if let Event::Message(message) = event { prop_assert!(message.len() <= 10_000); }
+            }
+            let _ = victim.deadline();
+        }
+    }
+}
