@@ -53,6 +53,16 @@ pub trait MemoryPort {
 
     /// A software prefetch: nobody waits for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);
+
+    /// True if it is worth saying which accesses come next: asked before each quantum.
+    fn wants_notice(&mut self) -> bool {
+        false
+    }
+
+    /// The program soon accesses guest-virtual `address`. Only the host gets ready for it: nothing that is modelled changes.
+    fn notice(&mut self, address: u64) {
+        let _ = address;
+    }
 }
 
 /// A memory that always answers after the same time: for tests of cores, and for the question what an ideal memory would bring.

@@ -135,6 +135,9 @@ impl fmt::Display for Duration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     hz: u64,
+    /// Picoseconds a cycle as a fraction in its lowest terms: small numbers, so that 64 bits nearly always do.
+    ps: u64,
+    cycles: u64,
 }
 
 /// A frequency no clock has.
@@ -151,7 +154,15 @@ impl Clock {
     /// # Errors
     /// If `hz` is 0 or above 10^12, where a cycle is shorter than a picosecond.
     pub const fn new(hz: u64) -> Result<Self, ClockError> {
-        if hz == 0 || hz > 1_000_000_000_000 { Err(ClockError { hz }) } else { Ok(Self { hz }) }
+        if hz == 0 || hz > PS_PER_SECOND as u64 {
+            return Err(ClockError { hz });
+        }
+        // Euclid's algorithm.
+        let (mut common, mut rest) = (PS_PER_SECOND as u64, hz);
+        while rest != 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        Ok(Self { hz, ps: PS_PER_SECOND as u64 / common, cycles: hz / common })
     }
 
     /// The frequency in hertz.
@@ -160,7 +171,11 @@ impl Clock {
     }
 
     /// When `cycle` begins; `None` beyond the end of time.
+    #[inline]
     pub fn start_of(self, cycle: u64) -> Option<Time> {
+        if let Some(ps) = cycle.checked_mul(self.ps) {
+            return Some(Time(if self.cycles == 1 { ps } else { ps / self.cycles }));
+        }
         let ps = u128::from(cycle) * PS_PER_SECOND / u128::from(self.hz);
         u64::try_from(ps).ok().map(Time)
     }

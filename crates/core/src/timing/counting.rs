@@ -7,7 +7,8 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    Blocks, ModelError, front_end::FetchOptions, operations::Kind, parameters::Parameters, program::Program,
+    Blocks, ModelError, ahead, front_end::FetchOptions, operations::Kind, parameters::Parameters,
+    program::Program,
 };
 use crate::trace::Trace;
 
@@ -47,7 +48,9 @@ impl Counting {
 
     /// Counts what the trace holds.
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+        let mut ahead = ahead::of(trace, port.wants_notice());
         for record in trace.records() {
+            ahead.reach(&record, port);
             let entry = self.program.enter(&record, blocks, &self.parameters);
             let block = &entry.block;
             let executed = record.executed.min(block.operations.len() as u16);

@@ -7,7 +7,7 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    Blocks, ModelError,
+    Blocks, ModelError, ahead,
     branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
     operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
     parameters::{self, Parameters},
@@ -128,7 +128,9 @@ pub(super) fn drain(
     blocks: &impl Blocks,
     port: &mut impl MemoryPort,
 ) {
+    let mut ahead = ahead::of(trace, port.wants_notice());
     for record in trace.records() {
+        ahead.reach(&record, port);
         let entry = program.enter(&record, blocks, back.parameters());
         if let Entered::Mispredicted(number) = run(back, entry, &record, port) {
             program.note_mispredict(number);

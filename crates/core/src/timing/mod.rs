@@ -2,6 +2,7 @@
 //! Not execution, and not memory: that answers through a [`MemoryPort`].
 //! Source: named in each model.
 
+mod ahead;
 mod branch;
 mod calendar;
 mod counting;

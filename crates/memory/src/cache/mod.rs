@@ -4,6 +4,7 @@
 
 mod counters;
 mod filter;
+mod host;
 mod in_flight;
 mod index;
 mod lock;

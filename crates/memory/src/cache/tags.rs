@@ -1,8 +1,8 @@
-//! The tag array of a cache, packed so that a set is read from one or two of the host's lines.
+//! The tag array of a cache, packed so that the host reads few lines of its own for a set.
 //! Not the protocol: a line's flags mean what `coherence` makes of them.
 //! Source: none.
 
-use super::{Index, Line, Policy};
+use super::{Index, Line, Policy, host};
 
 /// What is known of a line beside its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,17 +89,16 @@ const SHARER_MASK: u64 = ((1 << NARROW) - 1) << SHARER_SHIFT;
 /// Length of a line of the host that this is compiled for, as far as it is worth knowing.
 const HOST_LINE_BYTES: usize = 64;
 
-/// Asks the host to bring what `place` refers to nearer; changes nothing else.
+/// Sets of at most this many ways are compared word by word; others by their digests first.
+const FEW_WAYS: usize = 4;
+
+/// Digests are compared this many at a time.
+const LANES: usize = 8;
+
+/// A few bits of a line's number, never 0: where digests differ lines do. 0 is an empty way's.
 #[inline]
-fn prefetch<T>(place: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch only needs an address, and cannot fault on any; this one is a reference's. SSE is part of x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+fn digest(line: Line) -> u16 {
+    ((line.hash() >> 48) as u16).max(1)
 }
 
 /// More ways than a set may have: masks of ways are one word.
@@ -108,7 +107,7 @@ pub(crate) const MAX_WAYS: u64 = 64;
 /// The tags of one cache.
 ///
 /// A line is one word: flags in bits 7:0, sharers in bits 19:8, and its number plus one above, so that an empty way is 0 and
-/// never found.
+/// never found. In front of the words are digests, 16 bits a way: a look that finds nothing reads no word.
 #[derive(Debug)]
 pub(crate) struct Tags {
     index: Index,
@@ -116,6 +115,10 @@ pub(crate) struct Tags {
     /// Words of a set in `ages`: a tree needs a power of two.
     stride: usize,
     words: Vec<u64>,
+    /// A set's digests, padded to whole groups of [`LANES`]; none in caches of few ways.
+    digests: Vec<[u16; LANES]>,
+    /// Groups of digests a set.
+    groups: usize,
     ages: Vec<u8>,
     wide_sharers: Vec<u64>,
     policy: Policy,
@@ -132,7 +135,20 @@ impl Tags {
         let wide_sharers = if sharers > NARROW as usize { vec![0; lines] } else { Vec::new() };
         // Never 0, where the generator would stay.
         let random = Line(seed).hash() | 1;
-        Self { index, ways, stride, words: vec![0; lines], ages, wide_sharers, policy, random }
+        let groups = if ways > FEW_WAYS { ways.div_ceil(LANES) } else { 0 };
+        let digests = vec![[0; LANES]; index.sets() * groups];
+        Self {
+            index,
+            ways,
+            stride,
+            words: vec![0; lines],
+            digests,
+            groups,
+            ages,
+            wide_sharers,
+            policy,
+            random,
+        }
     }
 
     /// Which bank and set a line belongs to.
@@ -166,8 +182,25 @@ impl Tags {
     pub fn expect(&self, line: Line) {
         let set = self.index.set(line);
         let words = &self.words[set * self.ways..(set + 1) * self.ways];
-        words.iter().step_by(HOST_LINE_BYTES / size_of::<u64>()).for_each(prefetch);
-        prefetch(&self.ages[set * self.stride]);
+        words.iter().step_by(HOST_LINE_BYTES / size_of::<u64>()).for_each(host::prefetch);
+        host::prefetch(&self.ages[set * self.stride]);
+        if self.groups > 0 {
+            host::prefetch(&self.digests[set * self.groups]);
+        }
+    }
+
+    /// The ways of `set` whose digest is `digest`, in caches of more than a few ways.
+    #[inline]
+    fn like(&self, set: usize, digest: u16) -> u64 {
+        let groups = &self.digests[set * self.groups..(set + 1) * self.groups];
+        groups.iter().enumerate().fold(0, |ways, (n, group)| ways | host::equal(group, digest) << (n * LANES))
+    }
+
+    #[inline]
+    fn set_digest(&mut self, set: usize, way: usize, digest: u16) {
+        if self.groups > 0 {
+            self.digests[set * self.groups + way / LANES][way % LANES] = digest;
+        }
     }
 
     /// Where `line` is, if it is here.
@@ -177,16 +210,28 @@ impl Tags {
         let from = set * self.ways;
         let wanted = line.0 + 1;
         let words = &self.words[from..from + self.ways];
-        let slot = |way: usize| Slot { set: set as u32, way: way as u32 };
         let is = |word: &u64| word >> LINE_SHIFT == wanted;
-        // Four at a time: a branch for each way would cost the host more than the comparisons.
-        let (fours, rest) = words.as_chunks::<4>();
-        for (four, words) in fours.iter().enumerate() {
-            if is(&words[0]) | is(&words[1]) | is(&words[2]) | is(&words[3]) {
-                return words.iter().position(is).map(|way| slot(four * 4 + way));
+        let way = match words {
+            // All at once: a branch for each way would cost the host more than the comparisons.
+            [a, b, c, d] => {
+                let ways =
+                    u32::from(is(a)) | u32::from(is(b)) << 1 | u32::from(is(c)) << 2 | u32::from(is(d)) << 3;
+                (ways != 0).then(|| ways.trailing_zeros() as usize)
             }
-        }
-        rest.iter().position(is).map(|way| slot(fours.len() * 4 + way))
+            words if self.groups == 0 => words.iter().position(is),
+            words => {
+                let mut ways = self.like(set, digest(line));
+                loop {
+                    let way = ways.trailing_zeros() as usize;
+                    match words.get(way) {
+                        None => break None,
+                        Some(word) if is(word) => break Some(way),
+                        Some(_) => ways &= ways - 1,
+                    }
+                }
+            }
+        };
+        way.map(|way| Slot { set: set as u32, way: way as u32 })
     }
 
     /// The flags of the line in `slot`.
@@ -242,17 +287,20 @@ impl Tags {
     pub fn insert(&mut self, line: Line, flags: Flags, allowed: u64) -> Option<(Slot, Option<Evicted>)> {
         let set = self.index.set(line);
         let from = set * self.ways;
-        let ages = &mut self.ages[set * self.stride..(set + 1) * self.stride];
-        let words = &mut self.words[from..from + self.ways];
-        let allowed = allowed & (u64::MAX >> (u64::BITS as usize - self.ways));
+        let allowed = allowed & self.all_ways();
         if allowed == 0 {
             return None;
         }
-        let empty = words.iter().enumerate().position(|(way, word)| *word == 0 && allowed >> way & 1 == 1);
-        let way =
-            empty.unwrap_or_else(|| self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random));
+        let empty = self.empty_ways(set) & allowed;
+        let ages = &mut self.ages[set * self.stride..(set + 1) * self.stride];
+        let way = match empty {
+            0 => self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random),
+            _ => empty.trailing_zeros() as usize,
+        };
         self.policy.filled(ages, way);
-        let word = std::mem::replace(&mut words[way], (line.0 + 1) << LINE_SHIFT | u64::from(flags.0));
+        self.set_digest(set, way, digest(line));
+        let tag = (line.0 + 1) << LINE_SHIFT | u64::from(flags.0);
+        let word = std::mem::replace(&mut self.words[from + way], tag);
         let slot = Slot { set: set as u32, way: way as u32 };
         let mut sharers = (word & SHARER_MASK) >> SHARER_SHIFT;
         if !self.wide_sharers.is_empty() {
@@ -266,9 +314,20 @@ impl Tags {
         Some((slot, evicted))
     }
 
+    /// The ways of `set` that hold nothing; those beyond the last count as such.
+    #[inline]
+    fn empty_ways(&self, set: usize) -> u64 {
+        if self.groups > 0 {
+            return self.like(set, 0);
+        }
+        let words = &self.words[set * self.ways..(set + 1) * self.ways];
+        words.iter().enumerate().fold(0, |ways, (way, word)| ways | u64::from(*word == 0) << way)
+    }
+
     /// Takes the line in `slot` out and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> Flags {
         let at = self.at(slot);
+        self.set_digest(slot.set as usize, slot.way as usize, 0);
         if !self.wide_sharers.is_empty() {
             self.wide_sharers[at] = 0;
         }

@@ -258,6 +258,7 @@ impl<'a> Plan<'a> {
             tlbs: Tlbs::new(&self.machine.cores[&instance.core], self.page_bytes),
             space: SpaceId::default(),
             last_page: [LastPage::NONE; 2],
+            counted: [0; 2],
         })
     }
 

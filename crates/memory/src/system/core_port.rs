@@ -4,8 +4,8 @@
 
 use super::MemorySystem;
 use super::access::Access;
-use super::private::Unit;
-use crate::cache::{Kind, Line};
+use super::private::{Private, Unit};
+use crate::cache::{Flags, Kind, Line};
 use crate::placement::SpaceId;
 use crate::port::{Answer, MemoryPort, Source};
 use crate::translation::{Found, Side};
@@ -71,7 +71,25 @@ impl<'a> CorePort<'a> {
         Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
     }
 
+    /// The answer to another hit in the first level that changes nothing but the order of use, on a page that the first-level TLB
+    /// has.
+    fn hit(
+        &mut self,
+        unit: Unit,
+        kind: Kind,
+        address: u64,
+        bytes: u32,
+        instruction: u64,
+        at: Cycle,
+    ) -> Answer {
+        match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
+            Some(answer) => answer,
+            None => self.reach(unit, kind, address, bytes, instruction, at),
+        }
+    }
+
     /// Any access, one line after another.
+    #[inline(never)]
     fn reach(
         &mut self,
         unit: Unit,
@@ -109,7 +127,7 @@ impl MemoryPort for CorePort<'_> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         match self.again(Unit::Fetch, address, 1, Kind::Fetch, at) {
             Some(answer) => answer,
-            None => self.reach(Unit::Fetch, Kind::Fetch, address, 1, address, at),
+            None => self.hit(Unit::Fetch, Kind::Fetch, address, 1, address, at),
         }
     }
 
@@ -117,7 +135,7 @@ impl MemoryPort for CorePort<'_> {
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.again(Unit::Data, address, bytes, Kind::Load, at) {
             Some(answer) => answer,
-            None => self.reach(Unit::Data, Kind::Load, address, bytes, instruction, at),
+            None => self.hit(Unit::Data, Kind::Load, address, bytes, instruction, at),
         }
     }
 
@@ -125,16 +143,86 @@ impl MemoryPort for CorePort<'_> {
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.again(Unit::Data, address, bytes, Kind::Store, at) {
             Some(answer) => answer,
-            None => self.reach(Unit::Data, Kind::Store, address, bytes, instruction, at),
+            None => self.hit(Unit::Data, Kind::Store, address, bytes, instruction, at),
         }
     }
 
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
         self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
     }
+
+    fn wants_notice(&mut self) -> bool {
+        self.system.cores[self.core].misses_often()
+    }
+
+    #[inline]
+    fn notice(&mut self, address: u64) {
+        self.system.notice(self.core, address);
+    }
+}
+
+impl Private {
+    /// A hit as `MemorySystem::access` finds it, if it changes no state of the line. `None` says nothing, and nothing but the
+    /// translation has happened.
+    fn plain_hit(&mut self, unit: Unit, kind: Kind, address: u64, bytes: u32, at: Cycle) -> Option<Answer> {
+        let inside = (address & ((1 << self.line_bits) - 1)) + u64::from(bytes) <= 1 << self.line_bits;
+        let number = address >> self.page_bits;
+        if !inside {
+            return None;
+        }
+        if self.last_page[unit as usize].number != number {
+            let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
+            let physical = self.tlbs.again(side, self.space, number)?.0 << self.page_bits;
+            self.last_page[unit as usize] = LastPage { number, physical };
+        }
+        let physical = self.last_page[unit as usize].physical | address & ((1 << self.page_bits) - 1);
+        let (line, virtual_line) = (Line(physical >> self.line_bits), address >> self.line_bits);
+        let l1 = self.level1(unit);
+        let slot = l1.tags.find(line)?;
+        let flags = l1.tags.flags(slot);
+        let changes = kind == Kind::Store && (l1.write_through || !flags.has(Flags::DIRTY));
+        if changes || flags.has(Flags::PREFETCHED) {
+            return None;
+        }
+        l1.counters.access(kind);
+        l1.tags.touch(slot);
+        let slot_number = l1.tags.number(slot);
+        let (arrives, hit) = (l1.ready[slot_number], at.0 + l1.latency);
+        l1.counters.merged += u64::from(arrives > hit);
+        let ready = hit.max(arrives);
+        l1.filter.note(virtual_line, slot.set(), slot_number, ready, flags.has(Flags::DIRTY));
+        Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
+    }
+
+    /// True if more than one of sixteen loads and stores since the last question missed the first level.
+    fn misses_often(&mut self) -> bool {
+        let sum = |counts: &[u64; 5]| counts[Kind::Load as usize] + counts[Kind::Store as usize];
+        let counters = &self.data.counters;
+        let now = [sum(&counters.accesses), sum(&counters.misses)];
+        // After a region of interest began, counts are lower than before.
+        let [accesses, misses] = std::array::from_fn(|i| now[i].saturating_sub(self.counted[i]));
+        self.counted = now;
+        misses * 16 > accesses
+    }
 }
 
 impl MemorySystem {
+    /// Has the host bring nearer what an access to `address` by `core` will look into beyond the first level.
+    #[inline]
+    fn notice(&mut self, core: usize, address: u64) {
+        let private = &self.cores[core];
+        let virtual_line = address >> private.line_bits;
+        if private.data.filter.look(virtual_line).is_some_and(|entry| entry.key == virtual_line) {
+            return;
+        }
+        let page_bits = private.page_bits;
+        let Some(page) = self.path.spaces.lookup(private.space, address >> page_bits) else { return };
+        let physical = page.0 << page_bits | address & ((1 << page_bits) - 1);
+        let line = Line(physical >> private.line_bits);
+        private.second.iter().for_each(|l2| l2.tags.expect(line));
+        self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
+    }
+
     /// The physical address of a virtual one, and how many cycles finding it takes beyond a first-level hit.
     fn translate(&mut self, core: usize, unit: Unit, address: u64, at: u64) -> (u64, u32) {
         let private = &mut self.cores[core];

@@ -23,6 +23,10 @@ pub enum Detail {
 /// Specification 3.10, section 3.2).
 pub(super) const REQUEST_BYTES: u32 = 8;
 
+const PS_PER_SECOND: u64 = 1_000_000_000_000;
+/// What is added before rounding down to whole cycles, as a part of [`PS_PER_SECOND`].
+const ALMOST_A_CYCLE: u64 = 990_000_000_000;
+
 /// Fixed parts of one core's way to its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Legs {
@@ -70,9 +74,13 @@ impl Path {
         if !self.timing {
             return at;
         }
-        // Differences are below a second, so the product fits.
-        let taken = u128::from(end.saturating_sub(start)) * u128::from(clock.hz());
-        at + ((taken + 990_000_000_000) / 1_000_000_000_000) as u64
+        let (taken, hz) = (end.saturating_sub(start), clock.hz());
+        // Nearly always 64 bits do, which cost the host much less.
+        if let Some(product) = taken.checked_mul(hz).and_then(|product| product.checked_add(ALMOST_A_CYCLE)) {
+            return at + product / PS_PER_SECOND;
+        }
+        let product = u128::from(taken) * u128::from(hz) + u128::from(ALMOST_A_CYCLE);
+        at + (product / u128::from(PS_PER_SECOND)) as u64
     }
 
     #[inline]

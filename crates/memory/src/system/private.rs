@@ -61,6 +61,8 @@ pub(crate) struct Private {
     pub space: SpaceId,
     /// By side.
     pub last_page: [LastPage; 2],
+    /// Loads and stores, and those that missed the first level, when `misses_often` was asked last.
+    pub counted: [u64; 2],
 }
 
 /// Which of the first-level caches.

@@ -141,16 +141,19 @@ impl Scanned {
     }
 }
 
-/// Sets of many ways: found by a hash, aged by a list in the order of use.
+/// Sets of many ways: found by a hash, aged by the time of use and by a list. The list is in the order of the times that its
+/// entries had when they were put into it; a use only changes the time, and whoever looks for the oldest entry moves those that were used
+/// since.
 #[derive(Clone, Debug)]
 struct Listed {
     entries: Vec<ListedEntry>,
     /// The first entry of each hash value's chain.
     chains: Vec<u32>,
-    /// The entry of each set that was used longest ago, and last.
+    /// The first and the last entry of each set's list.
     oldest: Vec<u32>,
     newest: Vec<u32>,
     ways: usize,
+    now: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +164,10 @@ struct ListedEntry {
     older: u32,
     newer: u32,
     set: u32,
+    /// When it was used last; 0 for an empty one.
+    used: u64,
+    /// Of that, what its place in the list is by: never later than `used`.
+    placed: u64,
 }
 
 impl Listed {
@@ -169,7 +176,7 @@ impl Listed {
             let (set, way) = (slot / ways, slot % ways);
             let older = if way > 0 { slot as u32 - 1 } else { NONE };
             let newer = if way + 1 < ways { slot as u32 + 1 } else { NONE };
-            ListedEntry { group: EMPTY, chain: NONE, older, newer, set: set as u32 }
+            ListedEntry { group: EMPTY, chain: NONE, older, newer, set: set as u32, used: 0, placed: 0 }
         };
         Self {
             entries: (0..sets * ways).map(link).collect(),
@@ -177,6 +184,7 @@ impl Listed {
             oldest: (0..sets).map(|set| (set * ways) as u32).collect(),
             newest: (0..sets).map(|set| (set * ways + ways - 1) as u32).collect(),
             ways,
+            now: 0,
         }
     }
 
@@ -194,20 +202,44 @@ impl Listed {
         (slot != NONE).then_some(slot)
     }
 
+    #[inline]
     fn use_again(&mut self, slot: u32) {
-        if self.entries[slot as usize].newer != NONE {
-            self.unlink(slot);
-            let set = self.entries[slot as usize].set as usize;
-            let before = std::mem::replace(&mut self.newest[set], slot);
-            (self.entries[slot as usize].older, self.entries[slot as usize].newer) = (before, NONE);
-            self.join(set, before, slot);
+        self.now += 1;
+        self.entries[slot as usize].used = self.now;
+    }
+
+    /// The entry of `set` that was used longest ago.
+    fn oldest(&mut self, set: usize) -> u32 {
+        loop {
+            let slot = self.oldest[set];
+            let ListedEntry { used, placed, .. } = self.entries[slot as usize];
+            // Nobody's time is before that of his place, and places are in order: so this one is the oldest.
+            if used == placed {
+                return slot;
+            }
+            self.place(slot);
         }
+    }
+
+    /// Moves an entry to its place in the order of times, which is nearer to the newest.
+    fn place(&mut self, slot: u32) {
+        let ListedEntry { used, set, .. } = self.entries[slot as usize];
+        let set = set as usize;
+        self.unlink(slot);
+        let (mut before, mut after) = (self.newest[set], NONE);
+        while before != NONE && self.entries[before as usize].placed > used {
+            after = before;
+            before = self.entries[before as usize].older;
+        }
+        self.entries[slot as usize].placed = used;
+        self.join(set, before, slot);
+        self.join(set, slot, after);
     }
 
     fn insert(&mut self, group: u64) -> (u32, u64) {
         let sets = self.oldest.len();
         let set = if sets == 1 { 0 } else { (group % sets as u64) as usize };
-        let slot = self.oldest[set];
+        let slot = self.oldest(set);
         let evicted = self.entries[slot as usize].group;
         if evicted != EMPTY {
             self.unchain(slot);
@@ -216,6 +248,7 @@ impl Listed {
         self.entries[slot as usize].group = group;
         self.entries[slot as usize].chain = std::mem::replace(&mut self.chains[chain], slot);
         self.use_again(slot);
+        self.place(slot);
         (slot, evicted)
     }
 
@@ -223,29 +256,29 @@ impl Listed {
     fn remove(&mut self, slot: u32) {
         self.unchain(slot);
         self.entries[slot as usize].group = EMPTY;
-        if self.entries[slot as usize].older != NONE {
-            self.unlink(slot);
-            let set = self.entries[slot as usize].set as usize;
-            let after = std::mem::replace(&mut self.oldest[set], slot);
-            (self.entries[slot as usize].older, self.entries[slot as usize].newer) = (NONE, after);
-            self.entries[after as usize].older = slot;
-        }
+        (self.entries[slot as usize].used, self.entries[slot as usize].placed) = (0, 0);
+        self.unlink(slot);
+        let set = self.entries[slot as usize].set as usize;
+        let after = self.oldest[set];
+        self.join(set, NONE, slot);
+        self.join(set, slot, after);
     }
 
     /// Takes an entry out of its set's list; sets have at least two entries.
     fn unlink(&mut self, slot: u32) {
         let ListedEntry { older, newer, set, .. } = self.entries[slot as usize];
-        match newer {
-            NONE => self.newest[set as usize] = older,
-            _ => self.entries[newer as usize].older = older,
-        }
         self.join(set as usize, older, newer);
     }
 
+    /// Makes two entries neighbours; `NONE` is the end of the list on its side.
     fn join(&mut self, set: usize, older: u32, newer: u32) {
         match older {
             NONE => self.oldest[set] = newer,
             _ => self.entries[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest[set] = older,
+            _ => self.entries[newer as usize].older = older,
         }
     }
 

@@ -2,12 +2,35 @@
 //! Not an approximation.
 //! Source: Hennessy and Patterson, appendix B.
 
+use super::super::host;
+
 pub(super) fn reset(ages: &mut [u8]) {
     (0..).zip(ages).for_each(|(rank, age)| *age = rank);
 }
 
 #[inline]
 pub(super) fn touched(ages: &mut [u8], way: usize) {
+    // Of a known length, the host does all of them at once.
+    match ages.as_chunks_mut() {
+        ([ages], []) => rejuvenate::<4>(ages, way),
+        _ => match ages.as_chunks_mut() {
+            ([ages], []) => rejuvenate::<16>(ages, way),
+            _ => rejuvenate_any(ages, way),
+        },
+    }
+}
+
+#[inline]
+fn rejuvenate<const WAYS: usize>(ages: &mut [u8; WAYS], way: usize) {
+    let way = way & (WAYS - 1);
+    let rank = ages[way];
+    for age in ages.iter_mut() {
+        *age += u8::from(*age < rank);
+    }
+    ages[way] = 0;
+}
+
+fn rejuvenate_any(ages: &mut [u8], way: usize) {
     let rank = ages[way];
     if rank > 0 {
         ages.iter_mut().for_each(|age| *age += u8::from(*age < rank));
@@ -18,8 +41,12 @@ pub(super) fn touched(ages: &mut [u8], way: usize) {
 #[inline]
 pub(super) fn victim(ages: &[u8], ways: usize, allowed: u64) -> usize {
     let oldest = ways as u8 - 1;
-    match ages[..ways].iter().position(|age| *age == oldest) {
-        Some(way) if allowed >> way & 1 == 1 => way,
-        _ => super::ways(allowed).max_by_key(|way| ages[*way]).unwrap_or(0),
+    let way = match ages.as_chunks() {
+        ([ages], []) => host::equal_bytes(ages, oldest).trailing_zeros() as usize,
+        _ => ages[..ways].iter().position(|age| *age == oldest).unwrap_or(usize::MAX),
+    };
+    if way < ways && allowed >> way & 1 == 1 {
+        return way;
     }
+    super::ways(allowed).max_by_key(|way| ages[*way]).unwrap_or(0)
 }
