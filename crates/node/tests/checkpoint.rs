@@ -1,22 +1,11 @@
 //! Guests saved in the middle and brought back, by `examples/simulate.rs`: they go on as if nothing had happened.
 
-use std::path::{Path, PathBuf};
+mod simulator;
+
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-fn simulator() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("examples/simulate")
-}
-
-fn guest(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
-}
-
-fn expected(name: &str) -> String {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected").join(name).with_extension("txt");
-    std::fs::read_to_string(path).unwrap()
-}
+use simulator::{expected, guest, simulator};
 
 fn run(arguments: &[&str], program: Option<(&Path, &[&str])>) -> Output {
     let mut command = Command::new("timeout");

@@ -1,23 +1,12 @@
 //! Guests in simulated time, run by `examples/simulate.rs`: the same every time, and sleeping takes no time of the host's.
 
+mod simulator;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn simulator() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("examples/simulate")
-}
-
-fn guest(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt/loongarch64").join(name)
-}
-
-fn expected(name: &str) -> String {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/expected").join(name).with_extension("txt");
-    std::fs::read_to_string(path).unwrap()
-}
+use simulator::{expected, guest, simulator};
 
 /// Runs to its end, or fails the test after a minute.
 fn run(command: &mut Command) -> Output {
