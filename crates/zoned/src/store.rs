@@ -5,6 +5,7 @@
 mod balance;
 mod batch;
 mod cache;
+mod check;
 mod checkpoint;
 mod edit;
 mod io;
@@ -21,6 +22,7 @@ mod tree;
 mod writer;
 
 pub use batch::Batch;
+pub use check::{CheckReport, Problem};
 pub use edit::TreeCounts;
 pub use io::{Traffic, TrafficCounts};
 pub use open::Info;

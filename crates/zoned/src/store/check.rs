@@ -1,0 +1,215 @@
+//! Checking a map that is not open: every node, every large value, and whether what is in use is what the space table says.
+//! Not a repair: see `repair`. Changes that are in the journal only are counted, not applied.
+//! Source: our own.
+
+use super::Store;
+use super::batch::Batch;
+use super::io::Io;
+use super::journal::replay;
+use super::open::empty_space;
+use super::space::Space;
+use super::superblock::{SpaceTable, Superblock};
+use crate::device::ZonedDevice;
+use crate::error::{Error, Result};
+use crate::node::{InnerRecord, Page, Value};
+use serde::Serialize;
+
+/// Something that a check found wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Where, if it is one place.
+    pub block: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Keys at the last checkpoint.
+    pub keys: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Logs of leaves.
+    pub logs: u64,
+    /// Heads and interior nodes.
+    pub inner_nodes: u64,
+    /// Large values.
+    pub extents: u64,
+    /// Batches in the journal since then.
+    pub journal_batches: u64,
+    /// Changes in these.
+    pub journal_changes: u64,
+    /// What is wrong; nothing, if all is well.
+    pub problems: Vec<Problem>,
+}
+
+/// The keys that may be below a node: from `low` to `high`, which is not among them.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    pub low: &'a [u8],
+    pub high: Option<&'a [u8]>,
+}
+
+impl Bounds<'_> {
+    pub fn hold(&self, key: &[u8]) -> bool {
+        key >= self.low && self.high.is_none_or(|high| key < high)
+    }
+}
+
+struct Checker<'a, D> {
+    io: &'a Io<D>,
+    space: Space,
+    report: CheckReport,
+}
+
+impl<D: ZonedDevice> Store<D> {
+    /// Checks the map on a device, which must not be open meanwhile. Nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Device`] if the device cannot be asked at all. What is wrong with the map
+    /// is in the report.
+    pub fn check(device: D) -> Result<CheckReport> {
+        let superblock = Superblock::read(&device)?;
+        let io = Io::new(device, superblock.node_bytes as usize);
+        let mut checker = Checker { io: &io, space: empty_space(&io)?, report: CheckReport::default() };
+        if superblock.root != 0 {
+            checker.inner(superblock.root, None, Bounds { low: &[], high: None });
+        }
+        if checker.report.keys != superblock.len {
+            let (keys, len) = (checker.report.keys, superblock.len);
+            checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
+        }
+        checker.table(superblock.generation);
+        checker.journal(&superblock)?;
+        Ok(checker.report)
+    }
+}
+
+impl<D: ZonedDevice> Checker<'_, D> {
+    fn wrong(&mut self, block: impl Into<Option<u64>>, what: impl Into<String>) {
+        self.report.problems.push(Problem { block: block.into(), what: what.into() });
+    }
+
+    fn claim(&mut self, block: u64) {
+        if !self.space.claim_node(block) {
+            self.wrong(block, "a node is where none can be, or where another one is");
+        }
+    }
+
+    /// The result, or the problem.
+    fn good<T>(&mut self, block: u64, result: Result<T>) -> Option<T> {
+        result
+            .map_err(|error| match error {
+                Error::Damaged { what, .. } => self.wrong(block, what),
+                error => self.wrong(block, error.to_string()),
+            })
+            .ok()
+    }
+
+    fn inner(&mut self, block: u64, level: Option<u16>, bounds: Bounds<'_>) {
+        self.claim(block);
+        let read = self.io.read_inner(block);
+        let Some(InnerRecord { level: own, entries }) = self.good(block, read) else { return };
+        self.report.inner_nodes += 1;
+        if level.is_some_and(|level| level != own) {
+            self.wrong(block, format!("it is on level {own}, not where its parent has it"));
+            return;
+        }
+        for (index, (key, pointer)) in entries.iter().enumerate() {
+            let low = if index == 0 { bounds.low } else { &key[..] };
+            let high = entries.get(index + 1).map(|next| &next.0[..]).or(bounds.high);
+            if !bounds.hold(low) || high.is_some_and(|high| high <= low) {
+                self.wrong(block, format!("its entry {index} is out of its bounds"));
+            }
+            let below = Bounds { low, high };
+            match own {
+                1 => self.leaf(pointer.home, pointer.log, below),
+                _ => self.inner(pointer.home, Some(own - 1), below),
+            }
+        }
+    }
+
+    fn leaf(&mut self, block: u64, log: Option<u64>, bounds: Bounds<'_>) {
+        self.claim(block);
+        let read = self.io.read_page(block);
+        let leaf = self.good(block, read);
+        self.report.leaves += u64::from(leaf.is_some());
+        let Some(mut leaf) = leaf else { return };
+        if let Some(at) = log {
+            self.claim(at);
+            let read = self.io.read_log(at);
+            let Some(log) = self.good(at, read) else { return };
+            self.report.logs += 1;
+            if (0..log.count()).any(|index| leaf.find(log.key(index)).is_err()) {
+                self.wrong(at, "a log has a record that its leaf has not");
+            }
+            leaf = super::edit::merged(&leaf, &log, false);
+        }
+        self.records(block, &leaf, bounds);
+    }
+
+    fn records(&mut self, block: u64, leaf: &Page, bounds: Bounds<'_>) {
+        self.report.keys += leaf.count() as u64;
+        for index in 0..leaf.count() {
+            let key = leaf.key(index);
+            if !bounds.hold(key) {
+                self.wrong(block, format!("its record {index} is out of its bounds"));
+            }
+            match leaf.value(index) {
+                Value::Inline(_) => {}
+                Value::Deleted => self.wrong(block, format!("its record {index} is deleted, in a leaf")),
+                Value::Extent(extent) => {
+                    let read = self.io.read_extent(key, extent);
+                    if self.good(extent.block, read).is_some() {
+                        self.report.extents += 1;
+                    }
+                    let blocks = self.io.extent_blocks(key, extent.bytes);
+                    if !self.space.claim_extent(extent.block, blocks) {
+                        self.wrong(extent.block, "a large value is where none can be");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares what is in use with what the space table says.
+    fn table(&mut self, generation: u64) {
+        let read = SpaceTable::read(self.io, generation);
+        let Some(table) = self.good(0, read) else { return };
+        let mut problems = Vec::new();
+        for (zone, &(nodes, extents)) in self.space.zones.iter().zip(&table.live) {
+            if (zone.live_nodes, zone.live_extents) != (nodes.into(), extents.into()) {
+                problems.push(format!(
+                    "{}: {} blocks of nodes and {} of large values are in use, and the space table says {nodes} and {extents}",
+                    zone.number, zone.live_nodes, zone.live_extents
+                ));
+            }
+        }
+        let bits = self.space.slot_bits();
+        let says = |word: usize| table.slots.get(word).copied().unwrap_or(0);
+        let count = |bits: u64| u64::from(bits.count_ones());
+        let lost: u64 = (0..bits.len()).map(|word| count(says(word) & !bits[word])).sum();
+        let unknown: u64 = (0..bits.len()).map(|word| count(bits[word] & !says(word))).sum();
+        if lost + unknown > 0 {
+            problems.push(format!(
+                "of the conventional slots {unknown} are in use that the space table has as free, and {lost} the other way"
+            ));
+        }
+        for what in problems {
+            self.wrong(None, what);
+        }
+    }
+
+    fn journal(&mut self, superblock: &Superblock) -> Result<()> {
+        let (mut batches, mut changes) = (0, 0);
+        replay(self.io, superblock.journal, |record| {
+            let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
+            batches += 1;
+            changes += batch.len() as u64;
+            Ok(true)
+        })?;
+        (self.report.journal_batches, self.report.journal_changes) = (batches, changes);
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! The durable map does what a `BTreeMap` does, with all kinds of records, through states, Sync, checkpoints, garbage collection and
+//! reopening; snapshots keep their moment.
+//! Not power cuts: see `store_power_cuts`.
+//! Source: our own.
+
+mod support;
+
+use longma_zoned::device::MemoryDevice;
+use longma_zoned::store::Statistics;
+use longma_zoned::ycsb::Chance;
+use longma_zoned::{Batch, Direction, KeyRange, Snapshot, Store};
+use std::ops::Bound;
+use std::sync::Arc;
+use support::{Model, Records, assert_same, batch, busy, campaign, memory, open, rows};
+
+/// What one run of random batches is made of.
+struct Run {
+    records: Records,
+    node_bytes: u32,
+    keys: u64,
+    zones: (u64, u32, u32),
+    cache_bytes: u64,
+    journal_bytes: u64,
+    seed: u64,
+}
+
+fn behaves_like_a_btree_map(run: &Run) -> Statistics {
+    let (zone_blocks, conventional, sequential) = run.zones;
+    let device = Arc::new(memory(zone_blocks, conventional, sequential));
+    let device = Store::format(device, Some(run.node_bytes), 1).unwrap();
+    let options = busy(run.cache_bytes, run.journal_bytes);
+    let mut store = open(Arc::clone(&device), options);
+    let (mut chance, mut model) = (Chance::new(run.seed), Model::new());
+    let mut kept: Vec<(Snapshot<Arc<MemoryDevice>>, Model)> = Vec::new();
+    let batches = campaign("LONGMA_ZONED_OPERATIONS", 120_000) / 6 / 12;
+    for number in 0..batches {
+        let deletions = [5, 30, 60, 95, 20][(number * 15 / batches % 5) as usize];
+        let keys = if number * 30 / batches % 3 == 1 { run.keys / 20 + 1 } else { run.keys };
+        let batch = batch(&mut chance, run.records, keys, 24, deletions, &mut model);
+        store.apply(&batch).unwrap_or_else(|error| panic!("batch {number}: {error}"));
+        let key = run.records.key(chance.below(run.keys));
+        assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key), "batch {number}");
+        if number % 61 == 7 {
+            kept.push((store.snapshot(), model.clone()));
+        }
+        if number % 97 == 13 && kept.len() > 2 {
+            let (snapshot, then) = kept.remove(chance.below(kept.len() as u64) as usize);
+            assert_same(&snapshot, &then, "a snapshot");
+        }
+        if number % 131 == 17 {
+            let (a, b) = (run.records.key(chance.below(run.keys)), run.records.key(chance.below(run.keys)));
+            let range = KeyRange { start: Bound::Excluded(&a), end: Bound::Included(&b) };
+            let expected: Vec<_> = match a < b {
+                true => model
+                    .range::<[u8], _>((range.start, range.end))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect(),
+                false => Vec::new(),
+            };
+            assert_eq!(rows(&store.snapshot(), range, Direction::Ascending), expected);
+        }
+        if number % 257 == 200 {
+            kept.clear();
+            if chance.below(2) == 0 {
+                store.checkpoint().unwrap();
+            }
+            drop(store);
+            store = open(Arc::clone(&device), options);
+            assert_same(&store.snapshot(), &model, "after opening again");
+        }
+    }
+    let statistics = store.statistics();
+    kept.clear();
+    assert_same(&store.snapshot(), &model, "at the end");
+    store.close().unwrap();
+    assert_same(&open(device, options).snapshot(), &model, "after closing");
+    statistics
+}
+
+#[test]
+fn the_map_behaves_like_a_btree_map_with_records_of_one_length() {
+    for (node_bytes, keys, zones, cache_bytes, seed) in [
+        (512, 4_000, (256, 4, 12), 40_000, 1),
+        (512, 20_000, (512, 1, 40), 200_000, 2),
+        (1024, 3_000, (64, 4, 24), 1 << 20, 3),
+    ] {
+        let records = Records::Fixed;
+        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes: 40_000, seed };
+        let statistics = behaves_like_a_btree_map(&run);
+        println!("{statistics:?}");
+        assert!(statistics.checkpoints > 3 && statistics.tree.changed_in_place > 0);
+    }
+}
+
+#[test]
+fn the_map_behaves_like_a_btree_map_with_records_of_many_lengths() {
+    for (node_bytes, keys, zones, cache_bytes, seed) in
+        [(512, 2_000, (256, 4, 12), 40_000, 4), (2048, 20_000, (1024, 2, 12), 300_000, 5)]
+    {
+        let records = Records::Variable;
+        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes: 60_000, seed };
+        println!("{:?}", behaves_like_a_btree_map(&run));
+    }
+}
+
+#[test]
+fn the_map_behaves_like_a_btree_map_with_values_that_fit_into_no_node() {
+    let (records, node_bytes, zones) = (Records::Large, 512, (512, 4, 20));
+    let run =
+        Run { records, node_bytes, keys: 600, zones, cache_bytes: 60_000, journal_bytes: 60_000, seed: 6 };
+    println!("{:?}", behaves_like_a_btree_map(&run));
+}
+
+#[test]
+fn a_loaded_map_holds_what_was_loaded_in_full_leaves() {
+    let device = Store::format(Arc::new(memory(1024, 2, 16)), Some(1024), 1).unwrap();
+    let store = open(Arc::clone(&device), busy(100_000, 100_000));
+    let model: Model =
+        (0..50_000u64).map(|n| (n.to_be_bytes().to_vec(), (n * 7).to_be_bytes().to_vec())).collect();
+    assert_eq!(store.load(model.iter()).unwrap(), 50_000);
+    assert_same(&store.snapshot(), &model, "after the load");
+    assert!(store.load([(b"b", b"1"), (b"a", b"2")]).is_err());
+    drop(store);
+    let store = open(device, busy(100_000, 100_000));
+    assert_same(&store.snapshot(), &model, "after opening again");
+    let statistics = store.statistics();
+    // 60 records a leaf of 1024 bytes; the rest is heads.
+    assert!(statistics.live_blocks / 2 < 50_000 / 60 + 80, "{statistics:?}");
+}
+
+#[test]
+fn keys_and_values_of_lengths_that_cannot_be_held_are_refused_and_nothing_is_changed() {
+    let device = Store::format(Arc::new(memory(256, 2, 8)), Some(512), 1).unwrap();
+    let store = open(device, busy(100_000, 100_000));
+    let (longest_key, longest_value) = store.limits();
+    let mut batch = Batch::new();
+    batch.put(b"good", b"value").put(&vec![b'k'; longest_key + 1], b"");
+    assert!(matches!(store.apply(&batch), Err(longma_zoned::Error::KeyLength { .. })));
+    batch.clear();
+    batch.put(b"good", b"value").put(b"k", &vec![0; longest_value + 1]);
+    assert!(matches!(store.apply(&batch), Err(longma_zoned::Error::ValueLength { .. })));
+    assert!(store.is_empty());
+    let (key, value) = (vec![b'k'; longest_key], vec![b'v'; longest_value]);
+    assert!(store.put(&key, &value).unwrap() && store.put(b"", b"").unwrap());
+    assert_eq!(store.get(&key).unwrap(), Some(value));
+    assert_eq!(store.get(b"").unwrap(), Some(Vec::new()));
+}

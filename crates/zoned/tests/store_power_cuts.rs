@@ -1,0 +1,202 @@
+//! After a power cut at any write, with any of the writes since the last flush lost or torn, everything acknowledged is there, nothing
+//! is half done, and the checker finds nothing.
+//! Not faults of the medium: see `store_faults`.
+//! Source: our own.
+
+mod support;
+
+use longma_zoned::device::{FaultyDevice, MemoryDevice};
+use longma_zoned::ycsb::Chance;
+use longma_zoned::{Batch, Durability, Options, Store};
+use std::sync::Arc;
+use support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
+
+/// A workload, recorded: the device's changes when each batch was acknowledged, and the model then.
+struct Recorded {
+    device: Arc<FaultyDevice>,
+    /// Of each batch: the device's changes before it and after it was acknowledged, and what the map holds then.
+    states: Vec<(u64, Model)>,
+}
+
+/// What a workload is made of.
+#[derive(Clone, Copy)]
+struct Work {
+    records: Records,
+    keys: u64,
+    batches: u64,
+    deletions: u64,
+    zones: (u64, u32, u32),
+    options: Options,
+    seed: u64,
+}
+
+fn record(work: Work) -> Recorded {
+    let (zone_blocks, conventional, sequential) = work.zones;
+    let device = FaultyDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap();
+    let device = Store::format(Arc::new(device), Some(512), work.seed).unwrap();
+    device.record();
+    let store = open(Arc::clone(&device), work.options);
+    let (mut chance, mut model) = (Chance::new(work.seed), Model::new());
+    let mut states = vec![(device.changes(), model.clone())];
+    for _ in 0..work.batches {
+        let batch = batch(&mut chance, work.records, work.keys, 12, work.deletions, &mut model);
+        store.apply(&batch).unwrap();
+        states.push((device.changes(), model.clone()));
+    }
+    Recorded { device, states }
+}
+
+/// Opens an image, and says which of the states it holds: one from `acknowledged` on.
+fn state_of(
+    image: Arc<MemoryDevice>,
+    options: Options,
+    states: &[(u64, Model)],
+    acknowledged: usize,
+    what: &str,
+) -> usize {
+    let store = Store::open(Arc::clone(&image), options).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let snapshot = store.snapshot();
+    let found = support::rows(&snapshot, longma_zoned::KeyRange::ALL, longma_zoned::Direction::Ascending);
+    let same = |(_, model): &(u64, Model)| {
+        model.len() == found.len() && model.iter().zip(&found).all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
+    };
+    let state = states[acknowledged..].iter().position(same);
+    let Some(state) = state else { panic!("{what}: what is there is no state from batch {acknowledged} on") };
+    assert_same(&snapshot, &states[acknowledged + state].1, what);
+    drop(snapshot);
+    let report = Store::check(Arc::clone(&image)).unwrap();
+    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+    acknowledged + state
+}
+
+/// Cuts the recorded workload after every write, in some of the ways in which the unsafe writes may be lost, and says how many images
+/// that were.
+fn survives_every_cut(work: Work, ways: usize) -> u64 {
+    let Recorded { device, states } = record(work);
+    let recording = device.recording().unwrap();
+    let mut images = 0;
+    for (changes, cut) in recording.cuts() {
+        let acknowledged = match work.options.durability {
+            Durability::EachBatch => states.iter().rposition(|state| state.0 <= changes).unwrap_or(0),
+            Durability::Relaxed => 0,
+        };
+        let begun = states.iter().position(|state| state.0 > changes).unwrap_or(states.len() - 1);
+        for (way, image) in cut.images(ways, work.seed ^ changes).enumerate() {
+            let what = format!("seed {}, cut after change {changes}, way {way}", work.seed);
+            let state = state_of(Arc::new(image), work.options, &states[..=begun], acknowledged, &what);
+            assert!(state <= begun, "{what}");
+            images += 1;
+        }
+    }
+    images
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_cut() {
+    let seeds = campaign("LONGMA_ZONED_CUT_SEEDS", 1);
+    let mut images = 0;
+    for seed in 1..=seeds {
+        let work = Work {
+            records: Records::Fixed,
+            keys: 400,
+            batches: 120,
+            deletions: 30,
+            zones: (64, 2, 10),
+            options: busy(20_000, 6_000),
+            seed,
+        };
+        images += survives_every_cut(work, 6);
+        // So little conventional room that nodes go to sequential zones, which have to be collected.
+        images += survives_every_cut(
+            Work { zones: (24, 1, 12), keys: 700, batches: 150, deletions: 10, ..work },
+            5,
+        );
+        images += survives_every_cut(Work { records: Records::Variable, keys: 300, ..work }, 5);
+        let large = Work { records: Records::Large, keys: 60, batches: 80, zones: (64, 2, 16), ..work };
+        images += survives_every_cut(large, 5);
+    }
+    println!("{images} images");
+    assert!(images > 2_000 * seeds, "{images} images");
+}
+
+#[test]
+fn without_a_flush_for_each_batch_a_cut_loses_the_newest_batches_only() {
+    for seed in 1..=campaign("LONGMA_ZONED_CUT_SEEDS", 1) {
+        let options = Options { durability: Durability::Relaxed, ..busy(20_000, 6_000) };
+        let work = Work {
+            records: Records::Large,
+            keys: 80,
+            batches: 80,
+            deletions: 30,
+            zones: (64, 2, 16),
+            options,
+            seed,
+        };
+        survives_every_cut(work, 8);
+    }
+}
+
+#[test]
+fn a_cut_while_the_map_recovers_from_a_cut_loses_nothing() {
+    for seed in 1..=campaign("LONGMA_ZONED_CUT_SEEDS", 1) {
+        let work = Work {
+            records: Records::Fixed,
+            keys: 300,
+            batches: 60,
+            deletions: 30,
+            zones: (64, 1, 10),
+            options: busy(20_000, 6_000),
+            seed: seed + 100,
+        };
+        let Recorded { device, states } = record(work);
+        let recording = device.recording().unwrap();
+        for (changes, cut) in recording.cuts().step_by(9) {
+            let acknowledged = states.iter().rposition(|state| state.0 <= changes).unwrap_or(0);
+            let again = Arc::new(FaultyDevice::over(cut.image_by_chance(seed ^ changes)));
+            again.record();
+            let store = open(Arc::clone(&again), work.options);
+            store.put(b"after the cut", b"there").unwrap();
+            let done = again.changes();
+            drop(store);
+            for (second, cut) in again.recording().unwrap().cuts() {
+                let image = Arc::new(cut.image_by_chance(second));
+                let what = format!("seed {seed}, cut after change {changes} and again after {second}");
+                let store = Store::open(Arc::clone(&image), work.options)
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                if second >= done {
+                    assert!(store.get(b"after the cut").unwrap().is_some(), "{what}");
+                }
+                store.delete(b"after the cut").unwrap();
+                store.close().unwrap();
+                state_of(
+                    image,
+                    work.options,
+                    &states[..(acknowledged + 2).min(states.len())],
+                    acknowledged,
+                    &what,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_while_a_map_is_formatted_leaves_no_map_or_an_empty_one() {
+    let device = Arc::new(FaultyDevice::over(memory(64, 1, 8)));
+    let store = open(Store::format(Arc::clone(&device), Some(512), 1).unwrap(), busy(20_000, 6_000));
+    store.put(b"old", b"map").unwrap();
+    store.close().unwrap();
+    device.record();
+    Store::format(Arc::clone(&device), Some(512), 2).unwrap();
+    for (changes, cut) in device.recording().unwrap().cuts().skip(1) {
+        for image in cut.images(10, changes) {
+            match Store::open(Arc::new(image), busy(20_000, 6_000)) {
+                Ok(store) => assert!(store.is_empty() || store.get(b"old").unwrap().is_some()),
+                Err(error) => assert!(matches!(error, longma_zoned::Error::NotFormatted { .. }), "{error}"),
+            }
+        }
+    }
+    let mut batch = Batch::new();
+    batch.put(b"new", b"map");
+    open(device, busy(20_000, 6_000)).apply(&batch).unwrap();
+}

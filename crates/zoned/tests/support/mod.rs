@@ -1,0 +1,129 @@
+//! What the durable map's tests share: small devices, random batches, and a model to compare with.
+//! Not tests.
+//! Source: our own.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use longma_zoned::device::{Geometry, MemoryDevice};
+use longma_zoned::ycsb::Chance;
+use longma_zoned::{Batch, Direction, KeyRange, Options, Snapshot, Store, ZonedDevice};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A device of small zones: `conventional` and `sequential` zones of `zone_blocks` blocks of 512 bytes.
+pub fn geometry(zone_blocks: u64, conventional: u32, sequential: u32) -> Geometry {
+    Geometry {
+        block_bytes: 512,
+        zone_blocks,
+        zone_capacity_blocks: zone_blocks - zone_blocks / 8,
+        conventional_zones: conventional,
+        sequential_zones: sequential,
+        max_open_zones: 5,
+        max_active_zones: 6,
+    }
+}
+
+pub fn memory(zone_blocks: u64, conventional: u32, sequential: u32) -> MemoryDevice {
+    MemoryDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap()
+}
+
+/// Options that make everything happen often.
+pub fn busy(cache_bytes: u64, journal_bytes: u64) -> Options {
+    Options { cache_bytes, journal_bytes, ..Options::default() }
+}
+
+/// What keys and values a test uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// 8-byte keys and values.
+    Fixed,
+    /// Short and long keys, empty and long values.
+    Variable,
+    /// Also values that do not fit into a node.
+    Large,
+}
+
+impl Records {
+    pub fn key(self, number: u64) -> Vec<u8> {
+        match self {
+            Records::Fixed => number.to_be_bytes().to_vec(),
+            _ => {
+                let mut key = format!("{:04}", number / 3).into_bytes();
+                key.resize(key.len() + (number % 3) as usize * (1 + number as usize % 13), b'.');
+                key
+            }
+        }
+    }
+
+    pub fn value(self, chance: &mut Chance) -> Vec<u8> {
+        let bytes = match self {
+            Records::Fixed => 8,
+            Records::Variable => [0, 1, 8, 8, 8, 30, 50][chance.below(7) as usize],
+            Records::Large => [0, 8, 8, 40, 100, 700, 2000][chance.below(7) as usize],
+        };
+        let seed = chance.number();
+        (0..bytes).map(|index: u64| (seed >> (index % 8 * 8)) as u8 ^ index as u8).collect()
+    }
+}
+
+/// A random batch of up to `most` changes on `keys` keys, made to the model as well. Of a hundred changes `deletions` are deletions.
+pub fn batch(
+    chance: &mut Chance,
+    records: Records,
+    keys: u64,
+    most: u64,
+    deletions: u64,
+    model: &mut Model,
+) -> Batch {
+    let mut batch = Batch::new();
+    for _ in 0..=chance.below(most) {
+        let any = chance.below(keys);
+        if chance.below(100) < deletions {
+            let key = records.key(any);
+            // Mostly of a key that is there.
+            let near = model.range(key.clone()..).next().map(|(key, _)| key.clone());
+            let key = if chance.below(4) == 0 { key } else { near.unwrap_or(key) };
+            batch.delete(&key);
+            model.remove(&key);
+        } else {
+            let (key, value) = (records.key(any), records.value(chance));
+            batch.put(&key, &value);
+            model.insert(key, value);
+        }
+    }
+    batch
+}
+
+pub fn rows<D: ZonedDevice>(
+    snapshot: &Snapshot<D>,
+    range: KeyRange<'_>,
+    direction: Direction,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    snapshot
+        .scan(range, direction, &mut |key, value| {
+            rows.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    rows
+}
+
+/// The snapshot holds what the model holds, in both directions.
+pub fn assert_same<D: ZonedDevice>(snapshot: &Snapshot<D>, model: &Model, what: &str) {
+    let mut expected: Vec<_> = model.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    assert_eq!(snapshot.len(), expected.len() as u64, "{what}");
+    assert!(rows(snapshot, KeyRange::ALL, Direction::Ascending) == expected, "{what}: ascending");
+    expected.reverse();
+    assert!(rows(snapshot, KeyRange::ALL, Direction::Descending) == expected, "{what}: descending");
+}
+
+/// How much a campaign does: `variable` if it is set, or `ordinary`.
+pub fn campaign(variable: &str, ordinary: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
+}
+
+pub fn open<D: ZonedDevice>(device: D, options: Options) -> Store<D> {
+    Store::open(device, options).unwrap_or_else(|error| panic!("{error}"))
+}
