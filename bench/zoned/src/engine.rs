@@ -5,6 +5,7 @@
 mod canopy;
 mod fjall;
 mod lmdb;
+mod longma;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -38,6 +39,7 @@ pub trait Engine {
 
 /// The engines' names, in the order they are run.
 pub const NAMES: &[&str] = &[
+    "longma",
     "lmdb",
     "redb",
     "canopydb",
@@ -50,6 +52,7 @@ pub const NAMES: &[&str] = &[
 pub fn open(name: &str, folder: &Path, durability: Durability) -> Fallible<Box<dyn Engine>> {
     let synced = durability == Durability::Synced;
     Ok(match name {
+        "longma" => Box::new(longma::Longma::open(folder, synced)?),
         "lmdb" => Box::new(lmdb::Lmdb::open(folder, synced)?),
         "redb" => Box::new(redb::Redb::open(folder, synced)?),
         "canopydb" => Box::new(canopy::Canopy::open(folder, synced)?),
