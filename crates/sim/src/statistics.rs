@@ -35,16 +35,24 @@ pub struct Histogram {
 
 impl Histogram {
     /// Notes one value.
+    #[inline]
     pub fn record(&mut self, value: u64) {
         let class = (u64::BITS - value.leading_zeros()) as usize;
-        if self.classes.len() <= class {
-            self.classes.resize(class + 1, 0);
+        match self.classes.get_mut(class) {
+            Some(count) => *count += 1,
+            None => self.add_class(class),
         }
-        self.classes[class] += 1;
         self.count += 1;
         self.sum += u128::from(value);
         self.min = Some(self.min.map_or(value, |m| m.min(value)));
         self.max = Some(self.max.map_or(value, |m| m.max(value)));
+    }
+
+    /// Notes the first value of a class above all those so far.
+    #[cold]
+    fn add_class(&mut self, class: usize) {
+        self.classes.resize(class + 1, 0);
+        self.classes[class] = 1;
     }
 
     /// Values noted.

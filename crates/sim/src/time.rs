@@ -23,11 +23,13 @@ impl Time {
     pub const ZERO: Self = Self(0);
 
     /// The point `ps` picoseconds after the start.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
     /// Picoseconds since the start.
+    #[inline]
     pub const fn ps(self) -> u64 {
         self.0
     }
@@ -54,6 +56,7 @@ impl Duration {
     pub const ZERO: Self = Self(0);
 
     /// `ps` picoseconds.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
@@ -67,6 +70,7 @@ impl Duration {
     }
 
     /// In picoseconds.
+    #[inline]
     pub const fn ps(self) -> u64 {
         self.0
     }
@@ -166,6 +170,7 @@ impl Clock {
     }
 
     /// The frequency in hertz.
+    #[inline]
     pub const fn hz(self) -> u64 {
         self.hz
     }

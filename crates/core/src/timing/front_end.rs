@@ -264,7 +264,8 @@ impl FrontEnd {
         };
         let branch = pending.branch;
         let taken = start != self.next;
-        if taken && branch.target != 0 && branch.target != start {
+        // Which way a branch goes, a host's own predictor cannot know; what is rare is asked for with one condition.
+        if taken & (branch.target != 0) & (branch.target != start) {
             self.redirect(retired, Cause::Synchronization);
             return Entered::Smoothly;
         }
@@ -309,11 +310,13 @@ impl FrontEnd {
                 right
             }
         };
-        if taken && right {
-            // A taken branch ends the group of instructions fetched together.
-            self.next_cycle(1);
-        }
-        if taken && branch.target != 0 && !self.targets.resolve(address, target) {
+        // A taken branch ends the group of instructions fetched together.
+        let ends = taken & right;
+        self.cycle += u64::from(ends);
+        self.fetched = if ends { 0 } else { self.fetched };
+        if taken & (branch.target != 0) & !self.targets.knows(address, target)
+            && !self.targets.resolve(address, target)
+        {
             self.counts.target_misses += 1;
             if right {
                 self.next_cycle(TARGET_MISS_CYCLES);

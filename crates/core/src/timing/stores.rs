@@ -46,6 +46,14 @@ fn covered(granule: u64, address: u64, bytes: u64) -> u8 {
     ((1u16 << to) - (1u16 << from)) as u8
 }
 
+/// The granule that `bytes` bytes from `address` on are in, and which of its bytes they are; `None` if they are in several.
+#[inline]
+fn inside_granule(address: u64, bytes: u32) -> Option<(u64, u8)> {
+    let (offset, bytes) = (address % GRANULE_BYTES, u64::from(bytes.max(1)));
+    let mask = ((1u64 << bytes.min(GRANULE_BYTES)) - 1) << offset;
+    (offset + bytes <= GRANULE_BYTES).then_some((address / GRANULE_BYTES, mask as u8))
+}
+
 impl Stores {
     /// None.
     pub fn new() -> Self {
@@ -57,6 +65,10 @@ impl Stores {
     #[inline]
     pub fn push(&mut self, address: u64, bytes: u32, ready: u64, drained: u64) {
         self.last_drained = self.last_drained.max(drained);
+        if let Some((granule, mask)) = inside_granule(address, bytes) {
+            self.places[granule as usize % PLACES] = Stored { granule, ready, drained, bytes: mask };
+            return;
+        }
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         for granule in address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES {
             let mask = covered(granule, address, bytes);
@@ -69,6 +81,15 @@ impl Stores {
     pub fn find(&self, address: u64, bytes: u32, at: u64) -> Found {
         if at >= self.last_drained {
             return Found::Nothing;
+        }
+        if let Some((granule, wanted)) = inside_granule(address, bytes) {
+            let stored = &self.places[granule as usize % PLACES];
+            let found = stored.bytes & wanted;
+            return match stored.granule != granule || stored.drained <= at || found == 0 {
+                true => Found::Nothing,
+                false if found == wanted => Found::Data(stored.ready),
+                false => Found::Part(stored.drained),
+            };
         }
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let (mut data, mut part, mut all) = (0, 0, true);

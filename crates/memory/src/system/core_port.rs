@@ -194,20 +194,20 @@ impl Private {
         Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// True if more than one of sixteen loads and stores since the last question missed the first level.
+    /// True if more than one of 32 loads and stores since the last question went beyond the core's own caches.
     fn misses_often(&mut self) -> bool {
         let sum = |counts: &[u64; 5]| counts[Kind::Load as usize] + counts[Kind::Store as usize];
-        let counters = &self.data.counters;
-        let now = [sum(&counters.accesses), sum(&counters.misses)];
+        let last = self.second.as_ref().map_or(&self.data.counters, |l2| &l2.counters);
+        let now = [sum(&self.data.counters.accesses), sum(&last.misses)];
         // After a region of interest began, counts are lower than before.
         let [accesses, misses] = std::array::from_fn(|i| now[i].saturating_sub(self.counted[i]));
         self.counted = now;
-        misses * 16 > accesses
+        misses * 32 > accesses
     }
 }
 
 impl MemorySystem {
-    /// Has the host bring nearer what an access to `address` by `core` will look into beyond the first level.
+    /// Has the host bring nearer what an access to `address` by `core` will look into beyond the core's own caches.
     #[inline]
     fn notice(&mut self, core: usize, address: u64) {
         let private = &self.cores[core];
@@ -219,7 +219,6 @@ impl MemorySystem {
         let Some(page) = self.path.spaces.lookup(private.space, address >> page_bits) else { return };
         let physical = page.0 << page_bits | address & ((1 << page_bits) - 1);
         let line = Line(physical >> private.line_bits);
-        private.second.iter().for_each(|l2| l2.tags.expect(line));
         self.domains[private.domain].shared.iter().for_each(|shared| shared.tags.expect(line));
     }
 

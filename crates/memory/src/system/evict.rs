@@ -56,11 +56,13 @@ impl MemorySystem {
     fn left_core(&mut self, core: usize, line: Line, flags: Flags, at: u64) {
         let (domain, bit) = (self.cores[core].domain, self.cores[core].bit);
         let dirty = flags.has(Flags::DIRTY);
+        // The directory beside the tags may go on naming the core: clean lines leave silently.
+        if !dirty && matches!(self.domains[domain].directory, Directory::InTags) {
+            return;
+        }
         let at = self.path.time(self.cores[core].clock, at);
         match &mut self.domains[domain].directory {
-            // The directory beside the tags may go on naming the core: clean lines leave silently.
-            Directory::InTags if dirty => self.write_back_to_shared(core, line, at),
-            Directory::InTags => {}
+            Directory::InTags => self.write_back_to_shared(core, line, at),
             Directory::Beside(table) => {
                 let holders = table.get(line);
                 let held = self.cores[core].has(line);

@@ -61,7 +61,7 @@ pub(crate) struct Private {
     pub space: SpaceId,
     /// By side.
     pub last_page: [LastPage; 2],
-    /// Loads and stores, and those that missed the first level, when `misses_often` was asked last.
+    /// Loads and stores, and those that went beyond these caches, when `misses_often` was asked last.
     pub counted: [u64; 2],
 }
 

@@ -42,11 +42,12 @@ impl MemorySystem {
         let request = Request { core, domain, line, kind };
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
-        let teaches = self.teaches_prefetcher(request);
+        let slot = self.domains[domain].shared.as_ref().and_then(|shared| shared.tags.find(line));
+        let teaches = self.teaches_prefetcher(request, slot);
         let arrived = self.path.reach_shared(&mut self.domains[domain], core, line, start);
         let standing = match self.domains[domain].directory {
-            Directory::InTags => self.request_inclusive(request, arrived),
-            Directory::Beside(_) => self.request_beside(request, arrived),
+            Directory::InTags => self.request_inclusive(request, slot, arrived),
+            Directory::Beside(_) => self.request_beside(request, slot, arrived),
         };
         let end = self.path.return_line(&self.domains[domain], core, standing.at);
         if teaches {
@@ -56,13 +57,13 @@ impl MemorySystem {
         Got { ready, source: standing.source, flags: standing.flags }
     }
 
-    fn request_inclusive(&mut self, request: Request, at: u64) -> Standing {
+    fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
         let Request { core, domain, line, kind } = request;
         let line_bits = self.line_bits;
         // Only domains with an inclusive shared cache have their directory in its tags.
         let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         shared.counters.access(kind);
-        if let Some(slot) = shared.tags.find(line) {
+        if let Some(slot) = slot {
             let at = shared.used(slot, line, kind, at, line_bits);
             return self.hit_inclusive(request, slot, at);
         }
@@ -137,7 +138,7 @@ impl MemorySystem {
         (end, dirty, kept)
     }
 
-    fn request_beside(&mut self, request: Request, at: u64) -> Standing {
+    fn request_beside(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
         let Request { core, domain, line, kind } = request;
         let own = 1u64 << self.cores[core].bit;
         let Directory::Beside(table) = &self.domains[domain].directory else {
@@ -149,7 +150,6 @@ impl MemorySystem {
         let part = &mut self.domains[domain];
         let snooped = if part.snoops { part.cores.len() as u64 - 1 } else { 0 };
         self.messages.snoops += snooped;
-        let slot = part.shared.as_ref().and_then(|s| s.tags.find(line));
         if let Some(shared) = &mut part.shared {
             shared.counters.access(kind);
             match slot {
@@ -273,10 +273,9 @@ impl MemorySystem {
     }
 
     /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought.
-    fn teaches_prefetcher(&self, request: Request) -> bool {
+    fn teaches_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
         match &self.domains[request.domain].shared {
             Some(shared) if shared.prefetcher.is_some() && request.kind != Kind::Prefetch => {
-                let slot = shared.tags.find(request.line);
                 slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
             }
             _ => false,

@@ -24,6 +24,14 @@ impl TargetBuffer {
         Self { sets: vec![[(0, 0); WAYS]; sets].into() }
     }
 
+    /// True if the buffer would send fetch from `branch` to `target` and that is what it sent in this set last, so that there is
+    /// nothing to learn.
+    #[inline]
+    pub fn knows(&self, branch: u64, target: u64) -> bool {
+        let (branch, target) = (word(branch), word(target));
+        self.sets[branch as usize & (self.sets.len() - 1)][0] == (branch, target)
+    }
+
     /// True if the buffer sent fetch from `branch` to `target`; then learns the target.
     #[inline]
     pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
