@@ -1,13 +1,15 @@
-//! The durable map on every kind of device: random batches against a `BTreeMap`, garbage collection, reopening and the checker. With
-//! LONGMA_ZONED_DEVICE, which names a zoned block device whose content does not matter, on that one too.
+//! The maps on every kind of device: the durable one under random batches against a `BTreeMap`, garbage collection, reopening and the
+//! checker; the published trees under the paper's workloads. With LONGMA_ZONED_DEVICE, which names a zoned block device whose
+//! content does not matter, on that one too.
 //! Not in depth: `store_model.rs` and `store_power_cuts.rs` do that in memory.
 //! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, ModelledDevice, Parameters};
+use longma_zoned::paper::{CowTree, Fanout, ZbTree};
 use longma_zoned::store::Statistics;
-use longma_zoned::ycsb::Chance;
+use longma_zoned::ycsb::{Chance, Operation, Workload, scatter};
 use longma_zoned::{Batch, Options, Store, ZonedDevice};
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch};
@@ -104,5 +106,47 @@ fn garbage_is_collected_on_every_device() {
         }
         store.close().unwrap();
         sound(device());
+    });
+}
+
+#[test]
+fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
+    let pairs = 1_000;
+    on_every_device(|device| {
+        for name in ["W1", "W2", "W3", "W4", "W5"] {
+            let workload = Workload::named(name).unwrap();
+            let fanout = Fanout::of(&device().geometry()).at_most(32, 32);
+            let operations = || (0..pairs).map(Operation::Insert).chain(workload.stream(pairs, pairs, 1));
+            let mut answers = Vec::new();
+            let mut zb = ZbTree::new(device(), fanout).unwrap();
+            for operation in operations() {
+                answers.push(match operation {
+                    Operation::Insert(record) => Some(u64::from(zb.insert(scatter(record), record).unwrap())),
+                    Operation::Delete(record) => Some(u64::from(zb.remove(scatter(record)).unwrap())),
+                    Operation::Read(record) => zb.search(scatter(record)).unwrap(),
+                    other => panic!("{other:?} in {name}"),
+                });
+            }
+            zb.check().unwrap();
+            let (reads, writes) = (zb.counts().reads.total(), zb.counts().writes());
+            drop(zb);
+            let mut cow = CowTree::new(device(), fanout).unwrap();
+            for (operation, answer) in operations().zip(answers) {
+                let same = match operation {
+                    Operation::Insert(record) => Some(u64::from(cow.insert(scatter(record), record).unwrap())),
+                    Operation::Delete(record) => Some(u64::from(cow.remove(scatter(record)).unwrap())),
+                    Operation::Read(record) => cow.search(scatter(record)).unwrap(),
+                    other => panic!("{other:?} in {name}"),
+                };
+                assert_eq!(same, answer, "{operation:?}");
+            }
+            println!(
+                "{name} {} pairs: ZB+ {reads} reads {writes} writes; CoW {} reads {} writes",
+                pairs,
+                cow.counts().reads.total(),
+                cow.counts().writes()
+            );
+            assert!(writes * 2 < cow.counts().writes(), "{name}: {writes} against {}", cow.counts().writes());
+        }
     });
 }
