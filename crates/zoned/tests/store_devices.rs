@@ -133,7 +133,9 @@ fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
             let mut cow = CowTree::new(device(), fanout).unwrap();
             for (operation, answer) in operations().zip(answers) {
                 let same = match operation {
-                    Operation::Insert(record) => Some(u64::from(cow.insert(scatter(record), record).unwrap())),
+                    Operation::Insert(record) => {
+                        Some(u64::from(cow.insert(scatter(record), record).unwrap()))
+                    }
                     Operation::Delete(record) => Some(u64::from(cow.remove(scatter(record)).unwrap())),
                     Operation::Read(record) => cow.search(scatter(record)).unwrap(),
                     other => panic!("{other:?} in {name}"),
