@@ -7,6 +7,7 @@ pub mod error;
 pub mod map;
 pub mod node;
 pub mod paper;
+pub mod soak;
 pub mod store;
 pub mod ycsb;
 

@@ -72,18 +72,32 @@ impl<D: ZonedDevice> Store<D> {
     pub fn check(device: D) -> Result<CheckReport> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
-        let mut checker = Checker { io: &io, space: empty_space(&io)?, report: CheckReport::default() };
-        if superblock.root != 0 {
-            checker.inner(superblock.root, None, Bounds { low: &[], high: None });
-        }
-        if checker.report.keys != superblock.len {
-            let (keys, len) = (checker.report.keys, superblock.len);
-            checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
-        }
-        checker.table(superblock.generation);
-        checker.journal(&superblock)?;
-        Ok(checker.report)
+        run(&io, &superblock)
     }
+
+    /// Writes a checkpoint and checks it, as [`Store::check`] does; changes wait meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`].
+    pub fn check_now(&self) -> Result<CheckReport> {
+        let mut writer = super::lock(&self.shared.writer);
+        writer.checkpoint_now(&self.shared)?;
+        run(&self.shared.io, &writer.superblock)
+    }
+}
+
+fn run<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<CheckReport> {
+    let mut checker = Checker { io, space: empty_space(io)?, report: CheckReport::default() };
+    if superblock.root != 0 {
+        checker.inner(superblock.root, None, Bounds { low: &[], high: None });
+    }
+    if checker.report.keys != superblock.len {
+        let (keys, len) = (checker.report.keys, superblock.len);
+        checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
+    }
+    checker.table(superblock.generation);
+    checker.journal(superblock)?;
+    Ok(checker.report)
 }
 
 impl<D: ZonedDevice> Checker<'_, D> {

@@ -162,10 +162,6 @@ impl Space {
         None
     }
 
-    pub fn is_conventional(&self, block: u64) -> bool {
-        block < u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks
-    }
-
     /// The index of the sequential zone that a block is in.
     pub fn zone_index(&self, block: u64) -> Option<usize> {
         let zone =
@@ -356,11 +352,6 @@ impl Space {
     /// The bits of the conventional slots in use.
     pub fn slot_bits(&self) -> &[u64] {
         &self.slots
-    }
-
-    /// Which bit a node has, if it is in a conventional slot.
-    pub fn slot_bit(&self, block: u64) -> Option<u64> {
-        if self.is_conventional(block) { self.block_slot(block) } else { None }
     }
 
     /// Takes the state of slots and zones from a space table.
