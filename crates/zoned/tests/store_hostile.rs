@@ -41,7 +41,7 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let Some(header) = KINDS.into_iter().find_map(|kind| Header::peek(&node, kind).ok()) else { return };
     let mut header = Header { block, bytes: header.bytes.min(472), ..header };
     if appended && header.kind == Kind::Journal {
-        header.generation += 1;
+        header.generation = header.generation.wrapping_add(1);
     }
     for _ in 0..chance.below(6) {
         let value = [0, 1, 2, 0xFF, chance.number() as u8][chance.below(5) as usize];

@@ -391,6 +391,10 @@ impl Writer {
         let sequential = extent_blocks + journal + if extent_blocks > 0 { reserve } else { 0 };
         match self.space.available_sequential() {
             less if less < sequential => (sequential, less),
+            // One for the journal, one to move a victim's data to.
+            _ if puts && self.space.empty_zones() < 2 => {
+                (2 * capacity, self.space.empty_zones() as u64 * capacity)
+            }
             _ if journal > 0 && (self.space.empty_zones() as u64) < journal / capacity => (journal, 0),
             _ => (needed, free),
         }
