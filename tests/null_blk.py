@@ -25,16 +25,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = "bookworm"
 MODULES = ("configfs", "null_blk")
 
-# The devices: name and null_blk's parameters. Sizes are MiB; the memory behind one grows as it is written.
-COMMON = "nr_devices=1 zoned=1 memory_backed=1 bs=4096 irqmode=0 queue_mode=2 submit_queues=1"
+# The devices: null_blk's attributes, sizes in MiB. The memory behind one grows as it is written.
+COMMON = {"blocksize": 4096, "memory_backed": 1, "zoned": 1, "irqmode": 0, "queue_mode": 2, "submit_queues": 1}
 DEVICES = {
-    "small": f"{COMMON} gb=1 zone_size=8 zone_capacity=6 zone_nr_conv=2 zone_max_open=8 zone_max_active=10",
-    "whole": f"{COMMON} gb=1 zone_size=4 zone_nr_conv=1 zone_max_open=0 zone_max_active=0",
-    "paper": f"{COMMON} gb=3 zone_size=64 zone_nr_conv=1 zone_max_open=14 zone_max_active=14",
+    "small": {"size": 160, "zone_size": 8, "zone_capacity": 6, "zone_nr_conv": 2, "zone_max_open": 8, "zone_max_active": 10},
+    "unlimited": {"size": 64, "zone_size": 4, "zone_nr_conv": 1},
+    "large": {"size": 2048, "zone_size": 32, "zone_nr_conv": 2, "zone_max_open": 14, "zone_max_active": 14},
 }
 
 # Test binaries of the crate that make use of the device, and which of the devices they are run on.
-TESTS = {"zone_rules": ("small", "whole")}
+TESTS = {"zone_rules": ("small", "unlimited"), "store_devices": ("small",)}
+
+# What the longma command does on a device: the paper's workloads, 20 000 pairs and as many operations.
+WORKLOADS = ("W1", "W2", "W3", "W4", "W5")
+BENCH = "/programs/longma zoned bench /dev/nullb0 --force --workload {name} --records 20000 --operations 20000 --value-bytes 8"
+CHECK = "/programs/longma zoned check /dev/nullb0"
 
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -46,18 +51,26 @@ mount -t tmpfs tmp /tmp
 ip link set lo up 2>/dev/null
 cd /tmp
 insmod /modules/configfs.ko
+insmod /modules/null_blk.ko nr_devices=0
+mount -t configfs config /sys/kernel/config
 echo "guest: up after $(cut -d ' ' -f 1 /proc/uptime) s"
 {steps}
 echo "guest: done"
 poweroff -f
 """
 
-STEP = """insmod /modules/null_blk.ko {parameters}
+STEP = """mkdir /sys/kernel/config/nullb/nullb0
+for attribute in {attributes}; do
+    echo ${{attribute#*=}} > /sys/kernel/config/nullb/nullb0/${{attribute%=*}}
+done
+echo 1 > /sys/kernel/config/nullb/nullb0/power
 echo none > /sys/block/nullb0/queue/scheduler
 echo "guest: begins {name}"
-LONGMA_ZONED_DEVICE=/dev/nullb0 {command}
+export LONGMA_ZONED_DEVICE=/dev/nullb0
+{{ {command}; }}
 echo "guest: status $? of {name}"
-rmmod null_blk
+echo 0 > /sys/kernel/config/nullb/nullb0/power
+rmdir /sys/kernel/config/nullb/nullb0
 """
 
 
@@ -226,7 +239,8 @@ def main():
 
         def step(name, device, command):
             names.append(name)
-            steps.append(STEP.format(name=name, parameters=DEVICES[device], command=command))
+            attributes = " ".join(f"{key}={value}" for key, value in {**COMMON, **DEVICES[device]}.items())
+            steps.append(STEP.format(name=name, attributes=attributes, command=command))
 
         for test, devices in TESTS.items():
             programs[test] = binaries[test]
@@ -234,6 +248,8 @@ def main():
                 step(f"{test} on {device}", device, f"/programs/{test} --test-threads=1")
         if options.longma:
             programs["longma"] = options.longma
+            for name in WORKLOADS:
+                step(f"workload {name}", "large", f"{BENCH.format(name=name)} && {CHECK}")
         packed = folder / "initramfs.gz"
         packed.write_bytes(initramfs(modules, programs, steps, pathlib.Path(shutil.which("busybox"))))
         begin = time.monotonic()

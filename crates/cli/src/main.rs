@@ -29,6 +29,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
     Experiment(experiment::Args),
+    /// Maps on zoned flash: format, check, read, write and measure them.
+    Zoned(zoned::Args),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => experiment::run(args),
+        Command::Zoned(args) => zoned::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

@@ -1,0 +1,68 @@
+//! Longma's map on a zoned device in a file.
+//! Not on a zoned block device: the others know none.
+//! Source: longma-zoned.
+
+use super::{CACHE_BYTES, Engine, Fallible, Record, said};
+use longma_zoned::device::{FileDevice, Geometry};
+use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB, of which only what is written takes space.
+const GEOMETRY: Geometry = Geometry {
+    block_bytes: 4096,
+    zone_blocks: 16_384,
+    zone_capacity_blocks: 16_384,
+    conventional_zones: 16,
+    sequential_zones: 496,
+    max_open_zones: 0,
+    max_active_zones: 0,
+};
+
+pub struct Longma {
+    store: Store<FileDevice>,
+}
+
+impl Longma {
+    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
+        let device = FileDevice::create(&folder.join("device"), GEOMETRY, false).map_err(said)?;
+        let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
+        let options = Options { cache_bytes: CACHE_BYTES as u64, durability, ..Options::default() };
+        let device = Store::format(device, None, 1).map_err(said)?;
+        Ok(Self { store: Store::open(device, options).map_err(said)? })
+    }
+}
+
+impl Engine for Longma {
+    fn write(&mut self, records: &[Record]) -> Fallible<()> {
+        let mut batch = Batch::new();
+        for (key, value) in records {
+            batch.put(key, value);
+        }
+        self.store.apply(&batch).map(|_| ()).map_err(said)
+    }
+
+    fn read(&mut self, keys: &[Vec<u8>]) -> Fallible<u64> {
+        let view = self.store.snapshot();
+        let mut found = 0;
+        for key in keys {
+            found += u64::from(view.get_with(key, |value| value[0]).map_err(said)?.is_some());
+        }
+        Ok(found)
+    }
+
+    fn scan(&mut self) -> Fallible<(u64, u64)> {
+        let (mut count, mut sum) = (0, 0);
+        self.store
+            .scan(KeyRange::ALL, Direction::Ascending, &mut |_, value| {
+                (count, sum) = (count + 1, sum + u64::from(value[0]));
+                ControlFlow::Continue(())
+            })
+            .map_err(said)?;
+        Ok((count, sum))
+    }
+
+    fn sync(&mut self) -> Fallible<()> {
+        self.store.sync().map_err(said)
+    }
+}

@@ -1,0 +1,79 @@
+//! The records: keys in an order without pattern, values that differ.
+//! Not YCSB's: here every engine gets each record once.
+//! Source: SplitMix64's finaliser, which is a bijection of 64-bit numbers, so that no two keys are the same.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// How long keys and values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub enum Shape {
+    /// Keys and values of 8 bytes.
+    #[value(name = "8-8")]
+    Small,
+    /// Keys of 16 bytes and values of 100.
+    #[value(name = "16-100")]
+    Medium,
+}
+
+impl Shape {
+    pub const ALL: [Self; 2] = [Self::Small, Self::Medium];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "8-8",
+            Self::Medium => "16-100",
+        }
+    }
+
+    pub const fn key_bytes(self) -> usize {
+        match self {
+            Self::Small => 8,
+            Self::Medium => 16,
+        }
+    }
+
+    pub const fn value_bytes(self) -> usize {
+        match self {
+            Self::Small => 8,
+            Self::Medium => 100,
+        }
+    }
+
+    /// The bytes of a key and its value.
+    pub const fn record_bytes(self) -> u64 {
+        (self.key_bytes() + self.value_bytes()) as u64
+    }
+
+    /// The key of the record `place`, if keys are to ascend with it.
+    pub fn ascending_key(self, place: u64) -> Vec<u8> {
+        let mut key = place.to_be_bytes().to_vec();
+        key.resize(self.key_bytes(), 0);
+        key
+    }
+
+    /// The key of record `number`, where the order of the keys is not that of the numbers.
+    pub fn random_key(self, number: u64) -> Vec<u8> {
+        self.ascending_key(mixed(number))
+    }
+
+    /// The value that record `number` has after `version` updates.
+    pub fn value(self, number: u64, version: u64) -> Vec<u8> {
+        let mut value = Vec::with_capacity(self.value_bytes() + 8);
+        let mut word = number ^ version << 48;
+        while value.len() < self.value_bytes() {
+            word = mixed(word);
+            value.extend(word.to_le_bytes());
+        }
+        value.truncate(self.value_bytes());
+        value
+    }
+}
+
+/// A bijection without visible pattern.
+pub fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}

@@ -1,0 +1,57 @@
+//! The figures as Markdown: one table for each shape and durability.
+//! Not JSON: `main` prints that.
+//! Source: none.
+
+use crate::measure::Figures;
+use std::fmt::Write;
+
+/// A column: its head, what it shows, and whether more is better.
+type Column = (&'static str, fn(&Figures) -> f64, bool);
+
+const COLUMNS: &[Column] = &[
+    ("load k/s", |f| f.load_per_s / 1e3, true),
+    ("random insert k/s", |f| f.insert_per_s / 1e3, true),
+    ("random read k/s", |f| f.read_per_s / 1e3, true),
+    ("scan k/s", |f| f.scan_per_s / 1e3, true),
+    ("mixed k/s", |f| f.mixed_per_s / 1e3, true),
+    ("written per byte inserted", |f| f.written_per_byte, false),
+    ("written per byte updated", |f| f.mixed_written_per_byte, false),
+    ("space per byte", |f| f.space_per_byte, false),
+];
+
+/// All figures; the best of a column in bold.
+pub fn markdown(all: &[Figures]) -> String {
+    let mut text = String::new();
+    let mut rest = all;
+    while let Some(first) = rest.first() {
+        let same = |f: &&Figures| f.shape == first.shape && f.durability == first.durability;
+        let (group, after) = rest.split_at(rest.iter().take_while(same).count());
+        let (shape, durability) = (first.shape.name(), &first.durability);
+        let _ = writeln!(
+            text,
+            "Keys and values of {shape} bytes, {durability}, {} records, batches of {}:\n",
+            first.records, first.batch
+        );
+        let heads: Vec<_> = COLUMNS.iter().map(|column| column.0).collect();
+        let _ = writeln!(text, "| engine | {} |", heads.join(" | "));
+        let _ = writeln!(text, "| --- |{}", " ---: |".repeat(COLUMNS.len()));
+        for figures in group {
+            let cells: Vec<_> = COLUMNS.iter().map(|column| cell(column, figures, group)).collect();
+            let _ = writeln!(text, "| {} | {} |", figures.engine, cells.join(" | "));
+        }
+        text.push('\n');
+        rest = after;
+    }
+    text
+}
+
+fn cell((_, value, more): &Column, figures: &Figures, group: &[Figures]) -> String {
+    let own = value(figures);
+    let best = group.iter().map(value).reduce(if *more { f64::max } else { f64::min });
+    let text = match own {
+        large if large >= 100.0 => format!("{large:.0}"),
+        middle if middle >= 10.0 => format!("{middle:.1}"),
+        small => format!("{small:.2}"),
+    };
+    if Some(own) == best { format!("**{text}**") } else { text }
+}

@@ -1,0 +1,320 @@
+//! `longma zoned get`, `put`, `delete`, `scan` and `load`.
+//! Not the map: that is `longma-zoned`.
+//! Source: none.
+
+use super::device::Which;
+use super::{Format, INTERRUPTED, Outcome, bar, interruption};
+use crate::machine::{print, print_json};
+use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store, ZonedDevice};
+use serde_json::json;
+use std::io::{BufRead, ErrorKind, Read, Write};
+use std::ops::{Bound, ControlFlow};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// Keys and values on the command line and in files.
+#[derive(clap::Args)]
+struct Text {
+    /// Keys and values are hexadecimal digits.
+    #[arg(long)]
+    hex: bool,
+}
+
+/// Arguments of `longma zoned get`.
+#[derive(clap::Args)]
+pub struct GetArguments {
+    #[command(flatten)]
+    which: Which,
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    text: Text,
+    /// How to print: the value's bytes as they are, or an object.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Arguments of `longma zoned put`.
+#[derive(clap::Args)]
+pub struct PutArguments {
+    #[command(flatten)]
+    which: Which,
+    /// The key.
+    key: String,
+    /// The value; `-` takes standard input as it is.
+    value: String,
+    #[command(flatten)]
+    text: Text,
+}
+
+/// Arguments of `longma zoned delete`.
+#[derive(clap::Args)]
+pub struct DeleteArguments {
+    #[command(flatten)]
+    which: Which,
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    text: Text,
+}
+
+/// Arguments of `longma zoned scan`.
+#[derive(clap::Args)]
+pub struct ScanArguments {
+    #[command(flatten)]
+    which: Which,
+    /// Begin at this key.
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// End before this key.
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// From great keys to small ones.
+    #[arg(long)]
+    reverse: bool,
+    /// The most keys to print.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Print the number of keys only.
+    #[arg(long)]
+    count: bool,
+    #[command(flatten)]
+    text: Text,
+    /// How to print: key, tab, value on a line; or an object on each line.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Arguments of `longma zoned load`.
+#[derive(clap::Args)]
+pub struct LoadArguments {
+    #[command(flatten)]
+    which: Which,
+    /// A file of lines: key, tab, value; `-` is standard input.
+    file: PathBuf,
+    /// The keys ascend: loaded faster, and with full nodes.
+    #[arg(long)]
+    sorted: bool,
+    /// Lines that are written together.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch: u32,
+    #[command(flatten)]
+    text: Text,
+}
+
+impl Text {
+    fn bytes(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+        if !self.hex {
+            return Ok(text.to_vec());
+        }
+        let digit = |byte: u8| (byte as char).to_digit(16);
+        let pairs = text.chunks(2).map(|pair| match pair {
+            [high, low] => Some((digit(*high)? * 16 + digit(*low)?) as u8),
+            _ => None,
+        });
+        let wrong = || format!("`{}` is not an even number of hexadecimal digits", text.escape_ascii());
+        pairs.collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    fn print(&self, bytes: &[u8]) -> String {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if !self.hex && !text.contains(|c: char| c.is_control()) => text.into(),
+            _ if self.hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            _ => bytes.escape_ascii().to_string(),
+        }
+    }
+}
+
+/// Prints the value of a key; the exit status is 1 if there is none.
+pub fn get(arguments: &GetArguments) -> Outcome {
+    let map = arguments.which.map(Options::default())?;
+    let value = map.get(&arguments.text.bytes(arguments.key.as_bytes())?)?;
+    if arguments.format == Format::Json {
+        let printed = value.as_ref().map(|value| arguments.text.print(value));
+        print_json(&json!({ "key": arguments.key, "value": printed }))?;
+    } else if let Some(value) = &value {
+        if arguments.text.hex {
+            print(&format!("{}\n", arguments.text.print(value)))?;
+        } else {
+            let mut out = std::io::stdout().lock();
+            out.write_all(value).and_then(|()| out.write_all(b"\n")).or_else(unless_closed)?;
+        }
+    } else {
+        eprintln!("longma: there is no key {}", arguments.key);
+    }
+    Ok(if value.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Gives a key a value.
+pub fn put(arguments: &PutArguments) -> Outcome {
+    let key = arguments.text.bytes(arguments.key.as_bytes())?;
+    let value = if arguments.value == "-" {
+        let mut value = Vec::new();
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut value)
+            .map_err(|error| format!("cannot read standard input: {error}"))?;
+        value
+    } else {
+        arguments.text.bytes(arguments.value.as_bytes())?
+    };
+    arguments.which.map(Options::default())?.put(&key, &value)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes a key away; the exit status is 1 if it was not there.
+pub fn delete(arguments: &DeleteArguments) -> Outcome {
+    let key = arguments.text.bytes(arguments.key.as_bytes())?;
+    let there = arguments.which.map(Options::default())?.delete(&key)?;
+    if !there {
+        eprintln!("longma: there is no key {}", arguments.key);
+    }
+    Ok(if there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints keys and values in order.
+pub fn scan(arguments: &ScanArguments) -> Outcome {
+    let key =
+        |text: &Option<String>| text.as_ref().map(|text| arguments.text.bytes(text.as_bytes())).transpose();
+    let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
+    let range = KeyRange {
+        start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+        end: to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+    };
+    let direction = if arguments.reverse { Direction::Descending } else { Direction::Ascending };
+    let map = arguments.which.map(Options::default())?;
+    let stop = interruption();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let (mut left, mut count, mut written) = (arguments.limit.unwrap_or(u64::MAX), 0u64, Ok(()));
+    if left > 0 {
+        map.scan(range, direction, &mut |key, value| {
+            count += 1;
+            left -= 1;
+            if !arguments.count {
+                written = line(&mut out, arguments, key, value);
+            }
+            match left == 0 || written.is_err() || stop.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+    }
+    if arguments.count && written.is_ok() {
+        written = writeln!(out, "{count}");
+    }
+    written.and_then(|()| out.flush()).or_else(unless_closed)?;
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+fn line(out: &mut impl Write, arguments: &ScanArguments, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    let (key, value) = (arguments.text.print(key), arguments.text.print(value));
+    match arguments.format {
+        Format::Table => writeln!(out, "{key}\t{value}"),
+        Format::Json => writeln!(out, "{}", json!({ "key": key, "value": value })),
+    }
+}
+
+/// Whoever reads our output may stop reading.
+fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
+/// Loads a file.
+pub fn load(arguments: &LoadArguments) -> Outcome {
+    // All is safe at the end, and batch by batch before; a flush for each would not make a difference to anybody.
+    let map = arguments.which.map(Options { durability: Durability::Relaxed, ..Options::default() })?;
+    let stop = interruption();
+    let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {
+        (Box::new(std::io::stdin().lock()), 0)
+    } else {
+        let cannot = |error| format!("cannot read {}: {error}", arguments.file.display());
+        let file = std::fs::File::open(&arguments.file).map_err(cannot)?;
+        let length = file.metadata().map_or(0, |data| data.len());
+        (Box::new(std::io::BufReader::with_capacity(1 << 20, file)), length)
+    };
+    let bar = bar(length, "bytes");
+    let mut problem = None;
+    let mut lines = Lines { input, arguments, number: 0, buffer: Vec::new() };
+    let records = std::iter::from_fn(|| {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        match lines.next() {
+            Ok(Some(record)) => {
+                bar.inc(record.bytes);
+                Some((record.key, record.value))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                problem = Some(error);
+                None
+            }
+        }
+    });
+    let loaded =
+        if arguments.sorted { map.load(records)? } else { by_batches(&map, records, arguments.batch)? };
+    bar.finish_and_clear();
+    if let Some(problem) = problem {
+        return Err(format!("{problem}; the {loaded} lines before it are loaded").into());
+    }
+    map.close()?;
+    eprintln!("{loaded} lines loaded");
+    Ok(if stop.load(Ordering::Relaxed) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+fn by_batches<D: ZonedDevice>(
+    map: &Store<D>,
+    records: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    most: u32,
+) -> longma_zoned::Result<u64> {
+    let (mut batch, mut loaded) = (Batch::new(), 0);
+    for (key, value) in records {
+        batch.put(&key, &value);
+        if batch.len() == most as usize {
+            map.apply(&batch)?;
+            loaded += batch.len() as u64;
+            batch.clear();
+        }
+    }
+    map.apply(&batch)?;
+    map.sync()?;
+    Ok(loaded + batch.len() as u64)
+}
+
+/// The lines of a file to be loaded.
+struct Lines<'a> {
+    input: Box<dyn BufRead>,
+    arguments: &'a LoadArguments,
+    number: u64,
+    buffer: Vec<u8>,
+}
+
+/// What a line holds, and how long it is.
+struct Line {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    bytes: u64,
+}
+
+impl Lines<'_> {
+    /// The next line.
+    fn next(&mut self) -> Result<Option<Line>, String> {
+        self.buffer.clear();
+        self.number += 1;
+        let place = |what: &str| format!("{}, line {}: {what}", self.arguments.file.display(), self.number);
+        let bytes =
+            self.input.read_until(b'\n', &mut self.buffer).map_err(|error| place(&error.to_string()))?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
+        let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
+            return Err(place("there is no tab between key and value"));
+        };
+        let text = &self.arguments.text;
+        let key = text.bytes(&line[..tab]).map_err(|error| place(&error))?;
+        let value = text.bytes(&line[tab + 1..]).map_err(|error| place(&error))?;
+        Ok(Some(Line { key, value, bytes: bytes as u64 }))
+    }
+}

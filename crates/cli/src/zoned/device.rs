@@ -1,0 +1,153 @@
+//! Which device a person means: a file that emulates one, a zoned block device, or memory.
+//! Not the devices: those are `longma-zoned`.
+//! Source: none.
+
+use longma_topology::units::Size;
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice};
+use longma_zoned::{Options, Store, ZonedDevice};
+use std::error::Error;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Any device.
+pub type Device = Arc<dyn ZonedDevice>;
+
+/// The word for a device that lives as long as the command.
+const MEMORY: &str = "memory:";
+
+/// Which device.
+#[derive(clap::Args, Clone)]
+pub struct Which {
+    /// A file made by `longma zoned format`, a zoned block device such as /dev/nvme0n2, or `memory:` (gone when the command ends).
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+    /// Where the conventional part is, if the block device has none: another block device or a file.
+    #[arg(long, value_name = "FILE")]
+    conventional: Option<PathBuf>,
+}
+
+/// What an emulated device is made of.
+#[derive(clap::Args, Clone)]
+pub struct Shape {
+    /// Zones that are written at their write pointer.
+    #[arg(long, value_name = "N", default_value_t = 240)]
+    zones: u32,
+    /// Zones that are written in place.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    conventional_zones: u32,
+    /// The size of a zone, such as "64 MiB".
+    #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = size)]
+    zone_size: u64,
+    /// How much of a sequential zone can be written [default: all].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    zone_capacity: Option<u64>,
+    /// The size of a block.
+    #[arg(long, value_name = "SIZE", default_value = "4 KiB", value_parser = size)]
+    block_size: u64,
+    /// Sequential zones that may be open at once; 0 for any number.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_open: u32,
+    /// Sequential zones that may be partly written at once; 0 for any number.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_active: u32,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    // "64MiB" is what people type on a command line.
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let spaced = format!("{} {}", number.trim_end(), if unit.is_empty() { "B" } else { unit });
+    spaced.parse::<Size>().map(Size::bytes).map_err(|error| format!("{}; {}", error.message, error.help))
+}
+
+impl Shape {
+    fn geometry(&self) -> Result<Geometry, Box<dyn Error>> {
+        let blocks = |bytes: u64, what: &str| match bytes {
+            0 => Err(format!("{what} of 0 bytes")),
+            _ if !bytes.is_multiple_of(self.block_size.max(1)) => {
+                Err(format!("{what} of {bytes} bytes is not a whole number of blocks of {}", self.block_size))
+            }
+            _ => Ok(bytes / self.block_size),
+        };
+        let block_bytes = u32::try_from(self.block_size).map_err(|_| "the block size is too large")?;
+        if block_bytes == 0 {
+            return Err("blocks of 0 bytes".into());
+        }
+        let zone_blocks = blocks(self.zone_size, "a zone")?;
+        Ok(Geometry {
+            block_bytes,
+            zone_blocks,
+            zone_capacity_blocks: self
+                .zone_capacity
+                .map_or(Ok(zone_blocks), |bytes| blocks(bytes, "a capacity"))?,
+            conventional_zones: self.conventional_zones,
+            sequential_zones: self.zones,
+            max_open_zones: self.max_open,
+            max_active_zones: self.max_active,
+        })
+    }
+}
+
+impl Which {
+    /// Whether it is gone when the command ends.
+    pub fn is_memory(&self) -> bool {
+        self.device == Path::new(MEMORY)
+    }
+
+    /// Opens a device that is there.
+    pub fn open(&self) -> Result<Device, Box<dyn Error>> {
+        if self.is_memory() {
+            return Err(
+                "`memory:` holds nothing when the command begins: give a file or a block device".into()
+            );
+        }
+        if self.is_block_device() {
+            return Ok(Arc::new(KernelDevice::open(&self.device, self.conventional.as_deref())?));
+        }
+        if !self.device.exists() {
+            let path = self.device.display();
+            return Err(format!("there is no {path}: `longma zoned format {path}` makes it").into());
+        }
+        self.no_conventional()?;
+        Ok(Arc::new(FileDevice::open(&self.device)?))
+    }
+
+    /// Makes a new emulated device, or opens a block device. An existing file is replaced only if `replace`.
+    pub fn create(&self, shape: &Shape, replace: bool) -> Result<Device, Box<dyn Error>> {
+        if self.is_block_device() {
+            return self.open();
+        }
+        self.no_conventional()?;
+        let geometry = shape.geometry()?;
+        if self.is_memory() {
+            return Ok(Arc::new(MemoryDevice::new(geometry)?));
+        }
+        if self.device.exists() && !replace {
+            return Err(format!("{} is there already: --force replaces it", self.device.display()).into());
+        }
+        if replace && self.device.exists() {
+            // So that a wrong path does not cost somebody his file.
+            FileDevice::open(&self.device).map_err(|error| format!("will not replace it: {error}"))?;
+        }
+        Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))
+    }
+
+    /// Opens the map on a device that is there.
+    pub fn map(&self, options: Options) -> Result<Store<Device>, Box<dyn Error>> {
+        Ok(Store::open(self.open()?, options)?)
+    }
+
+    pub fn is_block_device(&self) -> bool {
+        std::fs::metadata(&self.device).is_ok_and(|data| data.file_type().is_block_device())
+    }
+
+    fn no_conventional(&self) -> Result<(), Box<dyn Error>> {
+        match self.conventional {
+            Some(_) => {
+                Err("--conventional is for zoned block devices: an emulated device has its own".into())
+            }
+            None => Ok(()),
+        }
+    }
+}
