@@ -6,6 +6,7 @@ mod compare;
 mod experiment;
 mod machine;
 mod run;
+mod via;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
     Experiment(experiment::Args),
+    /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
+    Via(via::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => experiment::run(args),
+        Command::Via(args) => via::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

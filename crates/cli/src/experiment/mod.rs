@@ -137,6 +137,7 @@ fn registry() -> Result<Registry, Box<dyn Error>> {
         std::env::current_exe().map_err(|error| format!("cannot find the longma command itself: {error}"))?;
     let mut registry = Registry::default();
     registry.add(Program::new(longma));
+    registry.add(crate::via::Via::default());
     Ok(registry)
 }
 
