@@ -13,6 +13,11 @@ fn main() {
     let what = std::env::args().nth(1).unwrap_or_default();
     for _ in 0..3 {
         if what.is_empty() || what == "small" {
+        }
+        if what == "rate" {
+            println!("rate 8   {:?}", via::rate_mps(cores, 8, 1_000_000));
+        }
+        if what.is_empty() || what == "small" {
             println!("line     {:?}", limit::line_ns(cores, 500_000));
             println!("send 8   {:?}", via::latency_ns(cores, 8, 300_000));
             println!("rdma 8   {:?}", via::rdma_write_ns(cores, 300_000));

@@ -130,3 +130,46 @@ fn disconnecting_moves_the_peer_to_the_error_state_and_flushes_it() {
     assert!(flushed.status.contains(Status::FLUSHED));
     assert_eq!(server.vi.state(), ViState::Error);
 }
+
+#[test]
+fn a_sender_far_ahead_of_a_slow_receiver_loses_nothing_and_keeps_the_order() {
+    let (server, client) = pair("ahead", Reliability::ReliableDelivery);
+    let from = client.nic.allocate(64, MemoryAttributes::local(client.tag)).unwrap();
+    let to = server.nic.allocate(8192, MemoryAttributes::local(server.tag)).unwrap();
+    let (mut posted, mut sent, mut received) = (0u64, 0u64, 0u64);
+    while received < 20_000 {
+        while posted < received + 1000 {
+            server
+                .vi
+                .post_receive(&Descriptor::receive(&[to.segment((posted % 1000) as usize * 8, 8)]))
+                .unwrap();
+            posted += 1;
+        }
+        while sent < posted {
+            from.write(0, &sent.to_le_bytes());
+            client.vi.post_send(&Descriptor::send(&[from.segment(0, 8)]).with_context(sent)).unwrap();
+            // The buffer is free again when the send is complete; whoever reuses it earlier sends something else.
+            let mut rounds = 0;
+            while client.vi.send_done().is_none() {
+                if let Some(completion) = server.vi.receive_done() {
+                    assert!(completion.is_success());
+                    let mut bytes = [0; 8];
+                    to.read((received % 1000) as usize * 8, &mut bytes);
+                    assert_eq!(u64::from_le_bytes(bytes), received);
+                    received += 1;
+                }
+                rounds += 1;
+                assert!(rounds < 10_000, "posted {posted}, sent {sent}, received {received}");
+            }
+            sent += 1;
+        }
+        while let Some(completion) = server.vi.receive_done() {
+            assert!(completion.is_success());
+            let mut bytes = [0; 8];
+            to.read((received % 1000) as usize * 8, &mut bytes);
+            assert_eq!(u64::from_le_bytes(bytes), received);
+            received += 1;
+        }
+        assert_eq!(received, sent, "posted {posted}");
+    }
+}

@@ -329,7 +329,7 @@ impl Endpoint {
 
     #[inline]
     pub(crate) fn post_send(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
-        if matches!(descriptor.operation, Operation::Receive | Operation::RemoteRdmaWrite) {
+        if descriptor.operation == Operation::Receive {
             return Err(Error::InvalidParameter(format!(
                 "{:?} is not for a send queue",
                 descriptor.operation

@@ -228,6 +228,8 @@ impl Link for SharedLink {
             self.pump_answers(target)?;
         }
         if self.bye {
+            // A peer that ends because of a message of ours has said which.
+            self.take_fault(target)?;
             return Err(Gone::Disconnected);
         }
         if left == budget { self.check_presence(target) } else { Ok(()) }

@@ -1,0 +1,282 @@
+//! Remote memory: written, read, and not touched where it may not be.
+//! Source: VIA, "Remote Direct Memory Access", "Memory Protection".
+
+use crate::bed::*;
+use crate::{Case, Levels};
+use longma_via::*;
+
+/// A region of `server` with the given rights.
+fn region(server: &Side, rdma_write: bool, rdma_read: bool) -> MemoryRegion {
+    let region =
+        server.nic.allocate(4096, MemoryAttributes { tag: server.tag, rdma_write, rdma_read }).unwrap();
+    region.write(0, &[0x33; 4096]);
+    region
+}
+
+fn untouched(region: &MemoryRegion) {
+    let mut bytes = [0; 4096];
+    region.read(0, &mut bytes);
+    assert!(bytes == [0x33; 4096], "memory was written that should not be");
+}
+
+/// Posts and looks until the status is known, or the connection has broken (at levels where the poster is not told more).
+fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
+    client.vi.post_send(descriptor).unwrap();
+    server.await_state(client, ViState::Error);
+    client.await_state(server, ViState::Error);
+    let sent = until([&client.vi, &server.vi], "the completion", || client.vi.send_done());
+    if client.vi.attributes().reliability == Reliability::ReliableReception {
+        assert!(sent.status.contains(Status::RDMA_PROTECTION_ERROR), "{sent:?}");
+    }
+}
+
+pub const CASES: &[Case] = &[
+    Case {
+        section: "RDMA Write",
+        claim: "bytes are stored where the writer says, and no receive descriptor is used",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            server.receive_into(MEMORY_BYTES - 64, 64);
+            for size in [1, 4, 8, 32, 33, 48, 4096, 16384, 16385, 100_000] {
+                let bytes = pattern(size, size);
+                client.fill(0, &bytes);
+                server.fill(0, &vec![0; size + 64]);
+                let segments = [client.memory.segment(0, size)];
+                let write = Descriptor::rdma_write(&segments, server.memory.remote(16));
+                let sent = client.post_and_collect(&server, &write);
+                assert!(sent.is_success() && sent.length as usize == size, "{size}: {sent:?}");
+                assert_eq!(sent.operation, Operation::RdmaWrite);
+                until([&client.vi, &server.vi], "the store", || {
+                    (server.bytes(16, size) == bytes).then_some(())
+                });
+                assert_eq!(server.bytes(0, 16), [0; 16]);
+                assert_eq!(server.bytes(16 + size, 48), [0; 48]);
+            }
+            assert!(server.vi.receive_done().is_none());
+        },
+    },
+    Case {
+        section: "RDMA Write",
+        claim: "bytes reach memory that the target's program registered itself",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let mut own = vec![0u8; 70_000];
+            // SAFETY: `own` outlives the region and is looked at only when that is gone.
+            let region = unsafe {
+                server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
+            };
+            let region = region.unwrap();
+            let bytes = pattern(70_000, 9);
+            client.fill(0, &bytes);
+            for (at, size) in [(0, 8), (8, 24), (32, 1000), (1032, 68_968)] {
+                let segments = [client.memory.segment(at, size)];
+                client.post_and_collect(&server, &Descriptor::rdma_write(&segments, region.remote(at)));
+            }
+            let mut got = vec![0; 70_000];
+            until([&client.vi, &server.vi], "the stores", || {
+                region.read(0, &mut got);
+                (got == bytes).then_some(())
+            });
+            drop(region);
+            assert!(own == bytes);
+        },
+    },
+    Case {
+        section: "RDMA Write",
+        claim: "with immediate data a receive descriptor is used, which says so and how much was written, after the data is there",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            for size in [8, 5000, 40_000] {
+                let bytes = pattern(size, size);
+                client.fill(0, &bytes);
+                server.receive_into(MEMORY_BYTES - 8, 8);
+                let segments = [client.memory.segment(0, size)];
+                let write = Descriptor::rdma_write(&segments, server.memory.remote(0)).with_immediate(42);
+                client.vi.post_send(&write).unwrap();
+                let received = server.collect_receive(&client);
+                assert!(received.is_success(), "{received:?}");
+                assert_eq!((received.operation, received.immediate), (Operation::RemoteRdmaWrite, Some(42)));
+                assert_eq!(received.length as usize, size);
+                assert!(server.bytes(0, size) == bytes);
+                until([&client.vi, &server.vi], "the send", || client.vi.send_done());
+            }
+        },
+    },
+    Case {
+        section: "RDMA Write",
+        claim: "a message sent after a write arrives when the written bytes are there",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            for round in 0..200u64 {
+                client.fill(0, &round.to_le_bytes());
+                server.receive_into(64, 8);
+                let segment = [client.memory.segment(0, 8)];
+                client.vi.post_send(&Descriptor::rdma_write(&segment, server.memory.remote(0))).unwrap();
+                client.vi.post_send(&Descriptor::send(&segment)).unwrap();
+                assert!(server.collect_receive(&client).is_success());
+                assert_eq!(server.bytes(0, 8), round.to_le_bytes());
+                for _ in 0..2 {
+                    until([&client.vi, &server.vi], "a send", || client.vi.send_done());
+                }
+            }
+        },
+    },
+    Case {
+        section: "RDMA Write",
+        claim: "several segments are gathered",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            client.fill(0, &pattern(1000, 5));
+            let segments = [client.memory.segment(500, 100), client.memory.segment(0, 300)];
+            client.post_and_collect(&server, &Descriptor::rdma_write(&segments, server.memory.remote(0)));
+            let wanted = [&pattern(1000, 5)[500..600], &pattern(1000, 5)[..300]].concat();
+            until([&client.vi, &server.vi], "the store", || (server.bytes(0, 400) == wanted).then_some(()));
+        },
+    },
+    Case {
+        section: "RDMA Read",
+        claim: "bytes are loaded from where the reader says, into several segments, without the target's help",
+        levels: Levels::RdmaRead,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let bytes = pattern(100_000, 8);
+            server.fill(0, &bytes);
+            for (at, size) in [(0, 8), (3, 500), (1, 16384), (7, 99_000)] {
+                let half = size / 2;
+                let to = [client.memory.segment(0, half), client.memory.segment(120_000, size - half)];
+                let read =
+                    client.post_and_collect(&server, &Descriptor::rdma_read(&to, server.memory.remote(at)));
+                assert!(read.is_success() && read.length as usize == size, "{read:?}");
+                assert_eq!(read.operation, Operation::RdmaRead);
+                let got = [client.bytes(0, half), client.bytes(120_000, size - half)].concat();
+                assert!(got == bytes[at..at + size], "{size}");
+            }
+            assert!(server.vi.receive_done().is_none());
+        },
+    },
+    Case {
+        section: "RDMA Read",
+        claim: "a read carries no immediate data: with it, it is a format error",
+        levels: Levels::RdmaRead,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let segment = [client.memory.segment(0, 8)];
+            let read = Descriptor::rdma_read(&segment, server.memory.remote(0)).with_immediate(1);
+            assert!(client.post_and_collect(&server, &read).status.contains(Status::FORMAT_ERROR));
+        },
+    },
+    Case {
+        section: "RDMA Read",
+        claim: "where the level has no RDMA read, asking for it is a format error",
+        levels: Levels::Only(Reliability::Unreliable),
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let segment = [client.memory.segment(0, 8)];
+            let read = Descriptor::rdma_read(&segment, server.memory.remote(0));
+            assert!(client.post_and_collect(&server, &read).status.contains(Status::FORMAT_ERROR));
+        },
+    },
+    Case {
+        section: "Format of a Descriptor: queue fence",
+        claim: "a fenced send goes out after the reads before it have come back",
+        levels: Levels::RdmaRead,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            server.fill(0, &pattern(50_000, 2));
+            server.receive_into(200_000, 50_000);
+            let buffer = [client.memory.segment(0, 50_000)];
+            client.vi.post_send(&Descriptor::rdma_read(&buffer, server.memory.remote(0))).unwrap();
+            client.vi.post_send(&Descriptor::send(&buffer).fenced()).unwrap();
+            assert!(server.collect_receive(&client).is_success());
+            assert!(server.bytes(200_000, 50_000) == pattern(50_000, 2));
+        },
+    },
+    Case {
+        section: "Memory Protection: RDMA",
+        claim: "a write to memory not enabled for it touches nothing and breaks the connection; with reliable reception the writer is told",
+        levels: Levels::Reliable,
+        check: |bed| {
+            for size in [8, 3000] {
+                let (server, client) = bed.pair();
+                let region = region(&server, false, true);
+                let segment = [client.memory.segment(0, size)];
+                refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+                untouched(&region);
+            }
+        },
+    },
+    Case {
+        section: "Memory Protection: RDMA",
+        claim: "a write beyond the region, under another tag, or to memory deregistered, touches nothing",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let segment_of = |client: &Side| [client.memory.segment(0, 16)];
+            let (server, client) = bed.pair();
+            let beyond = region(&server, true, true);
+            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), beyond.remote(4088)));
+            untouched(&beyond);
+
+            let (server, client) = bed.pair();
+            let tag = server.nic.create_protection_tag().unwrap();
+            let foreign = server.nic.allocate(4096, MemoryAttributes::remote(tag)).unwrap();
+            foreign.write(0, &[0x33; 4096]);
+            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), foreign.remote(0)));
+            untouched(&foreign);
+
+            let (server, client) = bed.pair();
+            let gone = region(&server, true, true);
+            let remote = gone.remote(0);
+            client.post_and_collect(&server, &Descriptor::rdma_write(&segment_of(&client), remote));
+            drop(gone);
+            refused(&server, &client, &Descriptor::rdma_write(&segment_of(&client), remote));
+        },
+    },
+    Case {
+        section: "Memory Protection: RDMA",
+        claim: "a VI that does not allow RDMA writes is not written through, whatever its memory allows",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) =
+                bed.pair_like(|attributes| ViAttributes { rdma_write: false, ..attributes });
+            let region = region(&server, true, true);
+            let segment = [client.memory.segment(0, 8)];
+            refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+            untouched(&region);
+        },
+    },
+    Case {
+        section: "Memory Protection: RDMA",
+        claim: "a right taken back is gone: a write after it touches nothing",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let mut region = region(&server, true, true);
+            region.set_attributes(MemoryAttributes::local(server.tag)).unwrap();
+            let segment = [client.memory.segment(0, 8)];
+            refused(&server, &client, &Descriptor::rdma_write(&segment, region.remote(0)));
+            untouched(&region);
+        },
+    },
+    Case {
+        section: "Memory Protection: RDMA",
+        claim: "a read of memory not enabled for it gives nothing away and breaks the connection",
+        levels: Levels::RdmaRead,
+        check: |bed| {
+            for size in [8, 3000] {
+                let (server, client) = bed.pair();
+                let region = region(&server, true, false);
+                let segment = [client.memory.segment(0, size)];
+                client.vi.post_send(&Descriptor::rdma_read(&segment, region.remote(0))).unwrap();
+                let read = until([&client.vi, &server.vi], "the read", || client.vi.send_done());
+                assert!(read.status.is_error(), "{read:?}");
+                assert_eq!(client.bytes(0, size), vec![0; size]);
+                client.await_state(&server, ViState::Error);
+            }
+        },
+    },
+];
