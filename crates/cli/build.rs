@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What cannot change a result: the lab, which only asks, and the command but for the part that runs programs.
+/// What cannot change a result: the lab, which only asks, and the command but for the parts that run programs and measure VIA.
 const LEFT_OUT: [&str; 2] = ["lab", "cli"];
 
 fn main() {
@@ -15,7 +15,8 @@ fn main() {
     let mut files = Vec::new();
     let folders = fs::read_dir(&crates).into_iter().flatten().flatten().map(|entry| entry.path());
     let models = folders.filter(|folder| !LEFT_OUT.iter().any(|name| folder.ends_with(name)));
-    for folder in models.map(|folder| folder.join("src")).chain([crates.join("cli/src/run")]) {
+    let parts = ["cli/src/run", "cli/src/via"].map(|part| crates.join(part));
+    for folder in models.map(|folder| folder.join("src")).chain(parts) {
         println!("cargo::rerun-if-changed={}", folder.display());
         collect(&folder, &mut files);
     }

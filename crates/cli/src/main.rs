@@ -6,6 +6,7 @@ mod compare;
 mod experiment;
 mod machine;
 mod run;
+mod via;
 mod zoned;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,8 @@ enum Command {
     Experiment(experiment::Args),
     /// Maps on zoned flash: format, check, read, write and measure them.
     Zoned(zoned::Args),
+    /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
+    Via(via::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => experiment::run(args),
         Command::Zoned(args) => zoned::run(args),
+        Command::Via(args) => via::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

@@ -35,6 +35,7 @@ fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
         "hygon-8node",
         "loongson-3a4000",
         "loongson-3a5000",
+        "piii-lanai9",
         "piii-myrinet",
         "sandybridge-2x6",
         "zns-host",

@@ -8,7 +8,6 @@ pub mod cam;
 mod device;
 pub mod ethernet;
 pub mod idma;
-pub mod lanai;
 pub mod registers;
 
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};

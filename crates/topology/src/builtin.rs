@@ -27,6 +27,7 @@ builtin!(
     "hygon-8node",
     "loongson-3a4000",
     "loongson-3a5000",
+    "piii-lanai9",
     "piii-myrinet",
     "sandybridge-2x6",
     "zns-host",

@@ -9,6 +9,7 @@
 //! The engine calls a link from one thread at a time (under the VI's lock). A provider may have threads of its own; they reach
 //! the engine only by [`Attention::look`], which makes the engine poll that VI's link.
 
+pub mod af_xdp;
 mod datagram;
 pub mod myrinet;
 pub mod shared_memory;

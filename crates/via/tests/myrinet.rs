@@ -2,7 +2,7 @@
 //! Not the comparison with what was published: that is an experiment.
 //! Source: none.
 
-use longma_devices::lanai::Parameters;
+use longma_via::provider::myrinet::Parameters;
 use longma_topology::Machine;
 use longma_via::provider::myrinet::{Fabric, Kind, Settings};
 use longma_via::{Address, Descriptor, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes};

@@ -138,6 +138,7 @@ fn registry() -> Result<Registry, Box<dyn Error>> {
     let mut registry = Registry::default();
     registry.add(Program::new(longma));
     registry.add(crate::zoned::PaperTrees::default());
+    registry.add(crate::via::Via::default());
     Ok(registry)
 }
 

@@ -3,11 +3,34 @@
 //! Source: none.
 
 use crate::bed::Bed;
+use longma_topology::Machine;
+use longma_via::provider::myrinet::{Fabric, Kind, Parameters, Settings};
+use longma_via::provider::udp::Udp;
 use longma_via::{Address, Nic};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All providers that this machine can run.
 pub fn all() -> Vec<Bed> {
-    vec![shared_memory()]
+    vec![shared_memory(), udp(), myrinet("BVIA", Kind::Bvia), myrinet("MyVIA", Kind::Myvia)]
+}
+
+fn udp() -> Bed {
+    let open = || Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
+    Bed::new("UDP", open, |nic, discriminator| Address::new(&nic.attributes().local_address, discriminator))
+}
+
+/// One modelled network for all cases, with a host for each port of the switch; each NIC opened is the next host's.
+fn myrinet(name: &'static str, kind: Kind) -> Bed {
+    const HOSTS: usize = 16;
+    let machine = Machine::open("piii-myrinet").unwrap();
+    let parameters = Parameters { hosts: HOSTS as u32, ..Parameters::of(&machine).unwrap() };
+    let fabric = Fabric::new(parameters, Settings::of(kind)).unwrap();
+    let opened = AtomicUsize::new(0);
+    let open = move || {
+        let host = opened.fetch_add(1, Ordering::Relaxed) % HOSTS;
+        Nic::with_provider(Box::new(fabric.nic(host).unwrap()))
+    };
+    Bed::new(name, open, |nic, discriminator| Address::new(&nic.attributes().local_address, discriminator))
 }
 
 fn shared_memory() -> Bed {

@@ -12,7 +12,7 @@ use crate::memory::MemoryHandle;
 use crate::nic::NicAttributes;
 use crate::provider::{Ask, Established, Incoming, Link, Memory, Provider, RegionFacts};
 use crate::vi::{Reliability, ViAttributes};
-use longma_devices::lanai::Parameters;
+use super::lanai::Parameters;
 use longma_sim::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

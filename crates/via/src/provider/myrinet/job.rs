@@ -8,7 +8,7 @@ use super::steps::{self, Step};
 use super::translation::Tlb;
 use crate::descriptor::Status;
 use crate::provider::{Header, Request};
-use longma_devices::lanai::{Direction, Engine};
+use super::lanai::{Direction, Engine};
 use std::collections::VecDeque;
 
 /// Bytes of a descriptor's control segment, address segment and data segment (VIA, format of a descriptor).

@@ -5,6 +5,7 @@
 mod bvia;
 mod connecting;
 mod job;
+mod lanai;
 mod link;
 mod myvia;
 mod ring;
@@ -15,5 +16,6 @@ mod translation;
 mod world;
 
 pub use connecting::{Fabric, Myrinet};
+pub use lanai::{Parameters, ParametersError};
 pub use settings::{Kind, Settings};
 pub use world::Counts;

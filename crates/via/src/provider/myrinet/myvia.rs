@@ -6,7 +6,7 @@ use super::Settings;
 use super::job::{Job, Op, Packet};
 use super::station::{Next, Order, Side, Station, scaled};
 use super::steps;
-use longma_devices::lanai::Engine;
+use super::lanai::Engine;
 use longma_sim::Time;
 
 /// Lets the firmware go on at `now`.

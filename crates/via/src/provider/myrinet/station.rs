@@ -10,7 +10,7 @@ use super::steps;
 use super::translation::{Regions, Tlb};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use longma_devices::lanai::{Bus, Card, Engine, Parameters};
+use super::lanai::{Bus, Card, Engine, Parameters};
 use longma_sim::{Duration, Time};
 use std::collections::VecDeque;
 

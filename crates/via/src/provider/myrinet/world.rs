@@ -1,6 +1,6 @@
 //! All hosts of the modelled network in one simulated time: events, the wire between NICs, and what the hosts' programs do.
 //! Not the VIA interface: that is the provider. Connections are set up by the hosts' operating systems and take no time here.
-//! Source: Jiao Zhenqiang et al.; the hardware's timing is `longma-devices`'.
+//! Source: Jiao Zhenqiang et al.; the hardware's timing is `lanai`'s.
 
 use super::Settings;
 use super::job::{Content, PACKET_BYTES, Packet, Piece, Work};
@@ -11,7 +11,7 @@ use super::steps::host;
 use super::{bvia, myvia};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use longma_devices::lanai::{Engine, Parameters, Switch};
+use super::lanai::{Engine, Parameters, Switch};
 use longma_sim::{Duration, EventQueue, Time};
 use std::collections::VecDeque;
 

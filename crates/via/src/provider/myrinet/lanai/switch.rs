@@ -2,7 +2,7 @@
 //! Not buffering: a packet that finds its way blocked waits on the wire, as worms do.
 //! Source: Boden et al., "Myrinet: A Gigabit-per-Second Local Area Network", IEEE Micro 1995.
 
-use crate::lanai::Parameters;
+use super::Parameters;
 use longma_sim::{Duration, Time};
 
 /// One switch with a port for each host.
@@ -47,7 +47,7 @@ impl Switch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanai::parameters::tests::piii;
+    use super::super::parameters::tests::piii;
 
     #[test]
     fn a_packet_cuts_through_and_waits_for_a_receiver_that_is_not_ready() {

@@ -2,7 +2,7 @@
 //! Not the host's memory behind the bridge: the sustained rates hold it.
 //! Source: PCI Local Bus Specification 2.2, 3.5 (latency timer).
 
-use crate::lanai::Parameters;
+use super::Parameters;
 use longma_sim::{Duration, Time};
 
 /// Bus clocks after which a DMA gives the bus to somebody who waits: the usual setting of the latency timer.
@@ -102,7 +102,7 @@ fn plus(time: Time, ps: u64) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanai::parameters::tests::piii;
+    use super::super::parameters::tests::piii;
 
     const fn us(us: u64) -> Time {
         Time::from_ps(us * 1_000_000)

@@ -2,7 +2,7 @@
 //! Not the firmware that uses them.
 //! Source: Myricom, "LANai 4.X", 0.3 and 1 to 3; Dubnicki et al. (IPPS 1997): the memory runs at twice the processor's clock.
 
-use crate::lanai::{Bus, Direction, Parameters};
+use super::{Bus, Direction, Parameters};
 use longma_sim::{Duration, Time};
 
 /// Memory accesses of one processor cycle: the SRAM runs at twice the clock.
@@ -150,7 +150,7 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanai::parameters::tests::piii;
+    use super::super::parameters::tests::piii;
 
     #[test]
     fn the_processor_is_slower_while_engines_take_memory_cycles() {

@@ -1,0 +1,410 @@
+//! The two ends of a measurement, as programs to the VIA interface: each step does what can be done now, and never waits.
+//! Not who drives them: over a real network each end is a process of its own, on the modelled one both are here.
+//! Source: the measures are those of `ib_send_lat` and `ib_send_bw`: half a round trip, and messages back to back.
+
+use longma_via::provider::myrinet::Fabric;
+use longma_via::{Completion, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Vi, ViAttributes};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Receives that the end which takes a stream keeps posted.
+const DEPTH: u32 = 512;
+
+/// After so many messages it says that they are taken.
+const CREDIT: u32 = DEPTH / 4;
+
+/// Bytes of an order.
+pub const ORDER_BYTES: usize = 256;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// A message there and one back, again and again.
+    Ping,
+    /// Messages in one direction, back to back.
+    Bandwidth,
+    /// Nothing more: the end of a connection.
+    End,
+}
+
+/// What the asking end tells the serving one before each measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// What is measured.
+    pub measure: Measure,
+    /// Bytes of a message.
+    pub bytes: u32,
+    /// Messages that count.
+    pub messages: u32,
+    /// Messages before those.
+    pub warm_up: u32,
+    /// Sends that may be posted and not complete.
+    pub window: u32,
+}
+
+impl Order {
+    /// Messages in all, each way.
+    fn total(&self) -> u64 {
+        u64::from(self.messages) + u64::from(self.warm_up)
+    }
+
+    /// Messages that the asking end gets: that the other is ready, and then answers or credits.
+    fn answers(&self) -> u64 {
+        match self.measure {
+            Measure::Bandwidth => 2 + self.total().saturating_sub(1) / u64::from(CREDIT),
+            _ => 1 + self.total(),
+        }
+    }
+}
+
+/// The time that counts: this host's, or the modelled hosts'.
+#[derive(Clone)]
+pub enum Clock {
+    /// Since then.
+    Real(Instant),
+    /// That of a modelled host.
+    Modelled(Fabric, usize),
+}
+
+impl Clock {
+    /// Picoseconds.
+    pub fn now(&self) -> u64 {
+        match self {
+            Clock::Real(begin) => begin.elapsed().as_nanos() as u64 * 1000,
+            Clock::Modelled(fabric, station) => fabric.time(*station).ps(),
+        }
+    }
+}
+
+/// A VI with its memory.
+pub struct End {
+    /// The VI.
+    pub vi: Vi,
+    /// The first half is sent from, the second received into.
+    memory: MemoryRegion,
+    half: usize,
+    /// What time it is here.
+    pub clock: Clock,
+    /// Sleep instead of polling where nothing else is to be done.
+    pub sleeps: bool,
+}
+
+/// How far a step got.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing could be done.
+    Idle,
+    /// Something was done.
+    Moved,
+    /// The measurement is over: its times, in picoseconds.
+    Finished(Vec<u64>),
+}
+
+/// Why a measurement ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The interface refused.
+    #[error("{0}")]
+    Via(#[from] Error),
+    /// A descriptor failed.
+    #[error("a message of {bytes} bytes failed: {status:?}; is the peer still there?")]
+    Failed {
+        /// Its size.
+        bytes: u32,
+        /// Its status.
+        status: longma_via::Status,
+    },
+    /// The peer said something that is no order.
+    #[error("the peer is no `longma via` of this version")]
+    Stranger,
+}
+
+impl End {
+    /// A VI of `nic` with room for messages of `bytes`.
+    pub fn new(nic: &Nic, bytes: usize, clock: Clock, attributes: impl Fn(ViAttributes) -> ViAttributes) -> Result<Self, Error> {
+        let tag = nic.create_protection_tag()?;
+        let half = bytes.max(ORDER_BYTES);
+        // Each half begins a page, and on the modelled NIC a piece of memory that one DMA moves.
+        let half = half.next_multiple_of((nic.attributes().native_mtu_bytes as usize).clamp(4096, 1 << 20));
+        let memory = nic.allocate(2 * half, MemoryAttributes::local(tag))?;
+        let vi = nic.create_vi(attributes(ViAttributes::new(tag)), None, None)?;
+        Ok(Self { vi, memory, half, clock, sleeps: false })
+    }
+
+    /// Posts room for a message.
+    pub fn post_receive(&self) -> Result<(), Error> {
+        self.vi.post_receive(&Descriptor::receive(&[self.memory.segment(self.half, self.half)]))
+    }
+
+    fn post_send(&self, bytes: u32, immediate: Option<u32>) -> Result<(), Error> {
+        let segments = [self.memory.segment(0, bytes as usize)];
+        let descriptor = Descriptor::send(&segments);
+        let descriptor = immediate.map_or(descriptor, |immediate| descriptor.with_immediate(immediate));
+        self.vi.post_send(&descriptor)
+    }
+
+    fn received(&self) -> Result<Option<Completion>, Trouble> {
+        let found = match self.sleeps {
+            true => self.vi.receive_wait(Some(Duration::from_millis(100))).ok(),
+            false => self.vi.receive_done(),
+        };
+        found.map(good).transpose()
+    }
+
+    fn sent(&self) -> Result<Option<Completion>, Trouble> {
+        self.vi.send_done().map(good).transpose()
+    }
+
+    /// Tells the peer what comes next.
+    pub fn give_order(&self, order: &Order) -> Result<(), Trouble> {
+        let mut text = serde_json::to_vec(order).unwrap_or_default();
+        text.resize(ORDER_BYTES, b' ');
+        self.memory.write(0, &text);
+        Ok(self.post_send(ORDER_BYTES as u32, None)?)
+    }
+
+    /// What the peer wants next, if it has said so.
+    pub fn hear_order(&self) -> Result<Option<Order>, Trouble> {
+        let Some(completion) = self.received()? else { return Ok(None) };
+        let mut text = [0; ORDER_BYTES];
+        self.memory.read(self.half, &mut text);
+        let text = &text[..(completion.length as usize).min(ORDER_BYTES)];
+        serde_json::from_slice(text).map(Some).map_err(|_| Trouble::Stranger)
+    }
+}
+
+fn good(completion: Completion) -> Result<Completion, Trouble> {
+    if completion.is_success() {
+        return Ok(completion);
+    }
+    Err(Trouble::Failed { bytes: completion.length, status: completion.status })
+}
+
+/// Receives that are still to be posted: as many as messages will come, and no more.
+#[derive(Default)]
+struct Receives {
+    left: u64,
+}
+
+impl Receives {
+    /// Posts `depth` of the `total`.
+    fn post(end: &End, depth: u64, total: u64) -> Result<Self, Error> {
+        let now = depth.min(total);
+        for _ in 0..now {
+            end.post_receive()?;
+        }
+        Ok(Self { left: total - now })
+    }
+
+    /// Posts one more, if one is needed.
+    fn again(&mut self, end: &End) -> Result<(), Error> {
+        if self.left > 0 {
+            self.left -= 1;
+            end.post_receive()?;
+        }
+        Ok(())
+    }
+}
+
+/// One end's part in a measurement.
+pub enum Side {
+    /// Asks for a ping, again and again.
+    Pinging(Pinging),
+    /// Answers pings.
+    Echoing(Echoing),
+    /// Sends a stream.
+    Streaming(Streaming),
+    /// Takes a stream.
+    Draining(Draining),
+}
+
+impl Side {
+    /// The asking end's part; its receives are posted.
+    pub fn asking(order: Order, end: &End) -> Result<Self, Trouble> {
+        let receives = Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
+        Ok(match order.measure {
+            Measure::Bandwidth => Side::Streaming(Streaming { order, receives, ..Streaming::default() }),
+            _ => Side::Pinging(Pinging { order, receives, ..Pinging::default() }),
+        })
+    }
+
+    /// The serving end's part; its receives are posted, and the asking end may begin when it has heard so.
+    pub fn serving(order: Order, end: &End) -> Result<Self, Trouble> {
+        let depth = if order.measure == Measure::Ping { 2 } else { u64::from(DEPTH) };
+        let receives = Receives::post(end, depth, order.total())?;
+        // For the next order.
+        end.post_receive()?;
+        end.post_send(0, None)?;
+        Ok(match order.measure {
+            Measure::Bandwidth => Side::Draining(Draining { order, receives, ..Draining::default() }),
+            _ => Side::Echoing(Echoing { order, receives, ..Echoing::default() }),
+        })
+    }
+
+    /// Does what can be done now.
+    pub fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+        match self {
+            Side::Pinging(side) => side.step(end),
+            Side::Echoing(side) => side.step(end),
+            Side::Streaming(side) => side.step(end),
+            Side::Draining(side) => side.step(end),
+        }
+    }
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { measure: Measure::End, bytes: 0, messages: 0, warm_up: 0, window: 1 }
+    }
+}
+
+/// Sends a message and waits for one back.
+#[derive(Default)]
+pub struct Pinging {
+    order: Order,
+    receives: Receives,
+    started: bool,
+    under_way: Option<u64>,
+    count: u64,
+    times: Vec<u64>,
+}
+
+impl Pinging {
+    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+        let heard = if self.under_way.is_some() || !self.started { end.received()? } else { None };
+        if heard.is_some() {
+            if let Some(begin) = self.under_way.take() {
+                if self.count > u64::from(self.order.warm_up) {
+                    self.times.push((end.clock.now() - begin) / 2);
+                }
+                if self.count == self.order.total() {
+                    while end.sent()?.is_some() {}
+                    return Ok(Step::Finished(std::mem::take(&mut self.times)));
+                }
+            }
+            // Either the peer is ready, or its answer has come: the next ping.
+            self.started = true;
+            self.receives.again(end)?;
+        } else if !self.started || self.under_way.is_some() {
+            let collected = end.sent()?.is_some();
+            return Ok(if collected { Step::Moved } else { Step::Idle });
+        }
+        self.under_way = Some(end.clock.now());
+        self.count += 1;
+        end.post_send(self.order.bytes, None)?;
+        Ok(Step::Moved)
+    }
+}
+
+/// Sends back a message of the same size for each that comes.
+#[derive(Default)]
+pub struct Echoing {
+    order: Order,
+    receives: Receives,
+    count: u64,
+    sent: u64,
+}
+
+impl Echoing {
+    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+        if self.count < self.order.total() && end.received()?.is_some() {
+            self.count += 1;
+            end.post_send(self.order.bytes, None)?;
+            self.receives.again(end)?;
+            return Ok(Step::Moved);
+        }
+        if end.sent()?.is_none() {
+            return Ok(Step::Idle);
+        }
+        self.sent += 1;
+        // One more was sent, to say that this end is ready.
+        let over = self.sent == self.order.total() + 1;
+        Ok(if over { Step::Finished(Vec::new()) } else { Step::Moved })
+    }
+}
+
+/// Sends messages back to back, no more than the peer has room for.
+#[derive(Default)]
+pub struct Streaming {
+    order: Order,
+    receives: Receives,
+    posted: u64,
+    sent: u64,
+    allowed: u64,
+    begin: u64,
+}
+
+impl Streaming {
+    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+        let mut moved = false;
+        // The order itself is the first.
+        while end.sent()?.is_some() {
+            self.sent += 1;
+            moved = true;
+        }
+        let waits = self.posted == self.order.total() || self.posted >= self.allowed;
+        if waits || self.posted % 16 == 0 {
+            while let Some(heard) = end.vi.receive_done().map(good).transpose()? {
+                moved = true;
+                self.receives.again(end)?;
+                self.allowed += u64::from(heard.immediate.unwrap_or(DEPTH));
+                if heard.immediate == Some(0) {
+                    return Ok(Step::Finished(vec![end.clock.now() - self.begin]));
+                }
+            }
+        }
+        let total = self.order.total();
+        let under_way = (self.posted + 1).saturating_sub(self.sent);
+        if self.posted < total.min(self.allowed) && under_way < u64::from(self.order.window.max(1)) + 1 {
+            if self.posted == u64::from(self.order.warm_up) {
+                self.begin = end.clock.now();
+            }
+            end.post_send(self.order.bytes, None)?;
+            self.posted += 1;
+            moved = true;
+        }
+        Ok(if moved { Step::Moved } else { Step::Idle })
+    }
+}
+
+/// Takes messages, says now and then how many more there is room for, and at last that all have come.
+#[derive(Default)]
+pub struct Draining {
+    order: Order,
+    receives: Receives,
+    count: u64,
+    credits: u32,
+    said: u64,
+    sent: u64,
+}
+
+impl Draining {
+    fn step(&mut self, end: &End) -> Result<Step, Trouble> {
+        let total = self.order.total();
+        let mut moved = false;
+        while self.count < total && end.received()?.is_some() {
+            moved = true;
+            self.count += 1;
+            self.receives.again(end)?;
+            self.credits += 1;
+            if self.count == total {
+                // Nothing is left to allow.
+                end.post_send(0, Some(0))?;
+                self.said += 1;
+            } else if self.credits == CREDIT {
+                end.post_send(0, Some(self.credits))?;
+                self.said += 1;
+                self.credits = 0;
+            }
+        }
+        while end.sent()?.is_some() {
+            self.sent += 1;
+            moved = true;
+        }
+        if self.count == total && self.sent == self.said + 1 {
+            return Ok(Step::Finished(Vec::new()));
+        }
+        Ok(if moved { Step::Moved } else { Step::Idle })
+    }
+}

@@ -1,0 +1,433 @@
+//! `longma via`: ping, bandwidth, serve and info, over every kind of NIC.
+//! Not the library: that is `longma-via`.
+//! Source: the commands are in the manner of `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
+
+mod exchange;
+mod modelled;
+mod network;
+mod report;
+mod workload;
+
+pub use workload::Via;
+
+use clap::{Args as Arguments, Subcommand, ValueEnum};
+use exchange::{Measure, Order};
+use indicatif::{ProgressBar, ProgressStyle};
+use longma_topology::Machine;
+use longma_topology::units::Size;
+use longma_via::provider::myrinet::{self, Fabric, Settings};
+use longma_via::{Address, Nic, Reliability};
+use modelled::Modelled;
+use network::Limits;
+use report::Row;
+use serde_json::{Value, json};
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// `longma via ...`
+#[derive(Arguments)]
+pub struct Args {
+    #[command(subcommand)]
+    command: ViaCommand,
+}
+
+#[derive(Subcommand)]
+enum ViaCommand {
+    /// Measures the time of a message one way: half of there and back.
+    Ping {
+        #[command(flatten)]
+        how: How,
+    },
+    /// Measures how many messages and bytes a second go one way.
+    Bandwidth {
+        #[command(flatten)]
+        how: How,
+        /// Sends that may be posted and not complete.
+        #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        window: u32,
+    },
+    /// Answers `ping` and `bandwidth` from elsewhere, until Ctrl-C.
+    Serve {
+        #[command(flatten)]
+        nic: NicOptions,
+        /// The name that clients ask for.
+        #[arg(long, default_value = "longma")]
+        name: String,
+        /// End after one client.
+        #[arg(long)]
+        once: bool,
+        /// How to wait for a message.
+        #[arg(long, value_enum, default_value = "poll")]
+        wait: Wait,
+    },
+    /// Says what a NIC can do.
+    Info {
+        #[command(flatten)]
+        nic: NicOptions,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+}
+
+/// Which NIC.
+#[derive(Arguments)]
+struct NicOptions {
+    /// The kind of NIC.
+    #[arg(long, value_enum, default_value = "shm")]
+    provider: Provider,
+    /// Where: ADDRESS:PORT of this end (udp), or the network interface (af_xdp).
+    #[arg(long, value_name = "WHERE")]
+    at: Option<String>,
+    /// The machine of the modelled NICs (bvia, myvia).
+    #[arg(long, value_name = "NAME|FILE", default_value = "piii-myrinet")]
+    machine: String,
+    /// MyVIA: longest message, in bytes, that skips the state machines.
+    #[arg(long, value_name = "SIZE", default_value = "0 B")]
+    fast_path: Size,
+}
+
+/// What is measured, and how often.
+#[derive(Arguments)]
+struct How {
+    #[command(flatten)]
+    nic: NicOptions,
+    /// The serving end: nothing (shm), ADDRESS:PORT (udp), hardware address (af_xdp).
+    #[arg(long, value_name = "HOST", default_value = "")]
+    to: String,
+    /// The name it serves under.
+    #[arg(long, default_value = "longma")]
+    name: String,
+    /// Sizes of the messages, such as 8,64,4KiB [default: powers of four from 4 bytes to what is usual for the NIC].
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size)]
+    sizes: Vec<u32>,
+    /// Messages, or round trips, that count [default: 1000 pings; 20000 messages, fewer of long ones].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    iterations: Option<u32>,
+    /// Messages before those [default: a tenth of them, at most 1000].
+    #[arg(long, value_name = "COUNT")]
+    warm_up: Option<u32>,
+    /// The reliability level.
+    #[arg(long, value_enum, default_value = "delivery")]
+    reliability: Level,
+    /// How to wait for a message.
+    #[arg(long, value_enum, default_value = "poll")]
+    wait: Wait,
+    /// The longest that all of it may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
+    time_limit: f64,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Provider {
+    /// Shared memory, between processes of this host.
+    Shm,
+    /// UDP; needs no privilege.
+    Udp,
+    /// An Ethernet interface, past the system's network stack; needs privilege.
+    #[value(name = "af_xdp")]
+    AfXdp,
+    /// The modelled Myrinet with Berkeley VIA's firmware, in simulated time.
+    Bvia,
+    /// The modelled Myrinet with MyVIA's firmware, in simulated time.
+    Myvia,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// A message may be lost.
+    Unreliable,
+    /// Reliable delivery.
+    Delivery,
+    /// Reliable reception: complete only when in the peer's memory.
+    Reception,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wait {
+    /// Look again and again: least time.
+    Poll,
+    /// Sleep: least work for the processor.
+    Sleep,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    let bytes = match text.parse::<u64>() {
+        Ok(bytes) => bytes,
+        Err(_) => spaced(text).parse::<Size>().map_err(|error| format!("{}; {}", error.message, error.help))?.bytes(),
+    };
+    let largest = network::LARGEST as u64;
+    u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(|| format!("at most {largest} bytes"))
+}
+
+/// "4KiB" as the units want it.
+fn spaced(text: &str) -> String {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    format!("{} {}", &text[..digits], text[digits..].trim())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "expected seconds, such as 60".to_string())?;
+    (0.0..=1e6).contains(&value).then_some(value).ok_or_else(|| "between 0 and a million seconds".into())
+}
+
+/// Set by Ctrl-C.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Runs `longma via`.
+pub fn run(args: Args) -> Outcome {
+    ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })?;
+    match args.command {
+        ViaCommand::Ping { how } => measure(&how, Measure::Ping, 1),
+        ViaCommand::Bandwidth { how, window } => measure(&how, Measure::Bandwidth, window),
+        ViaCommand::Serve { nic, name, once, wait } => serve(&nic, &name, once, wait),
+        ViaCommand::Info { nic, format } => info(&nic, format),
+    }
+}
+
+impl NicOptions {
+    fn kind(&self) -> Result<network::Kind, myrinet::Kind> {
+        match self.provider {
+            Provider::Shm => Ok(network::Kind::SharedMemory),
+            Provider::Udp => Ok(network::Kind::Udp),
+            Provider::AfXdp => Ok(network::Kind::AfXdp),
+            Provider::Bvia => Err(myrinet::Kind::Bvia),
+            Provider::Myvia => Err(myrinet::Kind::Myvia),
+        }
+    }
+
+    fn settings(&self, kind: myrinet::Kind) -> Result<Settings, String> {
+        let fast_path = u32::try_from(self.fast_path.bytes()).map_err(|_| "--fast-path must be below 4 GiB")?;
+        Ok(Settings { fast_path, ..Settings::of(kind) })
+    }
+
+    fn machine(&self) -> Result<Machine, Box<dyn Error>> {
+        Ok(Machine::open(&self.machine)?)
+    }
+}
+
+impl How {
+    fn reliability(&self) -> Reliability {
+        match self.reliability {
+            Level::Unreliable => Reliability::Unreliable,
+            Level::Delivery => Reliability::ReliableDelivery,
+            Level::Reception => Reliability::ReliableReception,
+        }
+    }
+
+    fn orders(&self, measure: Measure, window: u32) -> Vec<Order> {
+        let largest = if self.nic.kind().is_err() { 64 << 10 } else { 1 << 20 };
+        let usual = std::iter::successors(Some(4u32), |size| size.checked_mul(4)).take_while(|size| *size <= largest);
+        let sizes: Vec<_> = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
+        let order = |bytes: u32| {
+            let usual = match measure {
+                Measure::Ping => 1000,
+                // As long as a second or so, whatever the size.
+                _ => (1_000_000_000 / bytes.max(1)).clamp(500, 20_000),
+            };
+            let messages = self.iterations.unwrap_or(usual);
+            let warm_up = self.warm_up.unwrap_or((messages / 10).min(1000));
+            Order { measure, bytes, messages, warm_up, window }
+        };
+        sizes.into_iter().map(order).collect()
+    }
+}
+
+/// Measures size by size and prints each as it comes.
+fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
+    let orders = how.orders(measure, window);
+    let largest = orders.iter().map(|order| order.bytes).max().unwrap_or(0);
+    let limits = Limits { stop: &STOP, begin: Instant::now(), time: Duration::from_secs_f64(how.time_limit) };
+    let mut printer = Printer::new(how, measure, orders.len());
+    match how.nic.kind() {
+        Ok(kind) => {
+            let nic = network::open(kind, how.nic.at.as_deref())?;
+            let remote = Address::new(&how.to, &how.name);
+            let mut end = network::connect(&nic, &remote, largest, how.reliability(), &limits)?;
+            end.sleeps = how.wait == Wait::Sleep;
+            for order in orders {
+                printer.begin(order.bytes);
+                let times = network::measure(&end, order, &limits)?;
+                printer.row(Row::new(order, times))?;
+            }
+            end.give_order(&Order::default())?;
+            farewell(&end);
+        }
+        Err(kind) => {
+            let modelled = Modelled::new(&how.nic.machine()?, how.nic.settings(kind)?, largest, how.reliability())?;
+            for order in orders {
+                printer.begin(order.bytes);
+                let times = timed(&limits, || modelled.measure(order, &STOP))?;
+                printer.row(Row::new(order, times))?;
+            }
+        }
+    }
+    printer.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A modelled measurement under the time limit.
+fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, modelled::ModelError> + Send) -> Result<T, Box<dyn Error>>
+where
+    T: Send,
+{
+    let done = AtomicBool::new(false);
+    let late = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if limits.begin.elapsed() > limits.time {
+                    late.store(true, Ordering::Relaxed);
+                    STOP.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        outcome
+    });
+    if late.load(Ordering::Relaxed) && outcome.is_err() {
+        return Err(network::NetworkError::Late(limits.time.as_secs_f64()).into());
+    }
+    Ok(outcome?)
+}
+
+/// Waits shortly until the last word is on its way.
+fn farewell(end: &exchange::End) {
+    let begin = Instant::now();
+    while end.vi.send_done().is_none() && begin.elapsed() < Duration::from_millis(200) {
+        std::thread::yield_now();
+    }
+}
+
+/// Prints what is measured.
+struct Printer {
+    format: Format,
+    measure: Measure,
+    bar: ProgressBar,
+    rows: Vec<Value>,
+    about: Value,
+}
+
+impl Printer {
+    fn new(how: &How, measure: Measure, count: usize) -> Self {
+        let shown = std::io::stderr().is_terminal();
+        let bar = if shown { ProgressBar::new(count as u64) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{bar:28.cyan/dim} {pos}/{len}  {elapsed} gone  {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let provider = how.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
+        let simulated = how.nic.kind().is_err();
+        let about = json!({ "measure": measure, "provider": provider, "simulated": simulated });
+        if how.format == Format::Table {
+            println!("{}", Row::head(measure));
+        }
+        Self { format: how.format, measure, bar, rows: Vec::new(), about }
+    }
+
+    fn begin(&self, bytes: u32) {
+        self.bar.set_message(format!("{bytes} bytes"));
+        self.bar.enable_steady_tick(Duration::from_millis(200));
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), Box<dyn Error>> {
+        self.bar.inc(1);
+        match self.format {
+            Format::Json => self.rows.push(row.json()),
+            Format::Table => {
+                let line = row.line();
+                self.bar.suspend(|| writeln!(std::io::stdout(), "{line}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<(), Box<dyn Error>> {
+        self.bar.finish_and_clear();
+        debug_assert!(self.measure != Measure::End);
+        if self.format == Format::Json {
+            let mut all = self.about;
+            all["results"] = Value::Array(self.rows);
+            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&all)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn serve(options: &NicOptions, name: &str, once: bool, wait: Wait) -> Outcome {
+    let Ok(kind) = options.kind() else {
+        return Err("the modelled NICs need no server: `longma via ping` runs both hosts itself".into());
+    };
+    let nic = network::open(kind, options.at.as_deref())?;
+    let address = String::from_utf8_lossy(&nic.attributes().local_address).into_owned();
+    // A script waits for this line.
+    println!("serving {name} at {}", if address.is_empty() { "this host" } else { &address });
+    std::io::stdout().flush()?;
+    network::serve(&nic, name, wait == Wait::Sleep, once, &STOP, |text| eprintln!("{text}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn info(options: &NicOptions, format: Format) -> Outcome {
+    let nic = match options.kind() {
+        Ok(kind) => network::open(kind, options.at.as_deref())?,
+        Err(kind) => {
+            let parameters = longma_via::provider::myrinet::Parameters::of(&options.machine()?)?;
+            let fabric = Fabric::new(parameters, options.settings(kind)?)?;
+            Nic::with_provider(Box::new(fabric.nic(0)?))
+        }
+    };
+    let facts = nic.attributes();
+    let levels = |levels: &[Reliability]| levels.iter().map(|level| format!("{level:?}")).collect::<Vec<_>>();
+    let rows = [
+        ("name", json!(facts.name)),
+        ("address", json!(String::from_utf8_lossy(&facts.local_address))),
+        ("max_transfer_bytes", json!(facts.max_transfer_bytes)),
+        ("native_mtu_bytes", json!(facts.native_mtu_bytes)),
+        ("max_vis", json!(facts.max_vis)),
+        ("max_descriptors_per_queue", json!(facts.max_descriptors_per_queue)),
+        ("max_segments_per_descriptor", json!(facts.max_segments_per_descriptor)),
+        ("max_completion_queues", json!(facts.max_completion_queues)),
+        ("max_completion_queue_entries", json!(facts.max_completion_queue_entries)),
+        ("max_register_bytes", json!(facts.max_register_bytes)),
+        ("max_register_regions", json!(facts.max_register_regions)),
+        ("max_protection_tags", json!(facts.max_protection_tags)),
+        ("max_discriminator_bytes", json!(facts.max_discriminator_bytes)),
+        ("reliability", json!(levels(&facts.reliability))),
+        ("rdma_read", json!(levels(&facts.rdma_read))),
+    ];
+    let mut out = std::io::stdout();
+    if format == Format::Json {
+        let all: serde_json::Map<_, _> = rows.map(|(name, value)| (name.to_string(), value)).into_iter().collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (name, value) in rows {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            other => other.to_string(),
+        };
+        writeln!(out, "{name:<30}{text}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,127 @@
+//! Both ends of a measurement in this process, on the modelled Myrinet, in simulated time.
+//! Not a second way to measure: the ends are the same programs as over a real network.
+//! Source: none.
+
+use super::exchange::{Clock, End, Order, Side, Step, Trouble};
+use longma_via::provider::myrinet::Parameters;
+use longma_topology::Machine;
+use longma_via::provider::myrinet::{Counts, Fabric, Settings};
+use longma_via::{Address, Error, Nic, Reliability};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Two connected ends on a modelled network.
+pub struct Modelled {
+    fabric: Fabric,
+    ends: [End; 2],
+}
+
+/// Why a modelled measurement gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The machine, or the settings, do not make a network.
+    #[error("{0}")]
+    Refused(String),
+    /// The measurement failed.
+    #[error("{0}")]
+    Trouble(#[from] Trouble),
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Stopped,
+    /// Neither end can go on, which is a defect of the model.
+    #[error("the model stands still: both ends wait, and nothing is under way")]
+    Stuck,
+}
+
+impl From<Error> for ModelError {
+    fn from(error: Error) -> Self {
+        ModelError::Trouble(error.into())
+    }
+}
+
+impl Modelled {
+    /// The network of `machine` with room for messages of `bytes`.
+    pub fn new(machine: &Machine, settings: Settings, bytes: u32, reliability: Reliability) -> Result<Self, ModelError> {
+        let parameters = Parameters::of(machine).map_err(|error| ModelError::Refused(error.to_string()))?;
+        if bytes > parameters.mtu {
+            let mtu = parameters.mtu;
+            let why = format!("a message of {bytes} bytes is longer than the modelled NIC's MTU of {mtu}");
+            return Err(ModelError::Refused(why));
+        }
+        let fabric = Fabric::new(parameters, settings).map_err(|error| ModelError::Refused(error.to_string()))?;
+        let end = |station| -> Result<(Nic, End), Error> {
+            let nic = Nic::with_provider(Box::new(fabric.nic(station)?));
+            let clock = Clock::Modelled(fabric.clone(), station);
+            let end = End::new(&nic, bytes as usize, clock, |a| a.with_reliability(reliability))?;
+            Ok((nic, end))
+        };
+        let ((_client_nic, client), (nic, server)) = (end(0)?, end(1)?);
+        // The server hears the first order.
+        server.post_receive()?;
+        let here = Address::local("longma");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| nic.connect_wait(&here, None)?.accept(&server.vi));
+            let connected = loop {
+                match client.vi.connect(&Address::local("client"), &Address::new("1", "longma"), None) {
+                    Err(Error::NoMatch(_)) => std::thread::yield_now(),
+                    other => break other,
+                }
+            };
+            let accepted = waiting.join().unwrap_or(Err(Error::Timeout));
+            connected.map(|_| ()).and(accepted)
+        })?;
+        Ok(Self { fabric, ends: [client, server] })
+    }
+
+    /// One measurement: its times in picoseconds.
+    pub fn measure(&self, order: Order, stop: &AtomicBool) -> Result<Vec<u64>, ModelError> {
+        let [client, server] = &self.ends;
+        let mut asking = Side::asking(order, client)?;
+        client.give_order(&order)?;
+        let heard = loop {
+            if let Some(heard) = server.hear_order()? {
+                break heard;
+            }
+            if !self.fabric.skip() {
+                return Err(ModelError::Stuck);
+            }
+        };
+        let mut serving = Side::serving(heard, server)?;
+        let (mut times, mut served) = (None, false);
+        let mut turns = 0u32;
+        while times.is_none() || !served {
+            let mut moved = false;
+            if times.is_none() {
+                match asking.step(client)? {
+                    Step::Idle => {}
+                    Step::Moved => moved = true,
+                    Step::Finished(found) => (times, moved) = (Some(found), true),
+                }
+            }
+            if !served {
+                match serving.step(server)? {
+                    Step::Idle => {}
+                    Step::Moved => moved = true,
+                    Step::Finished(_) => (served, moved) = (true, true),
+                }
+            }
+            turns = turns.wrapping_add(1);
+            if turns % 1024 == 0 && stop.load(Ordering::Relaxed) {
+                return Err(ModelError::Stopped);
+            }
+            if !moved && !self.fabric.skip() {
+                return Err(ModelError::Stuck);
+            }
+        }
+        Ok(times.unwrap_or_default())
+    }
+
+    /// What a host's NIC did so far.
+    pub fn counts(&self, station: usize) -> Counts {
+        self.fabric.counts(station)
+    }
+
+    /// Seconds of simulated time so far.
+    pub fn seconds(&self) -> f64 {
+        self.fabric.time(0).seconds()
+    }
+}

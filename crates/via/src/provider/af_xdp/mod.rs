@@ -1,0 +1,319 @@
+//! AF_XDP as a NIC: frames of an EtherType of our own over any Ethernet interface, past the system's network stack.
+//! Not zero-copy: the driver copies (as veth must), and one queue is used. Not routed: both ends are on one Ethernet.
+//! Source: Linux, Documentation/networking/af_xdp.rst.
+
+mod program;
+mod rings;
+
+use super::datagram::DatagramNic;
+use super::datagram::medium::{Medium, Peer};
+use crate::connection::Address;
+use crate::error::Error;
+use crate::nic::NicAttributes;
+use crate::provider::{Ask, Attention, Established, Incoming, Provider};
+use program::{ETHER_TYPE, Program};
+use rings::{Mapping, Ring};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Weak;
+use std::time::Instant;
+
+/// Frames for receiving, and as many for sending. A power of two: it is the rings' size too.
+const FRAMES: u32 = 1024;
+const FRAME_BYTES: u32 = 2048;
+
+/// Room that the kernel keeps before a received frame.
+const HEADROOM: u32 = 256;
+
+const ETHERNET_HEADER: usize = 14;
+const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// A NIC over a network interface.
+pub struct AfXdp {
+    nic: DatagramNic,
+}
+
+impl AfXdp {
+    /// Opens queue 0 of the interface called `name`.
+    ///
+    /// # Errors
+    /// If there is no such interface, it is no Ethernet, or the system does not permit AF_XDP: then `udp` does without.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let medium = Frames::open(name).map_err(|error| advise(name, error))?;
+        let host = medium.host(Peer::Hardware(medium.hardware));
+        let mtu = u32::from(medium.mtu);
+        Ok(Self { nic: DatagramNic::new(Box::new(medium), format!("af_xdp:{name}"), host, mtu)? })
+    }
+}
+
+/// Says what to do where the system does not allow AF_XDP.
+fn advise(interface: &str, error: Error) -> Error {
+    let Error::System { what, source } = error else { return error };
+    let why = match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => "this kernel or driver has no AF_XDP",
+        Some(libc::EBUSY | libc::EEXIST) => "another program has the interface's queue or its XDP hook",
+        _ => "the system refused",
+    };
+    let advice = format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privilege");
+    Error::NotSupported(advice)
+}
+
+/// The socket with its rings and frames.
+struct Frames {
+    socket: OwnedFd,
+    fill: Ring<u64>,
+    received: Ring<libc::xdp_desc>,
+    to_send: Ring<libc::xdp_desc>,
+    sent: Ring<u64>,
+    memory: Mapping,
+    free: Vec<u64>,
+    hardware: [u8; 6],
+    mtu: u16,
+    frame: Vec<u8>,
+    // After the socket: the program is detached last.
+    _program: Program,
+}
+
+impl Frames {
+    fn open(name: &str) -> Result<Self, Error> {
+        let (index, hardware, mtu) = interface(name)?;
+        // SAFETY: makes a new descriptor; nothing else.
+        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(Error::last_system("opening the AF_XDP socket"));
+        }
+        // SAFETY: just opened, and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let memory = Mapping::new(None, 0, 2 * FRAMES as usize * FRAME_BYTES as usize)?;
+        let register = libc::xdp_umem_reg {
+            addr: memory.address(),
+            len: memory.length() as u64,
+            chunk_size: FRAME_BYTES,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(fd, libc::XDP_UMEM_REG, &register)?;
+        let rings = [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
+        for ring in rings {
+            set(fd, ring, &FRAMES)?;
+        }
+        let places = places(fd)?;
+        let mut fill = Ring::map(fd, libc::XDP_UMEM_PGOFF_FILL_RING, &places.fr, FRAMES)?;
+        let sent = Ring::map(fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, &places.cr, FRAMES)?;
+        let received = Ring::map(fd, libc::XDP_PGOFF_RX_RING as u64, &places.rx, FRAMES)?;
+        let to_send = Ring::map(fd, libc::XDP_PGOFF_TX_RING as u64, &places.tx, FRAMES)?;
+        for frame in 0..FRAMES {
+            fill.produce(u64::from(frame * FRAME_BYTES));
+        }
+        let free = (FRAMES..2 * FRAMES).map(|frame| u64::from(frame * FRAME_BYTES)).collect();
+        bind(fd, index)?;
+        let program = Program::attach(index)?;
+        program.redirect(0, fd)?;
+        let frame = Vec::with_capacity(FRAME_BYTES as usize);
+        Ok(Self { socket, fill, received, to_send, sent, memory, free, hardware, mtu, frame, _program: program })
+    }
+
+    fn wake(&self) {
+        // SAFETY: no buffer and no address: the call only has the kernel look at the ring.
+        unsafe {
+            libc::sendto(self.socket.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+        };
+    }
+}
+
+/// Number, hardware address and MTU of an interface.
+fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
+    let unknown = || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` names them"));
+    let c_name = CString::new(name).map_err(|_| unknown())?;
+    // SAFETY: a terminated string of our own.
+    let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
+    if index == 0 {
+        return Err(unknown());
+    }
+    let read = |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}"));
+    let from_files = || -> Option<([u8; 6], u16)> {
+        let address = hardware_address(read("address").ok()?.trim())?;
+        Some((address, read("mtu").ok()?.trim().parse().ok()?))
+    };
+    // In another network namespace than the one that sysfs was mounted in, only the socket's view is right.
+    let asked = ask_interface(&c_name).or_else(from_files);
+    let (hardware, mtu) = asked.ok_or_else(unknown)?;
+    let most = FRAME_BYTES - HEADROOM - ETHERNET_HEADER as u32;
+    Ok((index, hardware, mtu.min(most as u16)))
+}
+
+fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
+    // SAFETY: makes a new descriptor; nothing else.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: just opened, and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all zero is a valid value of this plain structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let bytes = name.as_bytes();
+    if bytes.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the request is ours, and names an interface; the kernel fills in the union's address.
+    let hardware = unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) < 0 {
+            return None;
+        }
+        request.ifr_ifru.ifru_hwaddr
+    };
+    if hardware.sa_family != libc::ARPHRD_ETHER {
+        return None;
+    }
+    // SAFETY: as above; the kernel fills in the union's MTU.
+    let mtu = unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) < 0 {
+            return None;
+        }
+        request.ifr_ifru.ifru_mtu
+    };
+    let address = std::array::from_fn(|byte| hardware.sa_data[byte] as u8);
+    Some((address, u16::try_from(mtu).unwrap_or(u16::MAX)))
+}
+
+fn hardware_address(text: &str) -> Option<[u8; 6]> {
+    let mut address = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut address {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+fn set<T>(fd: RawFd, option: libc::c_int, value: &T) -> Result<(), Error> {
+    // SAFETY: the kernel reads the value, of the size said.
+    let status = unsafe {
+        let length = size_of::<T>() as libc::socklen_t;
+        libc::setsockopt(fd, libc::SOL_XDP, option, std::ptr::from_ref(value).cast(), length)
+    };
+    if status < 0 { Err(Error::last_system("setting up the AF_XDP rings")) } else { Ok(()) }
+}
+
+fn places(fd: RawFd) -> Result<libc::xdp_mmap_offsets, Error> {
+    // SAFETY: all zero is a valid value of this plain structure.
+    let mut places: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into a structure of our own.
+    let status = unsafe {
+        libc::getsockopt(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, (&raw mut places).cast(), &raw mut length)
+    };
+    if status < 0 || length as usize != size_of::<libc::xdp_mmap_offsets>() {
+        let refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        return Err(Error::system("asking for the AF_XDP rings", refused));
+    }
+    Ok(places)
+}
+
+fn bind(fd: RawFd, index: u32) -> Result<(), Error> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+        sxdp_ifindex: index,
+        sxdp_queue_id: 0,
+        sxdp_shared_umem_fd: 0,
+    };
+    let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+    // SAFETY: an address of our own, of the length said.
+    let status = unsafe { libc::bind(fd, (&raw const address).cast(), length) };
+    if status < 0 { Err(Error::last_system("binding the AF_XDP socket")) } else { Ok(()) }
+}
+
+impl Medium for Frames {
+    fn send(&mut self, to: Peer, datagram: &[u8]) {
+        while let Some(address) = self.sent.consume() {
+            self.free.push(address);
+        }
+        let Peer::Hardware(to) = to else { return };
+        // Without a free frame the datagram is lost, and comes again.
+        let Some(address) = self.free.pop() else { return self.wake() };
+        self.frame.clear();
+        self.frame.extend(to);
+        self.frame.extend(self.hardware);
+        self.frame.extend(ETHER_TYPE.to_be_bytes());
+        self.frame.extend_from_slice(datagram);
+        let descriptor = libc::xdp_desc { addr: address, len: self.frame.len() as u32, options: 0 };
+        let fits = self.frame.len() <= FRAME_BYTES as usize;
+        if !fits || !self.memory.write(address as usize, &self.frame) || !self.to_send.produce(descriptor) {
+            self.free.push(address);
+        }
+        if self.to_send.needs_wakeup() {
+            self.wake();
+        }
+    }
+
+    fn receive(&mut self, datagram: &mut Vec<u8>) -> Option<Peer> {
+        loop {
+            let descriptor = self.received.consume()?;
+            self.frame.clear();
+            let whole = descriptor.len <= FRAME_BYTES;
+            let read = whole && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
+            // The frame goes back with its place aligned: the kernel puts the data where its headroom ends.
+            self.fill.produce(descriptor.addr / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
+            if !read {
+                continue;
+            }
+            let Some((header, payload)) = self.frame.split_at_checked(ETHERNET_HEADER) else { continue };
+            let from: [u8; 6] = std::array::from_fn(|byte| header[6 + byte]);
+            let to_us = header[..6] == self.hardware || header[..6] == BROADCAST;
+            if to_us && header[12..] == ETHER_TYPE.to_be_bytes() {
+                datagram.clear();
+                datagram.extend_from_slice(payload);
+                return Some(Peer::Hardware(from));
+            }
+        }
+    }
+
+    fn readable(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn max_datagram(&self, _peer: Peer) -> u16 {
+        self.mtu
+    }
+
+    fn room(&self) -> usize {
+        FRAMES as usize / 4 * usize::from(self.mtu)
+    }
+
+    fn peer(&self, host: &[u8]) -> Result<Peer, Error> {
+        let text = String::from_utf8_lossy(host);
+        let why = || format!("\"{text}\" is no hardware address, such as 02:00:00:00:00:07");
+        hardware_address(&text).map(Peer::Hardware).ok_or_else(|| Error::NotReachable(why()))
+    }
+
+    fn host(&self, peer: Peer) -> Vec<u8> {
+        let Peer::Hardware(address) = peer else { return Vec::new() };
+        let bytes: Vec<_> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+        bytes.join(":").into_bytes()
+    }
+}
+
+impl Provider for AfXdp {
+    fn attributes(&self) -> &NicAttributes {
+        self.nic.attributes()
+    }
+
+    fn attach(&self, attention: Weak<dyn Attention>) {
+        self.nic.attach(attention);
+    }
+
+    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        self.nic.wait(local, deadline)
+    }
+
+    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        self.nic.request(ask, deadline)
+    }
+}

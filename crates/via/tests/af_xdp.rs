@@ -1,0 +1,123 @@
+//! VIs over AF_XDP: two network namespaces joined by a veth pair. Skipped, with a word, where that is not permitted.
+//! Not the specification's whole list: that is the conformance suite.
+//! Source: none.
+
+use longma_via::provider::af_xdp::AfXdp;
+use longma_via::{Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Vi, ViAttributes};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+/// Two namespaces with an end of a veth pair each; gone when dropped.
+struct Namespaces {
+    names: [String; 2],
+}
+
+impl Namespaces {
+    fn new(tag: &str) -> Option<Self> {
+        let process = std::process::id();
+        let names = ["l", "r"].map(|side| format!("via-{tag}-{process}-{side}"));
+        let made = Self { names: names.clone() };
+        let [left, right] = &names;
+        let link = format!(
+            "link add veth0 netns {left} address 02:00:00:00:00:01 type veth peer name veth0 netns {right} address 02:00:00:00:00:02"
+        );
+        let commands = [
+            format!("netns add {left}"),
+            format!("netns add {right}"),
+            link,
+            format!("-n {left} link set veth0 up"),
+            format!("-n {right} link set veth0 up"),
+        ];
+        let worked = commands.iter().all(|words| {
+            Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success())
+        });
+        if !worked {
+            eprintln!("skipped: network namespaces and veth are not permitted here");
+        }
+        worked.then_some(made)
+    }
+
+    /// Opens the NIC of a side, in a thread that goes there.
+    fn nic(&self, side: usize) -> Result<Nic, Error> {
+        let path = format!("/var/run/netns/{}", self.names[side]);
+        std::thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            // SAFETY: changes the network namespace of this thread only, which ends soon.
+            let status = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+            assert_eq!(status, 0);
+            Ok(Nic::with_provider(Box::new(AfXdp::open("veth0")?)))
+        })
+        .join()
+        .unwrap()
+    }
+
+    /// Both NICs, or `None` with a word where AF_XDP is not permitted.
+    fn nics(&self) -> Option<[Nic; 2]> {
+        match (self.nic(0), self.nic(1)) {
+            (Ok(left), Ok(right)) => Some([left, right]),
+            (Err(error), _) | (_, Err(error)) => {
+                assert!(error.to_string().contains("the provider `udp` needs no privilege"), "{error}");
+                eprintln!("skipped: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+fn end(nic: &Nic) -> (Vi, MemoryRegion) {
+    let tag = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(1 << 20, MemoryAttributes::remote(tag)).unwrap();
+    (nic.create_vi(ViAttributes::new(tag), None, None).unwrap(), memory)
+}
+
+#[test]
+fn messages_and_remote_writes_cross_a_veth_pair() {
+    let Some(namespaces) = Namespaces::new("data") else { return };
+    let Some([left, right]) = namespaces.nics() else { return };
+    assert_eq!(right.attributes().local_address, b"02:00:00:00:00:02");
+    let ((client, from), (server, to)) = (end(&left), end(&right));
+    std::thread::scope(|scope| {
+        scope.spawn(|| right.connect_wait(&Address::local("x"), LIMIT).unwrap().accept(&server).unwrap());
+        let remote = Address::new("02:00:00:00:00:02", "x");
+        while let Err(error) = client.connect(&Address::local("me"), &remote, LIMIT) {
+            assert!(matches!(error, Error::NoMatch(_)), "{error}");
+        }
+    });
+    for bytes in [0usize, 1, 1400, 1500, 65_536, 1 << 20] {
+        let pattern: Vec<u8> = (0..bytes).map(|i| (i * 13 + bytes) as u8).collect();
+        from.write(0, &pattern);
+        server.post_receive(&Descriptor::receive(&[to.segment(0, 1 << 20)])).unwrap();
+        client.post_send(&Descriptor::send(&[from.segment(0, bytes)])).unwrap();
+        let got = server.receive_wait(LIMIT).unwrap();
+        assert!(got.is_success() && got.length as usize == bytes, "{got:?}");
+        assert!(client.send_wait(LIMIT).unwrap().is_success());
+        let mut read = vec![0; bytes];
+        to.read(0, &mut read);
+        assert!(read == pattern, "{bytes} bytes");
+    }
+    from.write(0, b"there");
+    server.post_receive(&Descriptor::receive(&[])).unwrap();
+    let write = [from.segment(0, 5)];
+    client.post_send(&Descriptor::rdma_write(&write, to.remote(77)).with_immediate(1)).unwrap();
+    assert_eq!(server.receive_wait(LIMIT).unwrap().immediate, Some(1));
+    let mut read = [0; 5];
+    to.read(77, &mut read);
+    assert_eq!(&read, b"there");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let error = AfXdp::open("no-such-interface").map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("`no-such-interface`") && error.contains("ip link"), "{error}");
+}

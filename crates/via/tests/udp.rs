@@ -1,0 +1,109 @@
+//! VIs over UDP: two NICs of this host, each with a socket of its own.
+//! Not the specification's whole list: that is the conformance suite.
+//! Source: none.
+
+use longma_via::provider::udp::Udp;
+use longma_via::{Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState};
+use std::time::{Duration, Instant};
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
+
+fn nic() -> Nic {
+    Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()))
+}
+
+struct End {
+    vi: Vi,
+    memory: MemoryRegion,
+    nic: Nic,
+}
+
+fn end(reliability: Reliability) -> End {
+    let nic = nic();
+    let tag = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(1 << 20, MemoryAttributes::remote(tag)).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag).with_reliability(reliability), None, None).unwrap();
+    End { vi, memory, nic }
+}
+
+fn pair(reliability: Reliability) -> (End, End) {
+    let (client, server) = (end(reliability), end(reliability));
+    let remote = Address::new(&server.nic.attributes().local_address, "test");
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.nic.connect_wait(&Address::local("test"), LIMIT).unwrap().accept(&server.vi).unwrap());
+        while let Err(error) = client.vi.connect(&Address::local("me"), &remote, LIMIT) {
+            assert!(matches!(error, Error::NoMatch(_)), "{error}");
+        }
+    });
+    (client, server)
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_whole_at_every_level() {
+    for reliability in Reliability::ALL {
+        let (client, server) = pair(reliability);
+        for bytes in [0usize, 1, 63, 1400, 16_384, 100_000, 1 << 20] {
+            let pattern: Vec<u8> = (0..bytes).map(|i| (i * 31 + bytes) as u8).collect();
+            client.memory.write(0, &pattern);
+            server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1 << 20)])).unwrap();
+            client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, bytes)]).with_immediate(7)).unwrap();
+            let got = server.vi.receive_wait(LIMIT).unwrap();
+            assert!(got.is_success() && got.length as usize == bytes && got.immediate == Some(7), "{got:?}");
+            assert!(client.vi.send_wait(LIMIT).unwrap().is_success());
+            let mut read = vec![0; bytes];
+            server.memory.read(0, &mut read);
+            assert!(read == pattern, "{bytes} bytes, {reliability:?}");
+        }
+    }
+}
+
+#[test]
+fn remote_memory_is_written_and_read() {
+    let (client, server) = pair(Reliability::ReliableDelivery);
+    client.memory.write(0, b"over there");
+    client.vi.post_send(&Descriptor::rdma_write(&[client.memory.segment(0, 10)], server.memory.remote(100))).unwrap();
+    client.vi.post_send(&Descriptor::rdma_read(&[client.memory.segment(500, 10)], server.memory.remote(100))).unwrap();
+    let limit = Instant::now() + Duration::from_secs(20);
+    let mut done = 0;
+    while done < 2 {
+        assert!(Instant::now() < limit, "{done} done");
+        done += u32::from(client.vi.send_done().is_some_and(|c| c.is_success()));
+        // Nobody waits on the server's side; the NIC's own thread does the work there.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut read = [0; 10];
+    client.memory.read(500, &mut read);
+    assert_eq!(&read, b"over there");
+}
+
+#[test]
+fn disconnecting_is_told_and_what_was_sent_before_arrives() {
+    let (client, server) = pair(Reliability::ReliableDelivery);
+    for _ in 0..50 {
+        server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
+    }
+    for _ in 0..50 {
+        client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 100)])).unwrap();
+    }
+    client.vi.disconnect().unwrap();
+    for _ in 0..50 {
+        assert!(server.vi.receive_wait(LIMIT).unwrap().is_success());
+    }
+    let limit = Instant::now() + Duration::from_secs(5);
+    while server.vi.state() != ViState::Error {
+        assert!(Instant::now() < limit, "never told");
+        let _ = server.vi.receive_done();
+    }
+}
+
+#[test]
+fn asking_where_nobody_waits_is_an_error_soon() {
+    let (client, server) = (end(Reliability::ReliableDelivery), nic());
+    let remote = Address::new(&server.attributes().local_address, "no such");
+    let asked = Instant::now();
+    let error = client.vi.connect(&Address::local("me"), &remote, LIMIT).unwrap_err();
+    assert!(matches!(error, Error::NoMatch(_)), "{error}");
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    let error = client.vi.connect(&Address::local("me"), &Address::new("nonsense", "x"), LIMIT).unwrap_err();
+    assert!(error.to_string().contains("192.168.0.7:7471"), "{error}");
+}
