@@ -5,8 +5,8 @@
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Slots of a ring; a power of two. 256 lines of 64 bytes are a third of a 48 KiB first-level cache.
-pub(super) const SLOTS: u32 = 256;
+/// Slots of a ring; a power of two. Both rings of a connection together are a third of a 48 KiB first-level cache.
+pub(super) const SLOTS: u32 = 128;
 
 /// 8-byte words of a slot's payload.
 pub(super) const WORDS: usize = 6;

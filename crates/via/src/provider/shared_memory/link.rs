@@ -60,6 +60,8 @@ pub(super) struct SharedLink {
     pub(super) last_indirect: Option<u32>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
+    /// How many consumed messages the peer waits to hear of.
+    pub(super) owed: u32,
     /// The peer said goodbye.
     pub(super) bye: bool,
     /// The peer broke the protocol.
@@ -92,6 +94,7 @@ impl SharedLink {
             regions_seen: peer.mapped_changes(),
             regions: peer.mapped(),
             peer,
+            owed: 0,
             bye: false,
             broken: false,
         }
@@ -212,8 +215,18 @@ impl Link for SharedLink {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
+            if left < budget {
+                // Messages come faster than they are taken: have the lines of the next ones on their way.
+                self.inn.prefetch();
+            }
             left -= 1;
             self.take(&message, target)?;
+        }
+        if self.owed > 0 {
+            self.owed = 0;
+            if self.inn.publish() {
+                self.published();
+            }
         }
         if self.broken {
             return Err(Gone::Lost);
