@@ -15,6 +15,8 @@ use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// How many messages ahead a reader that is behind asks for.
+const PREFETCH_DISTANCE: u32 = 4;
 /// RDMA reads that a side may have asked for at a time; the peer keeps a place for each.
 pub(super) const MOST_READS: usize = 16;
 
@@ -215,12 +217,17 @@ impl Link for SharedLink {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
-            if left < budget {
+            let large = message.place == Place::Memory as u8;
+            if large || left < budget {
                 // Messages come faster than they are taken: have the lines of the next ones on their way.
-                self.inn.prefetch();
+                self.inn.prefetch(if large { 1 } else { PREFETCH_DISTANCE });
             }
             left -= 1;
             self.take(&message, target)?;
+            if large {
+                // The program can work on this one while the next is copied into place.
+                break;
+            }
         }
         if self.owed > 0 {
             self.owed = 0;

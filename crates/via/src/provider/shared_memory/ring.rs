@@ -119,9 +119,6 @@ pub(super) fn head(kind: Kind, place: Place, flags: u8, count: u8) -> u32 {
     u32::from_le_bytes([kind as u8, place as u8, flags, count])
 }
 
-/// How many messages ahead a reader that is behind asks for.
-const PREFETCH_DISTANCE: u32 = 4;
-
 /// The reading end.
 pub(super) struct Consumer<'a> {
     slots: &'a [Slot],
@@ -162,13 +159,13 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Asks for the cache lines of messages to come.
+    /// Asks for the cache line of the message that comes so many after the next one.
     #[inline]
-    pub(super) fn prefetch(&self) {
+    pub(super) fn prefetch(&self, distance: u32) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let slot = &self.slots[(self.position.wrapping_add(PREFETCH_DISTANCE) % SLOTS) as usize];
+            let slot = &self.slots[(self.position.wrapping_add(distance) % SLOTS) as usize];
             // SAFETY: a hint; the address is that of a slot.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast()) };
         }
