@@ -344,7 +344,7 @@ impl Streaming {
             moved = true;
         }
         let waits = self.posted == self.order.total() || self.posted >= self.allowed;
-        if waits || self.posted % 16 == 0 {
+        if waits || self.posted.is_multiple_of(16) {
             while let Some(heard) = end.vi.receive_done().map(good).transpose()? {
                 moved = true;
                 self.receives.again(end)?;
