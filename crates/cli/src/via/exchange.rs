@@ -342,9 +342,13 @@ impl Streaming {
         while end.sent()?.is_some() {
             self.sent += 1;
             moved = true;
+            if self.sent == u64::from(self.order.warm_up) + 1 {
+                // The messages before those that count are on their way: what follows has the path for itself.
+                self.begin = end.clock.now();
+            }
         }
         let waits = self.posted == self.order.total() || self.posted >= self.allowed;
-        if waits || self.posted % 16 == 0 {
+        if waits || self.posted.is_multiple_of(16) {
             while let Some(heard) = end.vi.receive_done().map(good).transpose()? {
                 moved = true;
                 self.receives.again(end)?;
@@ -357,7 +361,7 @@ impl Streaming {
         let total = self.order.total();
         let under_way = (self.posted + 1).saturating_sub(self.sent);
         if self.posted < total.min(self.allowed) && under_way < u64::from(self.order.window.max(1)) + 1 {
-            if self.posted == u64::from(self.order.warm_up) {
+            if self.posted == 0 && self.order.warm_up == 0 {
                 self.begin = end.clock.now();
             }
             end.post_send(self.order.bytes, None)?;

@@ -88,8 +88,8 @@ struct NicOptions {
     #[arg(long, value_name = "NAME|FILE", default_value = "piii-myrinet")]
     machine: String,
     /// MyVIA: longest message, in bytes, that skips the state machines.
-    #[arg(long, value_name = "SIZE", default_value = "0 B")]
-    fast_path: Size,
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    fast_path: u32,
 }
 
 /// What is measured, and how often.
@@ -216,9 +216,8 @@ impl NicOptions {
         }
     }
 
-    fn settings(&self, kind: myrinet::Kind) -> Result<Settings, String> {
-        let fast_path = u32::try_from(self.fast_path.bytes()).map_err(|_| "--fast-path must be below 4 GiB")?;
-        Ok(Settings { fast_path, ..Settings::of(kind) })
+    fn settings(&self, kind: myrinet::Kind) -> Settings {
+        Settings { fast_path: self.fast_path, ..Settings::of(kind) }
     }
 
     fn machine(&self) -> Result<Machine, Box<dyn Error>> {
@@ -274,7 +273,7 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
             farewell(&end);
         }
         Err(kind) => {
-            let modelled = Modelled::new(&how.nic.machine()?, how.nic.settings(kind)?, largest, how.reliability())?;
+            let modelled = Modelled::new(&how.nic.machine()?, how.nic.settings(kind), largest, how.reliability())?;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = timed(&limits, || modelled.measure(order, &STOP))?;
@@ -287,10 +286,10 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
 }
 
 /// A modelled measurement under the time limit.
-fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, modelled::ModelError> + Send) -> Result<T, Box<dyn Error>>
-where
-    T: Send,
-{
+fn timed<T>(
+    limits: &Limits<'_>,
+    work: impl FnOnce() -> Result<T, modelled::ModelError>,
+) -> Result<T, Box<dyn Error>> {
     let done = AtomicBool::new(false);
     let late = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
@@ -392,7 +391,7 @@ fn info(options: &NicOptions, format: Format) -> Outcome {
         Ok(kind) => network::open(kind, options.at.as_deref())?,
         Err(kind) => {
             let parameters = longma_via::provider::myrinet::Parameters::of(&options.machine()?)?;
-            let fabric = Fabric::new(parameters, options.settings(kind)?)?;
+            let fabric = Fabric::new(parameters, options.settings(kind))?;
             Nic::with_provider(Box::new(fabric.nic(0)?))
         }
     };

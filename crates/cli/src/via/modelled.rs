@@ -105,7 +105,7 @@ impl Modelled {
                 }
             }
             turns = turns.wrapping_add(1);
-            if turns % 1024 == 0 && stop.load(Ordering::Relaxed) {
+            if turns.is_multiple_of(1024) && stop.load(Ordering::Relaxed) {
                 return Err(ModelError::Stopped);
             }
             if !moved && !self.fabric.skip() {

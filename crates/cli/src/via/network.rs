@@ -168,7 +168,8 @@ pub fn serve(
                 continue;
             }
             say(&format!("{who} connected"));
-            let work = || match attend(end, sleeps, stop) {
+            let say = &say;
+            let work = move || match attend(end, sleeps, stop) {
                 Ok(count) => say(&format!("{who} is done after {count} measurements")),
                 Err(error) => say(&format!("{who}: {error}")),
             };

@@ -84,10 +84,10 @@ impl Workload for Via {
 }
 
 /// Runs `work`, and asks it to stop when the campaign does or the point's time is over.
-fn watched<T: Send>(
+fn watched<T>(
     point: &Point,
     stop: &Stop,
-    work: impl FnOnce(&AtomicBool) -> Result<T, ModelError> + Send,
+    work: impl FnOnce(&AtomicBool) -> Result<T, ModelError>,
 ) -> Result<T, Failure> {
     let (flag, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let begin = Instant::now();

@@ -107,11 +107,6 @@ impl Card {
         self.host = None;
     }
 
-    /// How long after the firmware's order an engine begins.
-    pub fn dma_start(&self) -> Duration {
-        self.dma_start
-    }
-
     /// The send or receive engine begins or ends.
     pub fn set_link(&mut self, engine: Engine, busy: bool) {
         match engine {
