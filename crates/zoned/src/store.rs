@@ -14,6 +14,7 @@ mod keys;
 mod open;
 mod output;
 mod reclaim;
+mod repair;
 mod snapshot;
 mod space;
 mod statistics;
@@ -27,6 +28,7 @@ pub use edit::TreeCounts;
 pub use io::{Traffic, TrafficCounts};
 pub use open::Info;
 pub use reclaim::ReclaimCounts;
+pub use repair::{LostRange, RepairReport};
 pub use snapshot::Snapshot;
 pub use statistics::Statistics;
 

@@ -75,14 +75,14 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
     assert_eq!(store.check_now().unwrap().problems, []);
 }
 
-/// 1 conventional zone and 48 sequential ones of 256 blocks of 4 KiB: 49 MiB.
+/// 4 conventional zones and 188 sequential ones of 64 blocks of 4 KiB: 48 MiB.
 fn small_ssd() -> MemoryDevice {
     let geometry = Geometry {
         block_bytes: 4096,
-        zone_blocks: 256,
-        zone_capacity_blocks: 256,
-        conventional_zones: 1,
-        sequential_zones: 48,
+        zone_blocks: 64,
+        zone_capacity_blocks: 64,
+        conventional_zones: 4,
+        sequential_zones: 188,
         max_open_zones: 14,
         max_active_zones: 14,
     };
@@ -92,7 +92,7 @@ fn small_ssd() -> MemoryDevice {
 #[test]
 fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let device = Store::format(Arc::new(small_ssd()), None, 1).unwrap();
-    let options = Options { cache_bytes: 8 << 20, journal_bytes: 2 << 20, durability: Durability::Relaxed };
+    let options = Options { cache_bytes: 8 << 20, journal_bytes: 1 << 20, durability: Durability::Relaxed };
     let store = open(device, options);
     let options = SoakOptions {
         duration: Duration::ZERO,

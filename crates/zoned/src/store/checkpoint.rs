@@ -195,11 +195,12 @@ impl Checkpoint {
             release(&mut after, freed);
         }
         let live = after.zones.iter().zip(&self.extents_since);
-        let live =
-            live.map(|(zone, since)| (zone.live_nodes as u32, (zone.live_extents - since) as u32)).collect();
+        let live = live
+            .map(|(zone, since)| (zone.live_nodes as u32, zone.live_extents.saturating_sub(*since) as u32))
+            .collect();
         let table = SpaceTable { live, slots: after.slot_bits().to_vec() };
         let superblock = Superblock {
-            generation: last.generation + 1,
+            generation: last.generation.wrapping_add(1),
             root: self.tree.root.home(),
             len: self.tree.len,
             journal: self.journal,

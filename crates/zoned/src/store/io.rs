@@ -99,7 +99,6 @@ pub(super) struct Io<D> {
     pub device: D,
     pub geometry: Geometry,
     pub node_bytes: usize,
-    /// Set after a failed write: what the device holds is not known.
     resident: Arc<AtomicU64>,
     counters: Counters,
 }
@@ -180,6 +179,9 @@ impl<D: ZonedDevice> Io<D> {
     /// Reads a large value.
     pub fn read_extent(&self, key: &[u8], extent: Extent) -> Result<Vec<u8>> {
         let bytes = HEADER_BYTES + key.len() + extent.bytes as usize;
+        if self.extent_blocks(key, extent.bytes) > self.geometry.zone_capacity_blocks {
+            return Err(damaged(extent.block, "a value there cannot be longer than a zone".into()));
+        }
         let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
         let header =
             Header::open(&buffer, Kind::Extent, extent.block).map_err(|what| damaged(extent.block, what))?;

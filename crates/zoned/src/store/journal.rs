@@ -111,7 +111,7 @@ impl Journal {
         let block = zone * io.geometry.zone_blocks + self.end.offset;
         let mut next = self.end;
         next.offset += blocks as u64;
-        next.sequence += 1;
+        next.sequence = next.sequence.wrapping_add(1);
         // The last part in a zone says where the journal goes on; 0 if no zone is free, and then a checkpoint comes first.
         let mut next_zone = 0;
         if next.offset == io.geometry.zone_capacity_blocks
@@ -165,7 +165,7 @@ pub(super) fn replay<D: ZonedDevice>(
         }
         record.extend_from_slice(&part);
         let blocks = (HEADER_BYTES + part.len()).div_ceil(io.geometry.block_bytes as usize) as u64;
-        at = Position { zone: at.zone, offset: at.offset + blocks, sequence: at.sequence + 1 };
+        at = Position { zone: at.zone, offset: at.offset + blocks, sequence: at.sequence.wrapping_add(1) };
         if at.offset == io.geometry.zone_capacity_blocks {
             (at.zone, at.offset) = (header.word, 0);
         }

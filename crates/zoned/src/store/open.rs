@@ -96,18 +96,29 @@ impl<D: ZonedDevice> Store<D> {
             root => Tree { root: InnerSlot::on_device(root), len: superblock.len },
         };
         tree.root.inner(&io)?;
-        let published = Published { tree, epoch: superblock.generation, pins: BTreeMap::new() };
-        let shared = Arc::new(Shared {
-            io,
-            options,
-            published: Mutex::new(published),
-            writer: Mutex::new(Writer::new(space, Journal::new(superblock.journal), superblock)),
-            hand: Mutex::default(),
-            all_resident: AtomicBool::new(superblock.root == 0),
-        });
+        let shared = assemble(io, options, superblock, space, tree);
         super::lock(&shared.writer).recover(&shared)?;
         Ok(Self { shared })
     }
+}
+
+/// A map of these parts.
+pub(super) fn assemble<D: ZonedDevice>(
+    io: Io<D>,
+    options: Options,
+    superblock: Superblock,
+    space: Space,
+    tree: Tree,
+) -> Arc<Shared<D>> {
+    let published = Published { tree, epoch: superblock.generation, pins: BTreeMap::new() };
+    Arc::new(Shared {
+        io,
+        options,
+        published: Mutex::new(published),
+        writer: Mutex::new(Writer::new(space, Journal::new(superblock.journal), superblock)),
+        hand: Mutex::default(),
+        all_resident: AtomicBool::new(superblock.root == 0),
+    })
 }
 
 /// Whether a map and what it must have in reserve fit on a device.
@@ -146,27 +157,33 @@ impl Writer {
     /// Does the journal's changes again, and makes a checkpoint of them.
     fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         let start = self.superblock.journal;
+        let records = self.replay_journal(shared, true)?;
+        // What no tree and no journal leads to was never safe.
+        self.release_waiting(shared)?;
+        self.journal.ensure_zone(&shared.io, &mut self.space)?;
+        if records > 0 || self.journal.end != start {
+            self.begin_checkpoint(shared);
+            self.finish_checkpoint(shared)?;
+        }
+        self.release_waiting(shared)
+    }
+
+    /// Applies the journal's records to the tree, says how many they are, and finds where it goes on. Without `really` there is no
+    /// journal to read.
+    pub fn replay_journal<D: ZonedDevice>(&mut self, shared: &Shared<D>, really: bool) -> Result<u64> {
+        let start = if really { self.superblock.journal } else { Position::default() };
         let replayed = replay(&shared.io, start, |record| {
             let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
             if !self.claim_extents(shared, &batch) {
                 return Ok(false);
             }
             self.change_tree(shared, &batch)?;
-            self.payload_bytes = 0;
             Ok(true)
         })?;
         claim(&mut self.space, &replayed.zones);
         self.journal.zones = replayed.zones.iter().copied().collect();
-        // What no tree and no journal leads to was never safe.
-        self.release_waiting(shared)?;
         self.journal.end = self.after_tail(shared, replayed.zones.last().copied(), replayed.end)?;
-        self.journal.ensure_zone(&shared.io, &mut self.space)?;
-        let changed = replayed.records > 0 || self.journal.end != start;
-        if changed {
-            self.begin_checkpoint(shared);
-            self.finish_checkpoint(shared)?;
-        }
-        self.release_waiting(shared)
+        Ok(replayed.records)
     }
 
     /// Where the journal goes on: behind all that was written to its last zone, as what is there after the end must not be read again.
@@ -177,7 +194,7 @@ impl Writer {
         end: Position,
     ) -> Result<Position> {
         // A part that is there but belongs to no complete record has a number too.
-        let sequence = end.sequence + 1_000_000;
+        let sequence = end.sequence.wrapping_add(1_000_000);
         let fresh = Position { zone: 0, offset: 0, sequence };
         let Some(zone) = last else { return Ok(Position { sequence: end.sequence, ..fresh }) };
         let report = shared.io.device.zone(crate::device::ZoneNumber(zone))?;

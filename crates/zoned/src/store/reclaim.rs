@@ -12,7 +12,7 @@ use super::space::Role;
 use super::tree::{Inner, LeafSlot, NO_LOG, Tree, UNWRITTEN};
 use super::writer::Writer;
 use super::{Shared, lock};
-use crate::device::{Block, ZoneNumber, ZonedDevice};
+use crate::device::{Block, DeviceError, Operation, ZoneNumber, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, Kind, Value};
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub struct ReclaimCounts {
     pub extents_moved: u64,
     /// Zones reset, those of the journal included.
     pub zones_reset: u64,
+    /// Victims given up because something in them could not be read.
+    pub given_up: u64,
     /// Times that a batch had to wait for a whole checkpoint, as room was short.
     pub waits: u64,
 }
@@ -61,6 +63,8 @@ enum Progress {
 #[derive(Default)]
 pub(super) struct Reclaim {
     progress: Progress,
+    /// Zones in which something cannot be read: they are left alone until the map is opened again.
+    unreadable: Vec<usize>,
     pub counts: ReclaimCounts,
 }
 
@@ -117,7 +121,7 @@ impl<D: ZonedDevice> Search<'_, D> {
                 continue;
             }
             let below = &inner.inners()[index];
-            let node = below.inner(&self.shared.io)?;
+            let node = below.below(&self.shared.io, inner.level)?;
             if self.is_inside(below.home()) {
                 self.found.push((key.to_vec(), node.level));
             }
@@ -175,9 +179,32 @@ impl<D: ZonedDevice> Editor<'_, D> {
 }
 
 impl Writer {
-    /// Does a part of a collection, if one is due or under way.
+    /// Does a part of a collection, if one is due or under way. What cannot be read is for its reader to hear of: the map goes on, and
+    /// leaves that zone alone.
     pub fn reclaim_step<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.release_waiting(shared)?;
+        let victim = match self.reclaim.progress {
+            Progress::Nodes { zone, .. } | Progress::Extents { zone, .. } => Some(zone),
+            _ => None,
+        };
+        match (self.advance(shared), victim) {
+            (
+                Err(
+                    Error::Damaged { .. }
+                    | Error::Device(DeviceError::Media { operation: Operation::Read, .. }),
+                ),
+                Some(zone),
+            ) => {
+                self.reclaim.unreadable.push(zone);
+                self.reclaim.counts.given_up += 1;
+                self.reclaim.progress = Progress::Idle;
+                Ok(())
+            }
+            (done, _) => done,
+        }
+    }
+
+    fn advance<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         match std::mem::take(&mut self.reclaim.progress) {
             Progress::Idle => {
                 let few = (self.space.zones.len() / 10).clamp(3, 64);
@@ -201,7 +228,10 @@ impl Writer {
         let zones = &self.space.zones;
         let garbage = |index: usize| zones[index].written - zones[index].live().min(zones[index].written);
         let candidates = || {
-            let able = |index: &usize| zones[*index].role == Role::Data && !self.space.is_stream(*index);
+            let able = |index: &usize| {
+                let taken = self.space.is_stream(*index) || self.reclaim.unreadable.contains(index);
+                zones[*index].role == Role::Data && !taken
+            };
             (0..zones.len()).filter(able)
         };
         let most = zones.iter().filter(|zone| zone.role != Role::Unusable).map(|zone| zone.resets).max()?;
@@ -340,8 +370,8 @@ impl Writer {
         }
     }
 
-    /// Blocks that a batch may need until the end of the next checkpoint, and those there are. Garbage collection keeps a zone for
-    /// itself, and one that only deletions may use: they make room in the end.
+    /// Blocks that a batch may need until the end of the next checkpoint, and those there are. Puts leave two zones
+    /// free: one that garbage collection moves a victim's data to, and one for deletions and their journal, which make room in the end.
     fn room<D: ZonedDevice>(
         &self,
         shared: &Shared<D>,
@@ -352,7 +382,7 @@ impl Writer {
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = self.dirty + remaining + 3 * batch.len() as u64 + 16;
-        let reserve = if puts { 2 * capacity } else { capacity };
+        let reserve = if puts { 2 * capacity } else { capacity / 4 };
         let needed = nodes * shared.io.node_blocks() + extent_blocks + reserve;
         let record = Journal::blocks_for(&shared.io, batch.bytes().len());
         let here = self.journal.room(&shared.io, &self.space) - self.space.empty_zones() as u64 * capacity;
@@ -361,6 +391,10 @@ impl Writer {
         let sequential = extent_blocks + journal + if extent_blocks > 0 { reserve } else { 0 };
         match self.space.available_sequential() {
             less if less < sequential => (sequential, less),
+            // One for the journal, one to move a victim's data to.
+            _ if puts && self.space.empty_zones() < 2 => {
+                (2 * capacity, self.space.empty_zones() as u64 * capacity)
+            }
             _ if journal > 0 && (self.space.empty_zones() as u64) < journal / capacity => (journal, 0),
             _ => (needed, free),
         }
@@ -379,7 +413,7 @@ impl Writer {
             }
             self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
         }
-        while !self.reclaim.wants_checkpoint() {
+        while matches!(self.reclaim.progress, Progress::Nodes { .. } | Progress::Extents { .. }) {
             self.reclaim_step(shared)?;
         }
         self.checkpoint_now(shared)?;

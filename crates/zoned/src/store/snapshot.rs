@@ -2,7 +2,7 @@
 //! Not kept over a power cut.
 //! Source: our own; the writer copies what a snapshot shares, and blocks it may need are not given up while it lives.
 
-use super::tree::{Children, InnerSlot, LeafBody, Tree};
+use super::tree::{Children, Inner, LeafBody, Tree};
 use super::{Shared, load_value, lock};
 use crate::device::ZonedDevice;
 use crate::error::Result;
@@ -99,7 +99,7 @@ impl<D: ZonedDevice> Snapshot<D> {
     /// As [`Snapshot::get`].
     pub fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
         let scan = Scan { shared: &self.shared, range, direction };
-        scan.under(&self.tree.root, visit).map(|_| ())
+        scan.under(self.tree.root.inner(&self.shared.io)?, visit).map(|_| ())
     }
 }
 
@@ -110,8 +110,7 @@ struct Scan<'a, D> {
 }
 
 impl<D: ZonedDevice> Scan<'_, D> {
-    fn under(&self, slot: &InnerSlot, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
-        let inner = slot.inner(&self.shared.io)?;
+    fn under(&self, inner: &Inner, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         let child = |bound: Bound<&[u8]>, unbounded: usize| match bound {
             Bound::Unbounded => unbounded,
             Bound::Included(key) | Bound::Excluded(key) => inner.keys.child(key),
@@ -123,7 +122,9 @@ impl<D: ZonedDevice> Scan<'_, D> {
                 Direction::Descending => last - (step - first),
             };
             let flow = match &inner.children {
-                Children::Inners(inners) => self.under(&inners[index], visit)?,
+                Children::Inners(inners) => {
+                    self.under(inners[index].below(&self.shared.io, inner.level)?, visit)?
+                }
                 Children::Leaves(leaves) => {
                     let loaded = leaves[index].is_loaded();
                     let flow = leaves[index].with(&self.shared.io, |body| self.leaf(body, visit))??;

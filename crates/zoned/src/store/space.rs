@@ -245,7 +245,7 @@ impl Space {
         }
         let zone = match self.streams[place] {
             Some(zone) => zone,
-            None => self.choose(stream, blocks).ok_or(Error::Full {
+            None => self.choose(stream, blocks).or_else(|| self.shared_zone(blocks)).ok_or(Error::Full {
                 device: self.device.clone(),
                 needed: blocks,
                 free: self.available(),
@@ -261,6 +261,11 @@ impl Space {
             _ => zone.live_nodes += blocks,
         }
         Ok((block, finished))
+    }
+
+    /// Another stream's zone: better than none.
+    fn shared_zone(&self, blocks: u64) -> Option<usize> {
+        self.streams.iter().flatten().copied().find(|&zone| self.zones[zone].room() >= blocks)
     }
 
     /// A zone for a stream. Zones that are partly written come first: they are active already.

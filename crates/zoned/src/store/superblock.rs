@@ -68,6 +68,13 @@ fn fields(geometry: &Geometry) -> [u64; 5] {
 }
 
 impl Superblock {
+    /// A superblock for a map whose superblocks are lost.
+    pub fn fresh(generation: u64, node_bytes: u32) -> Self {
+        // No journal's numbers may be taken for the lost one's.
+        let journal = Position { zone: 0, offset: 0, sequence: 1 << 48 };
+        Self { generation: generation + 2, id: generation, node_bytes, root: 0, len: 0, journal }
+    }
+
     /// Writes the superblock; it counts after the next flush.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
         let places = Places::of(&io.geometry, io.node_blocks());

@@ -153,6 +153,16 @@ impl InnerSlot {
         self.home.load(Ordering::Acquire)
     }
 
+    /// The node, which must be one level below its parent: so no way down is endless, whatever a device says.
+    pub fn below<D: ZonedDevice>(&self, io: &Io<D>, level: u16) -> Result<&Inner> {
+        let inner = self.inner(io)?;
+        if inner.level + 1 == level {
+            return Ok(inner);
+        }
+        let what = format!("a node of level {} is below one of level {level}", inner.level);
+        Err(Error::Damaged { block: Block(self.home()), what })
+    }
+
     /// The node, read from the device if it was not yet.
     pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<&Inner> {
         if let Some(inner) = self.node.get() {
@@ -227,20 +237,12 @@ impl Tree {
 
     /// Comes down to the leaf that `key` belongs to.
     pub fn leaf_of<D: ZonedDevice>(&self, io: &Io<D>, key: &[u8]) -> Result<&LeafSlot> {
-        let mut slot = &self.root;
+        let mut inner = self.root.inner(io)?;
         loop {
-            let inner = slot.inner(io)?;
             let child = inner.keys.child(key);
             match &inner.children {
                 Children::Leaves(leaves) => return Ok(&leaves[child]),
-                Children::Inners(inners) => {
-                    let below = &inners[child];
-                    if below.inner(io)?.level + 1 != inner.level {
-                        let what = format!("a node below level {} is not one level lower", inner.level);
-                        return Err(Error::Damaged { block: Block(below.home()), what });
-                    }
-                    slot = below;
-                }
+                Children::Inners(inners) => inner = inners[child].below(io, inner.level)?,
             }
         }
     }

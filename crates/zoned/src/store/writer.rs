@@ -162,7 +162,7 @@ impl Writer {
         Ok(prepared)
     }
 
-    fn write_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Batch> {
+    pub fn write_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Batch> {
         let longest = Page::limits(shared.io.node_bytes).1;
         let mut prepared = Batch::new();
         for Change { key, value } in batch.changes() {
@@ -257,7 +257,7 @@ impl Writer {
 
     fn step_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>, budget: u64) -> Result<()> {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
-        let generation = self.superblock.generation + 1;
+        let generation = self.superblock.generation.wrapping_add(1);
         let done = {
             // Nobody drops a leaf from memory that has its place but is not there yet.
             let _hand = lock(&shared.hand);

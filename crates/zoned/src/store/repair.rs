@@ -1,0 +1,307 @@
+//! Repairing a map that is not open: what can be read stays, what cannot leaves the tree, older copies of it are put in its place where
+//! there are any, and all that is lost is listed.
+//! Not for a map that opens and checks well.
+//! Source: our own.
+
+use super::batch::Batch;
+use super::check::Bounds;
+use super::io::{Io, Traffic};
+use super::open::{assemble, empty_space};
+use super::space::{Space, takes_writes};
+use super::superblock::{SpaceTable, Superblock};
+use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
+use super::{Options, Store};
+use crate::device::{Block, ZonedDevice};
+use crate::error::{Error, Result};
+use crate::node::{HEADER_BYTES, Header, Kind, Page, Value};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Keys that could not be read: from the first one on, up to the second one, which is not among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostRange {
+    /// Where the range begins.
+    pub from: Vec<u8>,
+    /// Where it ends; at the end of all keys without.
+    pub to: Option<Vec<u8>>,
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RepairReport {
+    /// Keys in the map now.
+    pub keys: u64,
+    /// Ranges of which a node could not be read. Keys in them may have come back from older copies.
+    pub lost: Vec<LostRange>,
+    /// Ranges whose newest updates and deletions are lost with a log.
+    pub lost_changes: Vec<LostRange>,
+    /// Keys whose large values could not be read; they are deleted.
+    pub lost_values: Vec<Vec<u8>>,
+    /// Records that came back from older copies: they may be out of date, and may have been deleted since.
+    pub older_copies: u64,
+    /// Whether there was no whole superblock: then every record is from a copy of unknown age, and the journal is lost.
+    pub superblock_lost: bool,
+    /// Whether the space table was wrong and is made anew.
+    pub table_lost: bool,
+    /// Whether the journal could not be read to its end.
+    pub journal_cut: bool,
+}
+
+struct Repairer<'a, D> {
+    io: &'a Io<D>,
+    space: Space,
+    report: RepairReport,
+    keys: u64,
+}
+
+impl<D: ZonedDevice> Store<D> {
+    /// Repairs the map on a device, which must not be open meanwhile, and says what was lost.
+    ///
+    /// # Errors
+    /// [`Error::NotFormatted`] if nothing of a map is found, [`Error::Full`] if what came back does not fit, [`Error::Device`].
+    pub fn repair(device: D, options: Options) -> Result<RepairReport> {
+        let found = Superblock::candidates(&device)?.pop();
+        let node_bytes = match found {
+            Some(superblock) => superblock.node_bytes,
+            None => guess_node_bytes(&device)?,
+        };
+        let io = Io::new(device, node_bytes as usize);
+        let mut repairer =
+            Repairer { io: &io, space: empty_space(&io)?, report: RepairReport::default(), keys: 0 };
+        let all = Bounds { low: &[], high: None };
+        let root = match found {
+            Some(superblock) if superblock.root == 0 => None,
+            Some(superblock) => repairer.prune_inner(superblock.root, None, all),
+            None => {
+                repairer.lose(all);
+                None
+            }
+        };
+        let (copies, generation) = repairer.older_copies()?;
+        let Repairer { space, mut report, keys, .. } = repairer;
+        report.superblock_lost = found.is_none();
+        report.table_lost = found.is_some_and(|found| !table_is_right(&io, &found, &space));
+        let superblock = match found {
+            Some(superblock) => superblock,
+            None => Superblock::fresh(generation, node_bytes),
+        };
+        let tree = match root {
+            Some(root) => Tree { root, len: keys },
+            None => Tree::empty(&io),
+        };
+        let shared = assemble(io, options, superblock, space, tree);
+        let mut writer = super::lock(&shared.writer);
+        report.older_copies = copies.len() as u64;
+        report.journal_cut = writer.rebuild(&shared, copies, &report.lost_values, found.is_some())?;
+        report.keys = super::lock(&shared.published).tree.len;
+        Ok(report)
+    }
+}
+
+impl<D: ZonedDevice> Repairer<'_, D> {
+    fn lose(&mut self, bounds: Bounds<'_>) {
+        self.report.lost.push(range(bounds));
+    }
+
+    /// The part of the tree below a node that can be read.
+    fn prune_inner(&mut self, block: u64, level: Option<u16>, bounds: Bounds<'_>) -> Option<Arc<InnerSlot>> {
+        let record = self.io.read_inner(block).ok();
+        let record = record.filter(|record| level.is_none_or(|level| record.level == level));
+        let Some(record) = record.filter(|_| self.space.claim_node(block)) else {
+            self.lose(bounds);
+            return None;
+        };
+        let (level, all) = (record.level, record.entries.len());
+        let mut kept = Vec::new();
+        let mut below_changed = false;
+        for (index, (key, pointer)) in record.entries.iter().enumerate() {
+            let low = if index == 0 { bounds.low } else { &key[..] };
+            let high = record.entries.get(index + 1).map(|next| &next.0[..]).or(bounds.high);
+            let below = Bounds { low, high };
+            if level == 1 {
+                kept.extend(self.prune_leaf(*pointer, below).map(|pointer| (key.clone(), pointer, None)));
+            } else if let Some(slot) = self.prune_inner(pointer.home, Some(level - 1), below) {
+                below_changed |= slot.home() == UNWRITTEN;
+                kept.push((key.clone(), *pointer, Some(slot)));
+            }
+        }
+        if kept.is_empty() {
+            self.space.release_node(block);
+            return None;
+        }
+        let pointers_changed = kept.iter().zip(&record.entries).any(|(kept, before)| kept.1 != before.1);
+        let changed = kept.len() < all || below_changed || pointers_changed;
+        let slots: Vec<_> = kept.iter().filter_map(|(_, _, slot)| slot.clone()).collect();
+        let entries = kept.into_iter().map(|(key, pointer, _)| (key, pointer)).collect();
+        let mut inner = Inner::from_record(crate::node::InnerRecord { level, entries });
+        if level > 1 {
+            inner.children = Children::Inners(slots);
+        }
+        let slot = InnerSlot::new(inner);
+        if changed {
+            self.space.release_node(block);
+        } else {
+            slot.home.store(block, Ordering::Release);
+        }
+        Some(slot)
+    }
+
+    fn prune_leaf(
+        &mut self,
+        mut pointer: crate::node::Pointer,
+        bounds: Bounds<'_>,
+    ) -> Option<crate::node::Pointer> {
+        let leaf = self.io.read_page(pointer.home).ok();
+        let inside = |leaf: &Page| (0..leaf.count()).all(|index| bounds.hold(leaf.key(index)));
+        let leaf = leaf.filter(|leaf| inside(leaf) && self.space.claim_node(pointer.home));
+        let Some(mut leaf) = leaf else {
+            self.lose(bounds);
+            return None;
+        };
+        if let Some(at) = pointer.log {
+            match self.io.read_log(at).ok().filter(|log| inside(log) && self.space.claim_node(at)) {
+                Some(log) => leaf = super::edit::merged(&leaf, &log, false),
+                None => {
+                    pointer.log = None;
+                    self.report.lost_changes.push(range(bounds));
+                }
+            }
+        }
+        self.keys += leaf.count() as u64;
+        for index in 0..leaf.count() {
+            if let Value::Extent(extent) = leaf.value(index) {
+                let key = leaf.key(index);
+                let blocks = self.io.extent_blocks(key, extent.bytes);
+                if self.io.read_extent(key, extent).is_err() || !self.space.claim_extent(extent.block, blocks)
+                {
+                    self.report.lost_values.push(key.to_vec());
+                }
+            }
+        }
+        Some(pointer)
+    }
+
+    /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
+    fn older_copies(&self) -> Result<(BTreeMap<Vec<u8>, Vec<u8>>, u64)> {
+        let mut newest: BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)> = BTreeMap::new();
+        let mut last = 0;
+        if self.report.lost.is_empty() {
+            return Ok((BTreeMap::new(), last));
+        }
+        for zone in self.io.device.zones()? {
+            let written = match takes_writes(zone.condition) && !self.io.geometry.is_conventional(zone.number)
+            {
+                true => zone.write_pointer,
+                false => zone.capacity_blocks,
+            };
+            for block in (zone.start.0..zone.start.0 + written)
+                .filter(|block| block + self.io.node_blocks() <= zone.start.0 + written)
+            {
+                let Ok(node) = self.io.read(Traffic::Leaf, block, self.io.node_bytes) else { continue };
+                let Ok(header) = Header::open(&node, Kind::Leaf, block) else { continue };
+                let Ok(page) = Page::decode(&node, block) else { continue };
+                last = last.max(header.generation);
+                for index in 0..page.count() {
+                    self.consider(&page, index, header.generation, &mut newest);
+                }
+            }
+        }
+        Ok((newest.into_iter().filter_map(|(key, (_, value))| Some((key, value?))).collect(), last))
+    }
+
+    fn consider(
+        &self,
+        page: &Page,
+        index: usize,
+        generation: u64,
+        newest: &mut BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>,
+    ) {
+        let key = page.key(index);
+        let is_lost =
+            |lost: &LostRange| key >= &lost.from[..] && lost.to.as_ref().is_none_or(|to| key < &to[..]);
+        if !self.report.lost.iter().any(is_lost) || newest.get(key).is_some_and(|known| known.0 >= generation)
+        {
+            return;
+        }
+        let value = match page.value(index) {
+            Value::Deleted => None,
+            value => match super::load_value(self.io, key, value) {
+                Ok(value) => value,
+                Err(_) => return,
+            },
+        };
+        newest.insert(key.to_vec(), (generation, value));
+    }
+}
+
+fn range(bounds: Bounds<'_>) -> LostRange {
+    LostRange { from: bounds.low.to_vec(), to: bounds.high.map(<[u8]>::to_vec) }
+}
+
+/// Whether the space table has all that is in use.
+fn table_is_right<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock, space: &Space) -> bool {
+    SpaceTable::read(io, superblock.generation).is_ok_and(|table| {
+        let zones = space.zones.iter().zip(&table.live);
+        let bits = space.slot_bits().iter().enumerate();
+        zones.into_iter().all(|(zone, live)| (zone.live_nodes as u32, zone.live_extents as u32) == *live)
+            && bits.into_iter().all(|(word, bits)| table.slots.get(word).copied().unwrap_or(0) == *bits)
+    })
+}
+
+/// The size of nodes, as the first whole one says it.
+fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
+    let geometry = device.geometry();
+    let mut block_bytes = vec![0; geometry.block_bytes as usize];
+    for block in 0..geometry.blocks() {
+        if device.read(Block(block), &mut block_bytes).is_err() {
+            continue;
+        }
+        let kinds = [Kind::Leaf, Kind::Inner];
+        let Some(header) = kinds.into_iter().find_map(|kind| Header::peek(&block_bytes, kind).ok()) else {
+            continue;
+        };
+        let node_bytes = header.bytes.saturating_add(HEADER_BYTES as u32);
+        if header.block == block && super::superblock::check_node_bytes(device, node_bytes).is_ok() {
+            return Ok(node_bytes);
+        }
+    }
+    let what = "neither a superblock nor a node is on it; format it".into();
+    Err(Error::NotFormatted { device: device.name(), what })
+}
+
+impl super::writer::Writer {
+    /// Brings a pruned tree up to date and writes a checkpoint of it; true if the journal could not be read to its end.
+    fn rebuild<D: ZonedDevice>(
+        &mut self,
+        shared: &super::Shared<D>,
+        copies: BTreeMap<Vec<u8>, Vec<u8>>,
+        lost_values: &[Vec<u8>],
+        with_journal: bool,
+    ) -> Result<bool> {
+        let mut records = copies.iter().peekable();
+        while records.peek().is_some() {
+            let mut batch = Batch::new();
+            for (key, value) in records.by_ref().take(1000) {
+                batch.put(key, value);
+            }
+            let prepared = self.write_extents(shared, &batch)?;
+            self.change_tree(shared, &prepared)?;
+        }
+        let mut batch = Batch::new();
+        lost_values.iter().for_each(|key| _ = batch.delete(key));
+        self.change_tree(shared, &batch)?;
+        let cut = self.replay_journal(shared, with_journal).is_err();
+        if cut {
+            // It goes on in a zone of its own.
+            self.journal.end.zone = 0;
+        }
+        self.release_waiting(shared)?;
+        self.journal.ensure_zone(&shared.io, &mut self.space)?;
+        self.begin_checkpoint(shared);
+        self.finish_checkpoint(shared)?;
+        self.release_waiting(shared)?;
+        Ok(cut || !with_journal)
+    }
+}
