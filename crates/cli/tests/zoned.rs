@@ -52,6 +52,8 @@ fn a_map_in_a_file_keeps_what_is_put_and_loaded() {
     printed(here, "put drive ff00 0a --hex");
     assert_eq!(printed(here, "get drive ff00 --hex"), "0a\n");
     assert!(printed(here, "check drive").ends_with("sound\n"));
+    assert!(printed(here, "repair drive").ends_with("nothing was lost\n"));
+    assert_eq!(printed(here, "scan drive --count"), "2001\n");
     let info: serde_json::Value =
         serde_json::from_str(&printed(here, "info drive --zones --format json")).unwrap();
     assert_eq!(info["zones"].as_array().unwrap().len(), 14);

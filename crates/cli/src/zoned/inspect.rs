@@ -6,7 +6,8 @@ use super::device::{Device, Which};
 use super::{Format, Outcome};
 use crate::machine::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, Zone};
-use longma_zoned::{Store, ZonedDevice};
+use longma_zoned::store::RepairReport;
+use longma_zoned::{Options, Store, ZonedDevice};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -160,8 +161,49 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes a map whole again.
+/// Makes a map whole again; the exit status is 1 if anything was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
-    let _ = arguments;
-    Err("not there yet".into())
+    let device = arguments.which.open()?;
+    let name = device.name();
+    let report = Store::repair(device, Options::default())?;
+    let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
+    let whole = losses == 0 && !report.superblock_lost && !report.journal_cut;
+    if arguments.format == Format::Json {
+        print_json(&json!({ "device": name, "nothing_lost": whole, "report": report }))?;
+    } else {
+        print(&told(&name, &report, whole))?;
+    }
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn told(name: &str, report: &RepairReport, whole: bool) -> String {
+    let mut text = format!("{name}: {} keys\n", report.keys);
+    let key = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    for (ranges, what) in [(&report.lost, "keys lost"), (&report.lost_changes, "newest changes lost")] {
+        for range in ranges {
+            let end = range.to.as_ref().map_or_else(|| "the end".into(), |to| format!("`{}`", key(to)));
+            let _ = writeln!(text, "{what}: from `{}` to {end}", key(&range.from));
+        }
+    }
+    for lost in &report.lost_values {
+        let _ = writeln!(text, "value lost: `{}`", key(lost));
+    }
+    if report.older_copies > 0 {
+        let _ = writeln!(
+            text,
+            "{} records came back from older copies: they may be out of date",
+            report.older_copies
+        );
+    }
+    for (happened, what) in [
+        (report.superblock_lost, "no superblock was whole: all records are from copies of unknown age"),
+        (report.table_lost, "the table of used space was made anew"),
+        (report.journal_cut, "the journal could not be read to its end: its newest changes are lost"),
+    ] {
+        if happened {
+            let _ = writeln!(text, "{what}");
+        }
+    }
+    let _ = writeln!(text, "{}", if whole { "nothing was lost" } else { "whole again, with losses" });
+    text
 }

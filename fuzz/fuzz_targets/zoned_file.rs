@@ -1,0 +1,71 @@
+//! Any header, checkpoint and log of a file that emulates a zoned device: it is opened or refused, and what is opened can be used.
+//! Not the map on it.
+//! Source: the layout in crates/zoned/src/device/file/layout.rs.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use longma_zoned::ZonedDevice;
+use longma_zoned::device::{FileDevice, Geometry};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+const PAGE: usize = 4096;
+/// The bytes of a listing before its entries, and of an entry.
+const HEAD: usize = 12;
+const ENTRY: usize = 33;
+
+/// A file in memory with a sound device, made once.
+fn path() -> &'static PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| PathBuf::from(format!("/dev/shm/longma-fuzz-{}", std::process::id())))
+}
+
+fn crc(bytes: &[u8]) -> [u8; 4] {
+    crc32fast::hash(bytes).to_le_bytes()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let geometry = Geometry {
+        block_bytes: 512,
+        zone_blocks: 8,
+        zone_capacity_blocks: 6,
+        conventional_zones: 1,
+        sequential_zones: 3,
+        max_open_zones: 2,
+        max_active_zones: 2,
+    };
+    let _ = std::fs::remove_file(path());
+    drop(FileDevice::create(path(), geometry, false).unwrap());
+    let file = std::fs::OpenOptions::new().write(true).open(path()).unwrap();
+    for part in data.chunks(128) {
+        let Some((&place, bytes)) = part.split_first() else { continue };
+        let mut page = bytes.to_vec();
+        // The first pages are the header and the two checkpoints, then comes the log.
+        let index = u64::from(place % 8);
+        if place & 0x80 != 0 {
+            // With the CRC that makes a reader believe it.
+            if page.len() > HEAD && index > 0 {
+                let count = page[8] as usize % 4;
+                page[8..HEAD].copy_from_slice(&(count as u32).to_le_bytes());
+                page.resize(HEAD + count * ENTRY, 1);
+            }
+            let seal = crc(&page);
+            page.extend(seal);
+        }
+        page.resize(PAGE, 0);
+        file.write_all_at(&page, index * PAGE as u64).unwrap();
+    }
+    drop(file);
+    if let Ok(device) = FileDevice::open(path()) {
+        let geometry = device.geometry();
+        let mut block = vec![0; geometry.block_bytes as usize];
+        for zone in device.zones().unwrap().into_iter().take(16) {
+            let _ = device.read(zone.start, &mut block);
+            let _ = device.append(zone.number, &block);
+            let _ = device.reset(zone.number);
+        }
+        let _ = device.flush();
+    }
+});
