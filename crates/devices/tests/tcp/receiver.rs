@@ -13,7 +13,8 @@ pub const RECEIVER: Endpoint = Endpoint { station: [4; 6], address: [10, 0, 0, 2
 pub const GIGABIT: u64 = 1_000_000_000;
 
 pub struct Receiver {
-    pub next: Option<u32>,
+    /// The number of the stream's first byte, once the connection is open.
+    first: Option<u32>,
     pub received: u64,
     early: BTreeMap<u64, Vec<u8>>,
     pub window: u64,
@@ -28,7 +29,7 @@ pub struct Receiver {
 impl Receiver {
     pub fn new(window: u64, scale: u8) -> Self {
         Self {
-            next: None,
+            first: None,
             received: 0,
             early: BTreeMap::new(),
             window,
@@ -41,11 +42,17 @@ impl Receiver {
         }
     }
 
+    /// The next number that it expects.
+    pub fn next(&self) -> Option<u32> {
+        let expected = self.received + u64::from(self.finished);
+        self.first.map(|first| first.wrapping_add(expected as u32))
+    }
+
     fn answer(&self, syn: bool) -> Option<Segment> {
         let window = if syn { self.window.min(65535) } else { self.window >> self.scale };
         Some(Segment {
             sequence: if syn { 7000 } else { 7001 },
-            acknowledgement: self.next,
+            acknowledgement: self.next(),
             syn,
             window: window.min(65535) as u16,
             mss: syn.then_some(1460),
@@ -61,11 +68,10 @@ impl Receiver {
             return None;
         };
         if segment.syn {
-            self.next = Some(segment.sequence.wrapping_add(1));
-            return self.answer(true);
+            self.first = self.first.or(Some(segment.sequence.wrapping_add(1)));
+            return self.answer(self.received == 0 && !self.finished);
         }
-        let next = self.next?;
-        let ahead = segment.sequence.wrapping_sub(next) as i32;
+        let ahead = segment.sequence.wrapping_sub(self.first?.wrapping_add(self.received as u32)) as i32;
         let at = (self.received as i64 + i64::from(ahead)) as u64;
         self.segments.push((at, segment.data.len(), segment.push));
         for (index, byte) in segment.data.iter().enumerate() {
@@ -79,8 +85,6 @@ impl Receiver {
         if segment.fin && at == self.received {
             self.finished = true;
         }
-        let expected = self.received + u64::from(self.finished);
-        self.next = Some(next.wrapping_add((expected - (at as i64 - i64::from(ahead)) as u64) as u32));
         if self.finished {
             return self.answer(false);
         }
@@ -101,7 +105,7 @@ impl Receiver {
 
     /// The acknowledgement that was put off, if there is one; also after the window changed.
     pub fn settle(&mut self) -> Option<Segment> {
-        self.next?;
+        self.first?;
         self.unanswered = 0;
         self.answer(false)
     }

@@ -122,7 +122,7 @@ fn an_acknowledgement_of_what_was_never_sent_is_counted_and_ignored() {
     }
     let lie = Segment {
         sequence: 7001,
-        acknowledgement: line.receiver.next.map(|next| next.wrapping_add(90_000)),
+        acknowledgement: line.receiver.next().map(|next| next.wrapping_add(90_000)),
         window: 60_000,
         ..Segment::default()
     };

@@ -91,6 +91,7 @@ struct State {
     /// End of what was ever sent.
     highest: u64,
     peer_window: u64,
+    largest_window: u64,
     peer_scale: u8,
     /// What the peer's bytes are acknowledged with.
     peer_next: u32,
@@ -132,6 +133,7 @@ impl TcpSender {
             next: 0,
             highest: 0,
             peer_window: 0,
+            largest_window: 0,
             peer_scale: 0,
             peer_next: 0,
             mss,
@@ -191,7 +193,8 @@ impl TcpSender {
     pub fn advance(&mut self, until: Time) {
         while let Some(at) = self.next_event().filter(|at| *at <= until) {
             self.state.now = at;
-            if let Some((_, frame)) = self.state.inbox.pop_front_if(|frame| frame.0 <= at) {
+            let arrived = self.state.inbox.front().is_some_and(|frame| frame.0 <= at);
+            if arrived && let Some((_, frame)) = self.state.inbox.pop_front() {
                 self.receive(&frame);
             } else if self.state.phase == Phase::Waiting {
                 self.state.phase = Phase::Opening;
@@ -295,7 +298,7 @@ impl TcpSender {
         // RFC 9293 3.7.1: without the option 536; RFC 7323 2.3: a shift is at most 14.
         state.mss = state.mss.min(segment.mss.unwrap_or(536).max(1).into());
         state.peer_scale = segment.scale.unwrap_or(0).min(14);
-        state.peer_window = segment.window.into();
+        (state.peer_window, state.largest_window) = (segment.window.into(), segment.window.into());
         state.peer_next = segment.sequence.wrapping_add(1);
         state.congestion = Congestion::new(state.mss, self.spec.initial_window);
         state.deadline = None;
@@ -339,6 +342,7 @@ impl TcpSender {
         let changed = window != self.state.peer_window;
         if ahead >= 0 {
             self.state.peer_window = window;
+            self.state.largest_window = self.state.largest_window.max(window);
         }
         let reaction = match ahead {
             1.. => self.advance_to(ahead as u64),
@@ -351,7 +355,7 @@ impl TcpSender {
         };
         if reaction == Reaction::Retransmit {
             self.state.counters.fast_retransmits += 1;
-            self.send_data(self.state.una);
+            self.send_again();
             self.start_timer();
         }
         if window > 0 && self.state.next == self.state.una {
@@ -367,8 +371,7 @@ impl TcpSender {
         state.next = state.next.max(state.una);
         state.counters.acknowledgements += 1;
         state.counters.delayed += u64::from(bytes > state.mss);
-        if let Some((byte, since)) = state.measuring.filter(|(byte, _)| *byte < state.una) {
-            let _ = byte;
+        if let Some((_, since)) = state.measuring.filter(|(byte, _)| *byte < state.una) {
             state.estimator.measured(state.now.checked_since(since).unwrap_or_default());
             state.measuring = None;
         }
@@ -395,14 +398,16 @@ impl TcpSender {
             let room = window.saturating_sub(flight);
             let bytes = left.min(room).min(state.mss);
             let last = written == end && left == bytes;
-            let now = bytes == state.mss || bytes == left && (self.spec.no_delay || flight == 0 || last);
+            let all = bytes == left && (self.spec.no_delay || flight == 0 || last);
+            // RFC 9293 3.8.6.2.1: half of the largest window is worth a segment too.
+            let now = bytes == state.mss || all || bytes == room && 2 * bytes >= state.largest_window;
             if left == 0 && state.next == end && self.spec.total_bytes.is_some() {
                 // The FIN takes the number after the last byte.
-                self.send_data(end);
+                self.send_data(end, 0);
                 self.state.next = end + 1;
             } else if bytes > 0 && now {
                 let offset = state.next;
-                self.send_data(offset);
+                self.send_data(offset, bytes);
                 self.state.next = offset + bytes;
             } else {
                 // A closed window, or one too small for anything, is probed when nothing else would wake us.
@@ -418,15 +423,18 @@ impl TcpSender {
         }
     }
 
-    /// Sends the segment at `offset`: as much as was or may be sent there.
-    fn send_data(&mut self, offset: u64) {
+    /// Sends the oldest unacknowledged segment again, or the FIN; gives the offset behind it.
+    fn send_again(&mut self) -> u64 {
+        let (offset, end) = (self.state.una, self.end());
+        let bytes = self.state.highest.min(end).saturating_sub(offset).min(self.state.mss);
+        self.send_data(offset, bytes);
+        offset + bytes.max(1)
+    }
+
+    /// Sends `bytes` of the stream from `offset` on; none of them at its end is the FIN.
+    fn send_data(&mut self, offset: u64, bytes: u64) {
         let state = &self.state;
         let again = offset < state.highest;
-        let room = match again {
-            true => state.highest - offset,
-            false => state.congestion.window.min(state.peer_window).saturating_sub(offset - state.una).max(1),
-        };
-        let bytes = self.written().saturating_sub(offset).min(state.mss).min(room);
         let message = self.spec.message_bytes.max(1);
         let end = offset + bytes;
         let segment = Segment {
@@ -459,24 +467,19 @@ impl TcpSender {
         }
         self.state.estimator.back_off();
         let flight = self.state.next - self.state.una;
-        if flight == 0 {
+        if flight == 0 || self.state.peer_window == 0 {
             // RFC 9293 3.8.6.1: one byte, to be answered with the window.
             self.state.counters.probes += 1;
-            let offset = self.state.next;
-            self.send_data(offset);
-            self.state.next = (offset + 1).min(self.end() + 1);
-            self.state.highest = self.state.highest.max(self.state.next);
+            let offset = self.state.una;
+            self.send_data(offset, u64::from(offset < self.end()));
+            self.state.next = self.state.next.max(offset + 1);
         } else {
             self.state.counters.timeouts += 1;
             self.state.congestion.timed_out(flight);
-            self.state.measuring = None;
             // All that is out is sent again, as far as the window opens.
-            self.state.next = self.state.una;
-            let offset = self.state.una;
-            let bytes = (self.state.highest - offset).min(self.state.mss);
-            self.send_data(offset);
-            self.state.next = offset + bytes;
+            self.state.next = self.send_again();
         }
+        self.state.highest = self.state.highest.max(self.state.next);
         self.start_timer();
     }
 }

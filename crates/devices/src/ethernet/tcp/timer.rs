@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Longest wait: 60 s (RFC 6298, 2.5).
 const LONGEST_PS: u64 = 60_000_000_000_000;
 
+/// Shortest wait: 1 us, so that time passes whatever was asked for.
+const SHORTEST_PS: u64 = 1_000_000;
+
 /// What is known of round trips, picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Estimator {
@@ -20,7 +23,7 @@ pub(super) struct Estimator {
 impl Estimator {
     /// Nothing is known yet: a second, or the shortest wait if that is longer.
     pub fn new(shortest: Duration) -> Self {
-        let shortest = shortest.ps().min(LONGEST_PS);
+        let shortest = shortest.ps().clamp(SHORTEST_PS, LONGEST_PS);
         Self { smoothed: None, variation: 0, timeout: shortest.max(1_000_000_000_000), shortest }
     }
 
