@@ -67,10 +67,8 @@ impl Units {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::calendar::{Calendar, QUEUES},
-        *,
-    };
+    use super::super::calendar::{Calendar, QUEUES};
+    use super::*;
     use proptest::prelude::*;
 
     #[test]
