@@ -45,7 +45,7 @@ fn round(nic: &Nic, tag: ProtectionTag, is_server: bool, name: &str, manner: usi
             _ => {
                 // Looks away: only the state tells.
                 std::thread::sleep(Duration::from_millis(1));
-                (vi.number() % 2 == 0).then(|| vi.receive_done()).flatten()
+                vi.number().is_multiple_of(2).then(|| vi.receive_done()).flatten()
             }
         };
         if received.is_some_and(|received| received.is_success()) {
