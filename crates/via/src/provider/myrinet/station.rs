@@ -45,6 +45,8 @@ pub struct ViQueues {
     pub receives: Rings<Work>,
     /// BVIA: receives whose doorbell the NIC has not taken.
     pub rung: VecDeque<Work>,
+    /// Posted sends whose packets the peer's host has not got.
+    pub under_way: u32,
     /// What the host will see, and from when on.
     pub news: VecDeque<(Time, News)>,
 }
@@ -58,6 +60,7 @@ impl ViQueues {
             sends: Rings::new(capacity),
             receives: Rings::new(capacity),
             rung: VecDeque::new(),
+            under_way: 0,
             news: VecDeque::new(),
         }
     }
