@@ -4,13 +4,13 @@
 
 use super::Settings;
 use super::job::{Job, Op, Packet, Planner, Work};
+use super::lanai::{Bus, Card, Engine, Parameters};
 use super::ring::Rings;
 use super::settings::Kind;
 use super::steps;
 use super::translation::{Regions, Tlb};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use super::lanai::{Bus, Card, Engine, Parameters};
 use longma_sim::{Duration, Time};
 use std::collections::VecDeque;
 

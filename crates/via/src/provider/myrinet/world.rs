@@ -4,14 +4,14 @@
 
 use super::Settings;
 use super::job::{Content, PACKET_BYTES, Packet, Piece, Work};
+use super::lanai::{Engine, Parameters, Switch};
 use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
 use super::settings::Kind;
-use super::station::{Next, News, Order, Side, Station};
+use super::station::{News, Next, Order, Side, Station};
 use super::steps::host;
 use super::{bvia, myvia};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use super::lanai::{Engine, Parameters, Switch};
 use longma_sim::{Duration, EventQueue, Time};
 use std::collections::VecDeque;
 
