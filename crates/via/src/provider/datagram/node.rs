@@ -323,7 +323,7 @@ impl Path {
 impl State {
     fn fresh_tag(&mut self) -> u32 {
         loop {
-            let tag = self.tags.next() as u32;
+            let tag = self.tags.draw() as u32;
             if tag != 0 && !self.by_tag.contains_key(&tag) {
                 return tag;
             }
