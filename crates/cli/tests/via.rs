@@ -43,7 +43,8 @@ struct Server {
 
 impl Server {
     fn start(args: &[&str]) -> Self {
-        let child = command(&[&["serve"], args].concat()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child =
+            command(&[&["serve"], args].concat()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -124,7 +125,17 @@ fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
         let (first, second) = (success(&args), success(&args));
         assert_eq!(first, second);
         assert_eq!(first.lines().count(), 3, "{first}");
-        let args = ["bandwidth", "--provider", firmware, "--sizes", "4096", "--iterations", "300", "--format", "json"];
+        let args = [
+            "bandwidth",
+            "--provider",
+            firmware,
+            "--sizes",
+            "4096",
+            "--iterations",
+            "300",
+            "--format",
+            "json",
+        ];
         let row = json(&args)["results"][0].clone();
         let megabytes = row["megabytes_per_second"].as_f64().unwrap();
         assert!(megabytes > 20.0 && megabytes < 110.0, "{row}");
@@ -156,7 +167,8 @@ fn a_wrong_request_is_answered_with_what_to_do() {
 #[test]
 fn a_time_limit_ends_a_measurement_that_is_too_long() {
     let begin = Instant::now();
-    let args = ["ping", "--provider", "myvia", "--sizes", "100000", "--iterations", "10000000", "--time-limit", "1"];
+    let args =
+        ["ping", "--provider", "myvia", "--sizes", "100000", "--iterations", "10000000", "--time-limit", "1"];
     let told = failure(&args);
     assert!(told.contains("--time-limit"), "{told}");
     assert!(begin.elapsed() < Duration::from_secs(20));

@@ -2,8 +2,8 @@
 //! Not the comparison with what was published: that is an experiment.
 //! Source: none.
 
-use longma_via::provider::myrinet::Parameters;
 use longma_topology::Machine;
+use longma_via::provider::myrinet::Parameters;
 use longma_via::provider::myrinet::{Fabric, Kind, Settings};
 use longma_via::{Address, Descriptor, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes};
 
@@ -96,7 +96,9 @@ impl Pair {
                 assert!(done.is_success());
                 received += 1;
                 moved = true;
-                self.vis[1].post_receive(&Descriptor::receive(&[self.buffers[1].segment(0, 102_400)])).unwrap();
+                self.vis[1]
+                    .post_receive(&Descriptor::receive(&[self.buffers[1].segment(0, 102_400)]))
+                    .unwrap();
             }
             assert!(moved || self.fabric.skip(), "{posted} posted, {sent} sent, {received} received");
         }
@@ -117,7 +119,11 @@ fn the_curves_have_the_shape_that_their_parts_give() {
         let tiny = pair.bandwidth(4, 500);
         println!("{kind:?}: {small:.2} us at 4 B, {large:.0} us at 100 KiB, {tiny:.3} and {peak:.1} MB/s");
         for bytes in [64, 256, 1024, 4096, 16384, 65536] {
-            println!("  {bytes}: {:.2} us {:.2} MB/s", pair.latency_us(bytes, 20), pair.bandwidth(bytes, 200));
+            println!(
+                "  {bytes}: {:.2} us {:.2} MB/s",
+                pair.latency_us(bytes, 20),
+                pair.bandwidth(bytes, 200)
+            );
         }
         // Three DMAs of 100 KiB one after another, at 110, 160 and 126 MB/s, and some processing.
         let alone = 102.4 / 0.110 + 102.4 / 0.160 + 102.4 / 0.126;
@@ -170,7 +176,9 @@ fn a_small_ring_that_overflows_is_refilled_by_interrupts_and_keeps_the_order() {
     let settings = Settings { small_ring: 4, low_water: 1, ..Settings::of(Kind::Myvia) };
     let pair = pair(settings, Reliability::ReliableDelivery, 0);
     for number in 0..100u8 {
-        pair.vis[1].post_receive(&Descriptor::receive(&[pair.buffers[1].segment(usize::from(number), 1)])).unwrap();
+        pair.vis[1]
+            .post_receive(&Descriptor::receive(&[pair.buffers[1].segment(usize::from(number), 1)]))
+            .unwrap();
     }
     for number in 0..100u8 {
         pair.buffers[0].write(usize::from(number), &[number]);
@@ -195,7 +203,9 @@ fn blocking_calls_work_from_two_threads() {
             scope.spawn(|| {
                 for _ in 0..50 {
                     assert!(pair.vis[1].receive_wait(limit).unwrap().is_success());
-                    pair.vis[1].post_receive(&Descriptor::receive(&[pair.buffers[1].segment(0, 64)])).unwrap();
+                    pair.vis[1]
+                        .post_receive(&Descriptor::receive(&[pair.buffers[1].segment(0, 64)]))
+                        .unwrap();
                     pair.vis[1].post_send(&Descriptor::send(&[pair.buffers[1].segment(0, 8)])).unwrap();
                     assert!(pair.vis[1].send_wait(limit).unwrap().is_success());
                 }

@@ -108,7 +108,7 @@ fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
     into.clear();
     into.extend(number.to_le_bytes());
     while (into.len() as u64) < length {
-        into.extend(random.next().to_le_bytes());
+        into.extend(random.draw().to_le_bytes());
     }
 }
 

@@ -3,7 +3,9 @@
 //! Source: none.
 
 use longma_via::provider::udp::Udp;
-use longma_via::{Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState};
+use longma_via::{
+    Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
+};
 use std::time::{Duration, Instant};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
@@ -30,7 +32,9 @@ fn pair(reliability: Reliability) -> (End, End) {
     let (client, server) = (end(reliability), end(reliability));
     let remote = Address::new(&server.nic.attributes().local_address, "test");
     std::thread::scope(|scope| {
-        scope.spawn(|| server.nic.connect_wait(&Address::local("test"), LIMIT).unwrap().accept(&server.vi).unwrap());
+        scope.spawn(|| {
+            server.nic.connect_wait(&Address::local("test"), LIMIT).unwrap().accept(&server.vi).unwrap()
+        });
         while let Err(error) = client.vi.connect(&Address::local("me"), &remote, LIMIT) {
             assert!(matches!(error, Error::NoMatch(_)), "{error}");
         }
@@ -46,7 +50,10 @@ fn messages_of_all_sizes_arrive_whole_at_every_level() {
             let pattern: Vec<u8> = (0..bytes).map(|i| (i * 31 + bytes) as u8).collect();
             client.memory.write(0, &pattern);
             server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1 << 20)])).unwrap();
-            client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, bytes)]).with_immediate(7)).unwrap();
+            client
+                .vi
+                .post_send(&Descriptor::send(&[client.memory.segment(0, bytes)]).with_immediate(7))
+                .unwrap();
             let got = server.vi.receive_wait(LIMIT).unwrap();
             assert!(got.is_success() && got.length as usize == bytes && got.immediate == Some(7), "{got:?}");
             assert!(client.vi.send_wait(LIMIT).unwrap().is_success());
@@ -61,8 +68,14 @@ fn messages_of_all_sizes_arrive_whole_at_every_level() {
 fn remote_memory_is_written_and_read() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     client.memory.write(0, b"over there");
-    client.vi.post_send(&Descriptor::rdma_write(&[client.memory.segment(0, 10)], server.memory.remote(100))).unwrap();
-    client.vi.post_send(&Descriptor::rdma_read(&[client.memory.segment(500, 10)], server.memory.remote(100))).unwrap();
+    client
+        .vi
+        .post_send(&Descriptor::rdma_write(&[client.memory.segment(0, 10)], server.memory.remote(100)))
+        .unwrap();
+    client
+        .vi
+        .post_send(&Descriptor::rdma_read(&[client.memory.segment(500, 10)], server.memory.remote(100)))
+        .unwrap();
     let limit = Instant::now() + Duration::from_secs(20);
     let mut done = 0;
     while done < 2 {

@@ -122,7 +122,12 @@ pub enum Trouble {
 
 impl End {
     /// A VI of `nic` with room for messages of `bytes`.
-    pub fn new(nic: &Nic, bytes: usize, clock: Clock, attributes: impl Fn(ViAttributes) -> ViAttributes) -> Result<Self, Error> {
+    pub fn new(
+        nic: &Nic,
+        bytes: usize,
+        clock: Clock,
+        attributes: impl Fn(ViAttributes) -> ViAttributes,
+    ) -> Result<Self, Error> {
         let tag = nic.create_protection_tag()?;
         let half = bytes.max(ORDER_BYTES);
         // Each half begins a page, and on the modelled NIC a piece of memory that one DMA moves.
@@ -222,7 +227,8 @@ pub enum Side {
 impl Side {
     /// The asking end's part; its receives are posted.
     pub fn asking(order: Order, end: &End) -> Result<Self, Trouble> {
-        let receives = Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
+        let receives =
+            Receives::post(end, if order.measure == Measure::Ping { 1 } else { 8 }, order.answers())?;
         Ok(match order.measure {
             Measure::Bandwidth => Side::Streaming(Streaming { order, receives, ..Streaming::default() }),
             _ => Side::Pinging(Pinging { order, receives, ..Pinging::default() }),

@@ -170,7 +170,10 @@ enum Format {
 fn size(text: &str) -> Result<u32, String> {
     let bytes = match text.parse::<u64>() {
         Ok(bytes) => bytes,
-        Err(_) => spaced(text).parse::<Size>().map_err(|error| format!("{}; {}", error.message, error.help))?.bytes(),
+        Err(_) => spaced(text)
+            .parse::<Size>()
+            .map_err(|error| format!("{}; {}", error.message, error.help))?
+            .bytes(),
     };
     let largest = network::LARGEST as u64;
     u32::try_from(bytes).ok().filter(|_| bytes <= largest).ok_or_else(|| format!("at most {largest} bytes"))
@@ -236,7 +239,8 @@ impl How {
 
     fn orders(&self, measure: Measure, window: u32) -> Vec<Order> {
         let largest = if self.nic.kind().is_err() { 64 << 10 } else { 1 << 20 };
-        let usual = std::iter::successors(Some(4u32), |size| size.checked_mul(4)).take_while(|size| *size <= largest);
+        let usual =
+            std::iter::successors(Some(4u32), |size| size.checked_mul(4)).take_while(|size| *size <= largest);
         let sizes: Vec<_> = if self.sizes.is_empty() { usual.collect() } else { self.sizes.clone() };
         let order = |bytes: u32| {
             let usual = match measure {
@@ -273,7 +277,8 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
             farewell(&end);
         }
         Err(kind) => {
-            let modelled = Modelled::new(&how.nic.machine()?, how.nic.settings(kind), largest, how.reliability())?;
+            let modelled =
+                Modelled::new(&how.nic.machine()?, how.nic.settings(kind), largest, how.reliability())?;
             for order in orders {
                 printer.begin(order.bytes);
                 let times = timed(&limits, || modelled.measure(order, &STOP))?;
@@ -416,7 +421,8 @@ fn info(options: &NicOptions, format: Format) -> Outcome {
     ];
     let mut out = std::io::stdout();
     if format == Format::Json {
-        let all: serde_json::Map<_, _> = rows.map(|(name, value)| (name.to_string(), value)).into_iter().collect();
+        let all: serde_json::Map<_, _> =
+            rows.map(|(name, value)| (name.to_string(), value)).into_iter().collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
         return Ok(ExitCode::SUCCESS);
     }

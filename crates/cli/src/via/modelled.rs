@@ -3,8 +3,8 @@
 //! Source: none.
 
 use super::exchange::{Clock, End, Order, Side, Step, Trouble};
-use longma_via::provider::myrinet::Parameters;
 use longma_topology::Machine;
+use longma_via::provider::myrinet::Parameters;
 use longma_via::provider::myrinet::{Counts, Fabric, Settings};
 use longma_via::{Address, Error, Nic, Reliability};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,14 +40,20 @@ impl From<Error> for ModelError {
 
 impl Modelled {
     /// The network of `machine` with room for messages of `bytes`.
-    pub fn new(machine: &Machine, settings: Settings, bytes: u32, reliability: Reliability) -> Result<Self, ModelError> {
+    pub fn new(
+        machine: &Machine,
+        settings: Settings,
+        bytes: u32,
+        reliability: Reliability,
+    ) -> Result<Self, ModelError> {
         let parameters = Parameters::of(machine).map_err(|error| ModelError::Refused(error.to_string()))?;
         if bytes > parameters.mtu {
             let mtu = parameters.mtu;
             let why = format!("a message of {bytes} bytes is longer than the modelled NIC's MTU of {mtu}");
             return Err(ModelError::Refused(why));
         }
-        let fabric = Fabric::new(parameters, settings).map_err(|error| ModelError::Refused(error.to_string()))?;
+        let fabric =
+            Fabric::new(parameters, settings).map_err(|error| ModelError::Refused(error.to_string()))?;
         let end = |station| -> Result<(Nic, End), Error> {
             let nic = Nic::with_provider(Box::new(fabric.nic(station)?));
             let clock = Clock::Modelled(fabric.clone(), station);

@@ -86,7 +86,9 @@ pub fn open(kind: Kind, at: Option<&str>) -> Result<Nic, NetworkError> {
         Kind::Udp => {
             let text = at.unwrap_or("0.0.0.0:0");
             let address: SocketAddr = text.parse().map_err(|_| {
-                NetworkError::Refused(format!("--at {text}: for udp, an address and port such as 0.0.0.0:7471"))
+                NetworkError::Refused(format!(
+                    "--at {text}: for udp, an address and port such as 0.0.0.0:7471"
+                ))
             })?;
             Ok(Nic::with_provider(Box::new(Udp::open(address).map_err(refused)?)))
         }
@@ -161,7 +163,8 @@ pub fn serve(
             let who = asked.remote().to_string();
             let reliability = asked.remote_attributes().reliability;
             let largest = (nic.attributes().max_transfer_bytes as usize).min(LARGEST);
-            let end = End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))?;
+            let end =
+                End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))?;
             end.post_receive()?;
             if let Err(error) = asked.accept(&end.vi) {
                 say(&format!("{who}: {error}"));

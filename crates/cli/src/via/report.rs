@@ -81,7 +81,10 @@ impl Row {
                 "{:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
                 "bytes", "pings", "min us", "median us", "mean us", "99 % us", "99.9 % us", "max us"
             ),
-            _ => format!("{:>9} {:>9} {:>11} {:>14} {:>11}", "bytes", "messages", "seconds", "messages/s", "MB/s"),
+            _ => format!(
+                "{:>9} {:>9} {:>11} {:>14} {:>11}",
+                "bytes", "messages", "seconds", "messages/s", "MB/s"
+            ),
         }
     }
 
@@ -94,7 +97,9 @@ impl Row {
                     line += &format!(" {number:>10.3}");
                 }
             }
-            _ => line += &format!(" {:>11.6} {:>14.0} {:>11.2}", self.seconds(), self.rate(), self.megabytes()),
+            _ => {
+                line += &format!(" {:>11.6} {:>14.0} {:>11.2}", self.seconds(), self.rate(), self.megabytes())
+            }
         }
         line
     }

@@ -20,20 +20,44 @@ pub struct Via {
 
 impl Default for Via {
     fn default() -> Self {
-        let parameter =
-            |name, kind, default: Option<Setting>, description| Parameter { name, kind, default, description };
+        let parameter = |name, kind, default: Option<Setting>, description| Parameter {
+            name,
+            kind,
+            default,
+            description,
+        };
         let parameters = vec![
             parameter("firmware", Kind::Word(&["bvia", "myvia"]), None, "what runs on the NICs"),
-            parameter("measure", Kind::Word(&["latency", "bandwidth"]), Some("latency".into()), "what is measured"),
+            parameter(
+                "measure",
+                Kind::Word(&["latency", "bandwidth"]),
+                Some("latency".into()),
+                "what is measured",
+            ),
             parameter("size", Kind::Size, None, "a message"),
-            parameter("messages", Kind::Integer, Some(1000i64.into()), "messages, or round trips, that count"),
+            parameter(
+                "messages",
+                Kind::Integer,
+                Some(1000i64.into()),
+                "messages, or round trips, that count",
+            ),
             parameter("warm_up", Kind::Integer, Some(20i64.into()), "messages before those"),
             parameter("window", Kind::Integer, Some(256i64.into()), "sends posted and not complete"),
             parameter("small_ring", Kind::Integer, Some(32i64.into()), "descriptors in MyVIA's small ring"),
-            parameter("low_water", Kind::Integer, Some(8i64.into()), "MyVIA's low-water mark, in descriptors"),
+            parameter(
+                "low_water",
+                Kind::Integer,
+                Some(8i64.into()),
+                "MyVIA's low-water mark, in descriptors",
+            ),
             parameter("fast_path", Kind::Size, Some("0 B".into()), "MyVIA: longest message of the fast path"),
             parameter("tlb_entries", Kind::Integer, Some(1024i64.into()), "BVIA's TLB on the NIC"),
-            parameter("cost_factor", Kind::Number, Some(Setting::Number(1.0)), "the firmware's cycles are multiplied by it"),
+            parameter(
+                "cost_factor",
+                Kind::Number,
+                Some(Setting::Number(1.0)),
+                "the firmware's cycles are multiplied by it",
+            ),
         ];
         Self { parameters }
     }
@@ -53,12 +77,16 @@ impl Workload for Via {
     }
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
-        let machine = point.machine.as_ref().ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
+        let machine = point
+            .machine
+            .as_ref()
+            .ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
         let machine = Machine::parse(&machine.name, &machine.text)
             .map_err(|report| Failure::refused(report.to_string()))?;
         let settings = settings(point)?;
         let order = order(point)?;
-        let modelled = Modelled::new(&machine, settings, order.bytes, Reliability::ReliableDelivery).map_err(failure)?;
+        let modelled =
+            Modelled::new(&machine, settings, order.bytes, Reliability::ReliableDelivery).map_err(failure)?;
         let began = modelled.seconds();
         let times = watched(point, stop, |flag| modelled.measure(order, flag))?;
         let row = Row::new(order, times);
@@ -122,11 +150,16 @@ fn failure(error: ModelError) -> Failure {
 fn integer(point: &Point, name: &str) -> Result<u32, Failure> {
     let value = point.parameter(name).and_then(Setting::number).unwrap_or(0.0);
     let allowed = (0.0..=1e9).contains(&value);
-    allowed.then_some(value as u32).ok_or_else(|| Failure::refused(format!("{name} = {value} is not possible")))
+    allowed
+        .then_some(value as u32)
+        .ok_or_else(|| Failure::refused(format!("{name} = {value} is not possible")))
 }
 
 fn size(point: &Point, name: &str) -> Result<u32, Failure> {
-    let bytes = point.text(name).parse::<Size>().map_err(|error| Failure::refused(format!("{name}: {}", error.message)))?;
+    let bytes = point
+        .text(name)
+        .parse::<Size>()
+        .map_err(|error| Failure::refused(format!("{name}: {}", error.message)))?;
     u32::try_from(bytes.bytes()).map_err(|_| Failure::refused(format!("{name} must be below 4 GiB")))
 }
 

@@ -41,7 +41,8 @@ impl Udp {
         let local = socket.local_addr().map_err(failed)?;
         let room = widen(&socket);
         let host = local.to_string().into_bytes();
-        let medium = UdpMedium { socket, room, datagrams: Mutex::new(BTreeMap::new()), buffer: vec![0; 1 << 16] };
+        let medium =
+            UdpMedium { socket, room, datagrams: Mutex::new(BTreeMap::new()), buffer: vec![0; 1 << 16] };
         let nic = DatagramNic::new(Box::new(medium), "udp".into(), host, LARGEST_DATAGRAM)?;
         Ok(Self { nic })
     }
@@ -89,10 +90,12 @@ impl UdpMedium {
             let (mut mtu, mut length) = (0i32, size_of::<i32>() as libc::socklen_t);
             let fd = probe.as_raw_fd();
             // SAFETY: the pointers are to integers of our own.
-            let status = unsafe { libc::getsockopt(fd, level, option, (&raw mut mtu).cast(), &raw mut length) };
+            let status =
+                unsafe { libc::getsockopt(fd, level, option, (&raw mut mtu).cast(), &raw mut length) };
             if status < 0 { Err(io::Error::last_os_error()) } else { Ok(mtu) }
         });
-        let mtu = mtu.ok().and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu >= 1280).unwrap_or(usual);
+        let mtu =
+            mtu.ok().and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu >= 1280).unwrap_or(usual);
         (mtu.saturating_sub(HEADERS)).min(LARGEST_DATAGRAM) as u16
     }
 }

@@ -51,12 +51,15 @@ impl AfXdp {
 fn advise(interface: &str, error: Error) -> Error {
     let Error::System { what, source } = error else { return error };
     let why = match source.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        Some(libc::EPERM | libc::EACCES) => {
+            "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
+        }
         Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => "this kernel or driver has no AF_XDP",
         Some(libc::EBUSY | libc::EEXIST) => "another program has the interface's queue or its XDP hook",
         _ => "the system refused",
     };
-    let advice = format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privilege");
+    let advice =
+        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privilege");
     Error::NotSupported(advice)
 }
 
@@ -96,7 +99,8 @@ impl Frames {
             tx_metadata_len: 0,
         };
         set(fd, libc::XDP_UMEM_REG, &register)?;
-        let rings = [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
+        let rings =
+            [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING];
         for ring in rings {
             set(fd, ring, &FRAMES)?;
         }
@@ -113,20 +117,40 @@ impl Frames {
         let program = Program::attach(index)?;
         program.redirect(0, fd)?;
         let frame = Vec::with_capacity(FRAME_BYTES as usize);
-        Ok(Self { socket, fill, received, to_send, sent, memory, free, hardware, mtu, frame, _program: program })
+        Ok(Self {
+            socket,
+            fill,
+            received,
+            to_send,
+            sent,
+            memory,
+            free,
+            hardware,
+            mtu,
+            frame,
+            _program: program,
+        })
     }
 
     fn wake(&self) {
         // SAFETY: no buffer and no address: the call only has the kernel look at the ring.
         unsafe {
-            libc::sendto(self.socket.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
         };
     }
 }
 
 /// Number, hardware address and MTU of an interface.
 fn interface(name: &str) -> Result<(u32, [u8; 6], u16), Error> {
-    let unknown = || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` names them"));
+    let unknown =
+        || Error::InvalidParameter(format!("there is no Ethernet interface `{name}`; `ip link` names them"));
     let c_name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: a terminated string of our own.
     let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
@@ -258,7 +282,8 @@ impl Medium for Frames {
             let descriptor = self.received.consume()?;
             self.frame.clear();
             let whole = descriptor.len <= FRAME_BYTES;
-            let read = whole && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
+            let read =
+                whole && self.memory.read(descriptor.addr as usize, descriptor.len as usize, &mut self.frame);
             // The frame goes back with its place aligned: the kernel puts the data where its headroom ends.
             self.fill.produce(descriptor.addr / u64::from(FRAME_BYTES) * u64::from(FRAME_BYTES));
             if !read {

@@ -29,9 +29,8 @@ pub struct Program {
 fn bpf(what: &'static str, command: i64, attributes: &[u32]) -> Result<RawFd, Error> {
     // SAFETY: the kernel reads as many bytes as said, from an array of our own; addresses in it are of our own buffers, which
     // live through the call.
-    let outcome = unsafe {
-        libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes))
-    };
+    let outcome =
+        unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
     if outcome < 0 { Err(Error::last_system(what)) } else { Ok(outcome as RawFd) }
 }
 
@@ -55,24 +54,25 @@ const fn op(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> u64 {
 /// The program for a map.
 fn instructions(map: RawFd) -> [u64; 13] {
     [
-        op(0xbf, 6, 1, 0, 0),                                // r6 = context
-        op(0x61, 2, 6, 0, 0),                                // r2 = data
-        op(0x61, 3, 6, 4, 0),                                // r3 = end of data
-        op(0xbf, 4, 2, 0, 0),                                // r4 = r2
-        op(0x07, 4, 0, 0, 14),                               // r4 += 14
-        op(0x2d, 4, 3, 4, 0),                                // shorter than an Ethernet header: pass
-        op(0x69, 5, 2, 12, 0),                               // r5 = EtherType
-        op(0x55, 5, 0, 2, i32::from(ETHER_TYPE.to_be())),    // not ours: pass
-        op(0x61, 2, 6, 16, 0),                               // r2 = receive queue
-        op(0x05, 0, 0, 2, 0),                                // to the redirection
-        op(0xb7, 0, 0, 0, XDP_PASS),                         // pass:
-        op(0x95, 0, 0, 0, 0),                                //   exit
-        op(0x18, 1, 1, 0, map),                              // redirection: r1 = map, first half
+        op(0xbf, 6, 1, 0, 0),                             // r6 = context
+        op(0x61, 2, 6, 0, 0),                             // r2 = data
+        op(0x61, 3, 6, 4, 0),                             // r3 = end of data
+        op(0xbf, 4, 2, 0, 0),                             // r4 = r2
+        op(0x07, 4, 0, 0, 14),                            // r4 += 14
+        op(0x2d, 4, 3, 4, 0),                             // shorter than an Ethernet header: pass
+        op(0x69, 5, 2, 12, 0),                            // r5 = EtherType
+        op(0x55, 5, 0, 2, i32::from(ETHER_TYPE.to_be())), // not ours: pass
+        op(0x61, 2, 6, 16, 0),                            // r2 = receive queue
+        op(0x05, 0, 0, 2, 0),                             // to the redirection
+        op(0xb7, 0, 0, 0, XDP_PASS),                      // pass:
+        op(0x95, 0, 0, 0, 0),                             //   exit
+        op(0x18, 1, 1, 0, map),                           // redirection: r1 = map, first half
     ]
 }
 
 /// What follows: the second half of the map's address, the flags, the call, the end.
-const REST: [u64; 4] = [op(0, 0, 0, 0, 0), op(0xb7, 3, 0, 0, XDP_PASS), op(0x85, 0, 0, 0, REDIRECT_MAP), op(0x95, 0, 0, 0, 0)];
+const REST: [u64; 4] =
+    [op(0, 0, 0, 0, 0), op(0xb7, 3, 0, 0, XDP_PASS), op(0x85, 0, 0, 0, REDIRECT_MAP), op(0x95, 0, 0, 0, 0)];
 
 impl Program {
     /// Loads the program and attaches it to interface number `interface`.
@@ -84,14 +84,7 @@ impl Program {
         let map = owned(bpf("making the BPF map for AF_XDP", MAP_CREATE, &map)?);
         let code: Vec<u64> = instructions(map.as_raw_fd()).into_iter().chain(REST).collect();
         let (code_at, license_at) = (halves(code.as_ptr() as u64), halves(c"Dual MIT/GPL".as_ptr() as u64));
-        let load = [
-            PROG_TYPE_XDP,
-            code.len() as u32,
-            code_at[0],
-            code_at[1],
-            license_at[0],
-            license_at[1],
-        ];
+        let load = [PROG_TYPE_XDP, code.len() as u32, code_at[0], code_at[1], license_at[0], license_at[1]];
         let program = owned(bpf("loading the XDP program", PROG_LOAD, &load)?);
         let link = [program.as_raw_fd() as u32, interface, ATTACH_XDP, 0];
         let link = owned(bpf("attaching the XDP program to the interface", LINK_CREATE, &link)?);
@@ -105,8 +98,7 @@ impl Program {
     pub fn redirect(&self, queue: u32, socket: RawFd) -> Result<(), Error> {
         let value = socket as u32;
         let (key_at, value_at) = (halves(&raw const queue as u64), halves(&raw const value as u64));
-        let update =
-            [self.map.as_raw_fd() as u32, 0, key_at[0], key_at[1], value_at[0], value_at[1], 0, 0];
+        let update = [self.map.as_raw_fd() as u32, 0, key_at[0], key_at[1], value_at[0], value_at[1], 0, 0];
         bpf("putting the socket into the BPF map", MAP_UPDATE, &update).map(|_| ())
     }
 }

@@ -25,7 +25,14 @@ impl Mapping {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping where the kernel likes; it touches no existing memory.
         let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, protection, flags, fd.unwrap_or(-1), offset as libc::off_t)
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                flags,
+                fd.unwrap_or(-1),
+                offset as libc::off_t,
+            )
         };
         if base == libc::MAP_FAILED {
             return Err(Error::last_system("mapping a ring of AF_XDP"));
@@ -99,9 +106,20 @@ impl<T: Copy> Ring<T> {
         let flags = places.flags as usize;
         let last = length - size_of::<u32>();
         if producer > last || consumer > last || flags > last {
-            return Err(Error::Resource("the kernel described an AF_XDP ring that does not fit itself".into()));
+            return Err(Error::Resource(
+                "the kernel described an AF_XDP ring that does not fit itself".into(),
+            ));
         }
-        Ok(Self { mapping, producer, consumer, flags, entries, count, own: 0, kind: std::marker::PhantomData })
+        Ok(Self {
+            mapping,
+            producer,
+            consumer,
+            flags,
+            entries,
+            count,
+            own: 0,
+            kind: std::marker::PhantomData,
+        })
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {

@@ -31,7 +31,17 @@ pub(super) struct DatagramLink {
 impl DatagramLink {
     pub(super) fn new(node: Arc<Node>, tag: u32, reliability: Reliability) -> Self {
         let (pending, bytes, owed) = Default::default();
-        Self { node, tag, reliability, pending, bytes, owed, over: false, armed: false, quiet: Box::default() }
+        Self {
+            node,
+            tag,
+            reliability,
+            pending,
+            bytes,
+            owed,
+            over: false,
+            armed: false,
+            quiet: Box::default(),
+        }
     }
 
     fn say(&mut self, head: Head, data: &[u8]) {
@@ -140,7 +150,8 @@ impl Link for DatagramLink {
         let header = Header { request, length, immediate };
         let is_read = matches!(request, Request::RdmaRead(_));
         let waits = self.reliability == Reliability::ReliableReception || is_read;
-        let head = if is_read { Head::Read(header, token) } else { Head::Data(header, waits.then_some(token)) };
+        let head =
+            if is_read { Head::Read(header, token) } else { Head::Data(header, waits.then_some(token)) };
         self.bytes.clear();
         self.bytes.extend(head.write());
         if !is_read {

@@ -153,8 +153,10 @@ mod tests {
         let token = proptest::option::of(any::<u32>());
         let immediate = proptest::option::of(any::<u32>());
         prop_oneof![
-            (token.clone(), immediate.clone())
-                .prop_map(|(t, immediate)| Head::Data(Header { request: Request::Send, length: 3, immediate }, t)),
+            (token.clone(), immediate.clone()).prop_map(|(t, immediate)| Head::Data(
+                Header { request: Request::Send, length: 3, immediate },
+                t
+            )),
             (remote.clone(), token.clone(), immediate).prop_map(|(remote, t, immediate)| {
                 Head::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
             }),

@@ -10,7 +10,9 @@ use crate::connection::Address;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, Link};
 use crate::reliable::wire::Seeded;
-use crate::reliable::{Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray};
+use crate::reliable::{
+    Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray,
+};
 use crate::vi::ViAttributes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -117,7 +119,11 @@ impl Node {
 
     // ---- connecting -------------------------------------------------------------------------------------------------
 
-    pub(super) fn wait(self: &Arc<Self>, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        local: &Address,
+        deadline: Option<Instant>,
+    ) -> Result<Box<dyn Incoming>, Error> {
         let mut state = self.lock();
         loop {
             if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
@@ -130,7 +136,11 @@ impl Node {
     }
 
     /// Waits for a change, while the node's thread works. An error when the deadline has passed.
-    fn pause<'a>(&self, state: MutexGuard<'a, State>, deadline: Option<Instant>) -> Result<MutexGuard<'a, State>, Error> {
+    fn pause<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> Result<MutexGuard<'a, State>, Error> {
         let Some(deadline) = deadline else {
             return Ok(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
         };
@@ -313,7 +323,7 @@ impl Path {
 impl State {
     fn fresh_tag(&mut self) -> u32 {
         loop {
-            let tag = self.tags.next() as u32;
+            let tag = self.tags.draw() as u32;
             if tag != 0 && !self.by_tag.contains_key(&tag) {
                 return tag;
             }
@@ -375,7 +385,9 @@ impl State {
         let wishes = self.waiting.get_mut(&greeting.asked);
         match wishes {
             Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
-            Some(wishes) if wishes.len() < MOST_REQUESTS => wishes.push_back(Wish { peer, opening, greeting }),
+            Some(wishes) if wishes.len() < MOST_REQUESTS => {
+                wishes.push_back(Wish { peer, opening, greeting })
+            }
             Some(_) => self.reject(peer, &opening, REFUSED),
             None => self.reject(peer, &opening, NOBODY),
         }
@@ -418,7 +430,12 @@ impl Incoming for Asked {
         self.wish.as_ref().map_or(&NOTHING, |wish| &wish.greeting.attributes)
     }
 
-    fn accept(mut self: Box<Self>, vi: u32, attributes: &ViAttributes, _tag: u32) -> Result<Box<dyn Link>, Error> {
+    fn accept(
+        mut self: Box<Self>,
+        vi: u32,
+        attributes: &ViAttributes,
+        _tag: u32,
+    ) -> Result<Box<dyn Link>, Error> {
         let Some(wish) = self.wish.take() else {
             return Err(Error::NoMatch("the request was answered already".into()));
         };

@@ -77,7 +77,8 @@ fn sleep(node: &Node, deadline: Option<Duration>) {
         (state.readable(), state.sleepers, state.polled)
     };
     let now = node.now();
-    let programs_poll = sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
+    let programs_poll =
+        sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
     let mut limit = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
     if programs_poll {
         limit = limit.max(LEAVE_TO_PROGRAMS);

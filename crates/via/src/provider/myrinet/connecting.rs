@@ -3,6 +3,7 @@
 //! Source: VIA, VI connection and disconnection.
 
 use super::Settings;
+use super::lanai::Parameters;
 use super::link::MyrinetLink;
 use super::world::{Counts, World};
 use crate::connection::Address;
@@ -12,7 +13,6 @@ use crate::memory::MemoryHandle;
 use crate::nic::NicAttributes;
 use crate::provider::{Ask, Established, Incoming, Link, Memory, Provider, RegionFacts};
 use crate::vi::{Reliability, ViAttributes};
-use super::lanai::Parameters;
 use longma_sim::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -91,7 +91,8 @@ impl Fabric {
             let ring = settings.small_ring;
             if ring == 0 || settings.low_water >= ring {
                 let low = settings.low_water;
-                let why = format!("a small ring of {ring} with a low-water mark of {low}: the mark must be less");
+                let why =
+                    format!("a small ring of {ring} with a low-water mark of {low}: the mark must be less");
                 return Err(Error::InvalidParameter(why));
             }
         }
@@ -256,7 +257,12 @@ impl Incoming for Asked {
         self.wish.as_ref().map_or(&NONE, |wish| &wish.attributes)
     }
 
-    fn accept(mut self: Box<Self>, _vi: u32, attributes: &ViAttributes, _tag: u32) -> Result<Box<dyn Link>, Error> {
+    fn accept(
+        mut self: Box<Self>,
+        _vi: u32,
+        attributes: &ViAttributes,
+        _tag: u32,
+    ) -> Result<Box<dyn Link>, Error> {
         let Some(peer) = self.wish.as_ref().map(|wish| (wish.station, wish.slot)) else {
             return Err(Error::NoMatch("the request was answered already".into()));
         };

@@ -3,12 +3,12 @@
 //! Source: Jiao Zhenqiang et al.; BVIA as described there.
 
 use super::Settings;
+use super::lanai::{Direction, Engine};
 use super::settings::Kind;
 use super::steps::{self, Step};
 use super::translation::Tlb;
 use crate::descriptor::Status;
 use crate::provider::{Header, Request};
-use super::lanai::{Direction, Engine};
 use std::collections::VecDeque;
 
 /// Bytes of a descriptor's control segment, address segment and data segment (VIA, format of a descriptor).

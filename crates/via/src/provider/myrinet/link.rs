@@ -113,6 +113,7 @@ impl MyrinetLink {
             return;
         }
         let mut world = self.shared.world();
+        world.drain(self.own.0, self.own.1);
         world.station(self.own.0).vis[self.own.1].active = false;
         let (station, slot) = self.peer;
         if world.station(station).vis[slot].active {

@@ -4,9 +4,9 @@
 
 use super::Settings;
 use super::job::{Job, Op, Packet};
+use super::lanai::Engine;
 use super::station::{Next, Order, Side, Station, scaled};
 use super::steps;
-use super::lanai::Engine;
 use longma_sim::Time;
 
 /// Lets the firmware go on at `now`.

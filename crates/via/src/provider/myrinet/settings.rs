@@ -38,7 +38,9 @@ impl Settings {
     pub fn table_bytes(&self, queues: u64) -> u64 {
         match self.kind {
             Kind::Bvia => 8 * self.tlb_entries as u64 + 8 * queues,
-            Kind::Myvia => queues * (16 + self.small_ring as u64 * u64::from(super::ring::DESCRIPTOR_WORDS + 8) * 4),
+            Kind::Myvia => {
+                queues * (16 + self.small_ring as u64 * u64::from(super::ring::DESCRIPTOR_WORDS + 8) * 4)
+            }
         }
     }
 }

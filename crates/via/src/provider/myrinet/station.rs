@@ -4,13 +4,13 @@
 
 use super::Settings;
 use super::job::{Job, Op, Packet, Planner, Work};
+use super::lanai::{Bus, Card, Engine, Parameters};
 use super::ring::Rings;
 use super::settings::Kind;
 use super::steps;
 use super::translation::{Regions, Tlb};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use super::lanai::{Bus, Card, Engine, Parameters};
 use longma_sim::{Duration, Time};
 use std::collections::VecDeque;
 
@@ -45,6 +45,8 @@ pub struct ViQueues {
     pub receives: Rings<Work>,
     /// BVIA: receives whose doorbell the NIC has not taken.
     pub rung: VecDeque<Work>,
+    /// Posted sends whose packets the peer's host has not got.
+    pub under_way: u32,
     /// What the host will see, and from when on.
     pub news: VecDeque<(Time, News)>,
 }
@@ -58,6 +60,7 @@ impl ViQueues {
             sends: Rings::new(capacity),
             receives: Rings::new(capacity),
             rung: VecDeque::new(),
+            under_way: 0,
             news: VecDeque::new(),
         }
     }

@@ -141,7 +141,8 @@ mod tests {
         let book = include_str!("../../../../../docs/src/myrinet.md");
         for step in ALL {
             let Step { name, what, alu, loads, stores, branches } = step;
-            let row = format!("| {name} | {what} | {alu} | {loads} | {stores} | {branches} | {} |", step.cycles());
+            let row =
+                format!("| {name} | {what} | {alu} | {loads} | {stores} | {branches} | {} |", step.cycles());
             assert!(book.contains(&row), "docs/src/myrinet.md lacks\n{row}");
         }
     }

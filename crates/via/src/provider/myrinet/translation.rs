@@ -123,7 +123,10 @@ mod tests {
     #[test]
     fn a_page_hits_once_it_was_looked_up_until_another_takes_its_place() {
         let mut tlb = Tlb::new(4);
-        assert_eq!([1, 1, 5, 1, 2, 2].map(|page| tlb.look_up(page)), [false, true, false, false, false, true]);
+        assert_eq!(
+            [1, 1, 5, 1, 2, 2].map(|page| tlb.look_up(page)),
+            [false, true, false, false, false, true]
+        );
         assert_eq!(tlb.counts(), (2, 4));
     }
 }

@@ -4,16 +4,19 @@
 
 use super::Settings;
 use super::job::{Content, PACKET_BYTES, Packet, Piece, Work};
+use super::lanai::{Engine, Parameters, Switch};
 use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
 use super::settings::Kind;
-use super::station::{Next, News, Order, Side, Station};
+use super::station::{News, Next, Order, Side, Station};
 use super::steps::host;
 use super::{bvia, myvia};
 use crate::descriptor::Status;
 use crate::provider::Gone;
-use super::lanai::{Engine, Parameters, Switch};
 use longma_sim::{Duration, EventQueue, Time};
 use std::collections::VecDeque;
+
+/// How long a VI that leaves waits for what it has sent.
+const LINGER: Duration = Duration::from_ps(50_000_000_000);
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -150,6 +153,7 @@ impl World {
     /// The library posts a descriptor.
     pub fn post(&mut self, station: usize, slot: usize, side: Side, work: Work) {
         let segments = u64::from(work.segments);
+        self.stations[station].vis[slot].under_way += u32::from(side == Side::Send);
         let build = host::BUILD_DESCRIPTOR + host::BUILD_SEGMENT * segments;
         match self.settings.kind {
             Kind::Bvia => {
@@ -245,6 +249,17 @@ impl World {
     pub fn reply(&mut self, station: usize, packet: Packet, pieces: Vec<Piece>) {
         self.stations[station].replies.push_back((packet, pieces));
         self.poke(station);
+    }
+
+    /// A VI is about to leave: time passes until what it has sent is with its peer.
+    pub fn drain(&mut self, station: usize, slot: usize) {
+        // A peer that takes nothing cannot hold it up for ever.
+        let limit = plus(self.now, LINGER);
+        while self.stations[station].vis[slot].under_way > 0
+            && self.events.next_time().is_some_and(|at| at <= limit)
+        {
+            self.step();
+        }
     }
 
     /// The peer of a connection that ends hears of it behind all that is under way: the way of a small packet later.
@@ -399,6 +414,13 @@ impl World {
             }
             Order::Tell(slot, news) => {
                 let visible = plus(self.now, self.parameters.bus_latency);
+                if let News::Packet(packet) = &news
+                    && !matches!(packet.content, Content::ReadResponse { .. })
+                {
+                    let (from, sender) = packet.from;
+                    let under_way = &mut self.stations[from].vis[sender].under_way;
+                    *under_way = under_way.saturating_sub(1);
+                }
                 let vi = &mut self.stations[number].vis[slot];
                 if vi.active {
                     vi.news.push_back((visible, news));

@@ -101,8 +101,8 @@ fn plus(time: Time, ps: u64) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::parameters::tests::piii;
+    use super::*;
 
     const fn us(us: u64) -> Time {
         Time::from_ps(us * 1_000_000)

@@ -144,8 +144,8 @@ impl Card {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::parameters::tests::piii;
+    use super::*;
 
     #[test]
     fn the_processor_is_slower_while_engines_take_memory_cycles() {

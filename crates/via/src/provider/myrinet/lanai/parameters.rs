@@ -77,7 +77,8 @@ impl Parameters {
         let lack = |missing: &str| ParametersError { machine: machine.name.clone(), missing: missing.into() };
         let hosts = machine.hosts.iter().filter_map(|host| Some((host, nic(machine, host)?)));
         let hosts: Vec<_> = hosts.collect();
-        let (host, (placed, card)) = *hosts.first().ok_or_else(|| lack("it has no host with a Myrinet NIC"))?;
+        let (host, (placed, card)) =
+            *hosts.first().ok_or_else(|| lack("it has no host with a Myrinet NIC"))?;
         let count: u32 = hosts.iter().map(|(host, _)| host.count).sum();
         if count < 2 {
             return Err(lack("it needs two hosts with a Myrinet NIC"));
@@ -87,15 +88,19 @@ impl Parameters {
         if bus.protocol != Protocol::Pci {
             return Err(lack("the NIC's bus must speak PCI"));
         }
-        let (width, rate) = bus.width.zip(bus.rate).ok_or_else(|| lack("the bus needs `width` and `rate`"))?;
+        let (width, rate) =
+            bus.width.zip(bus.rate).ok_or_else(|| lack("the bus needs `width` and `rate`"))?;
         let peak = width.bits() / 8 * rate.per_second();
         let none = Frequency::new(1);
-        let sustained = |rate: Option<longma_topology::units::Bandwidth>| rate.map_or(peak, |r| r.bytes_per_second(none));
+        let sustained =
+            |rate: Option<longma_topology::units::Bandwidth>| rate.map_or(peak, |r| r.bytes_per_second(none));
         let time = |latency: Option<longma_topology::units::Latency>, what| {
             latency.map(|l| Duration::from_ps(l.ps(none))).ok_or_else(|| lack(what))
         };
-        let os = host.os.as_ref().ok_or_else(|| lack("the host needs `os`, with `interrupt` and `page_size`"))?;
-        let (host_hz, memory_latency) = processor(machine, host).ok_or_else(|| lack("the host needs cores and memory"))?;
+        let os =
+            host.os.as_ref().ok_or_else(|| lack("the host needs `os`, with `interrupt` and `page_size`"))?;
+        let (host_hz, memory_latency) =
+            processor(machine, host).ok_or_else(|| lack("the host needs cores and memory"))?;
         let switch = machine.switches.iter().find(|s| s.network == Network::Myrinet);
         let switch = switch.ok_or_else(|| lack("it needs a Myrinet switch"))?;
         let cable = machine.cables.iter().filter_map(|c| c.latency).map(|t| t.ps()).max().unwrap_or(0);

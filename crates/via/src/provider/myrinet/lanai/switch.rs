@@ -46,8 +46,8 @@ impl Switch {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::parameters::tests::piii;
+    use super::*;
 
     #[test]
     fn a_packet_cuts_through_and_waits_for_a_receiver_that_is_not_ready() {
