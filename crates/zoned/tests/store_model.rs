@@ -188,8 +188,12 @@ fn steady_leaves_take_changes_in_logs_and_inserts_apply_them_in_all_four_ways() 
         model.insert(between.to_vec(), b"inserted".to_vec());
     }
     let tree = store.statistics().tree;
-    let applied =
-        [tree.switch_apply_steady, tree.normal_apply_steady, tree.normal_apply_after, tree.switch_apply_after];
+    let applied = [
+        tree.switch_apply_steady,
+        tree.normal_apply_steady,
+        tree.normal_apply_after,
+        tree.switch_apply_after,
+    ];
     assert_eq!((applied, tree.split), ([1; 4], 2), "{tree:?}");
     assert_same(&store.snapshot(), &model, "after Sync");
 }
