@@ -91,6 +91,8 @@ struct Soak<'a, D> {
     /// Each record's version; 0 if it is not there.
     versions: Vec<u32>,
     batch: Batch,
+    /// The records that the batch changes.
+    pending: Vec<u64>,
 }
 
 impl<D: ZonedDevice> Soak<'_, D> {
@@ -107,11 +109,13 @@ impl<D: ZonedDevice> Soak<'_, D> {
         let version = *version;
         let value = self.value(record, version);
         self.batch.put(&scatter(record).to_be_bytes(), &value);
+        self.pending.push(record);
     }
 
     fn apply(&mut self) -> Result<()> {
         self.store.apply(&self.batch)?;
         self.batch.clear();
+        self.pending.clear();
         Ok(())
     }
 
@@ -122,7 +126,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
                 self.put(self.versions.len() as u64 - 1);
             }
             self.apply()?;
-            if self.versions.len() as u64 % (16 * self.options.batch) == 0 {
+            if (self.versions.len() as u64).is_multiple_of(16 * self.options.batch) {
                 self.store.checkpoint()?;
             }
         }
@@ -138,9 +142,8 @@ impl<D: ZonedDevice> Soak<'_, D> {
                 0..10 => self.put(record),
                 // As many come back as go: each record that is gone is put again when it is drawn.
                 10..14 if self.versions[record as usize] != 0 => {
-                    self.apply_if_pending(record)?;
                     self.batch.delete(&scatter(record).to_be_bytes());
-                    self.apply()?;
+                    self.pending.push(record);
                     self.versions[record as usize] = 0;
                 }
                 10..14 => self.put(record),
@@ -157,12 +160,10 @@ impl<D: ZonedDevice> Soak<'_, D> {
         Ok(())
     }
 
-    fn apply_if_pending(&mut self, _record: u64) -> Result<()> {
-        if self.batch.is_empty() { Ok(()) } else { self.apply() }
-    }
-
     fn get(&mut self, record: u64) -> Result<()> {
-        self.apply_if_pending(record)?;
+        if self.pending.contains(&record) {
+            self.apply()?;
+        }
         let found = self.store.get(&scatter(record).to_be_bytes())?;
         let version = self.versions[record as usize];
         let expected = (version != 0).then(|| self.value(record, version));
@@ -202,7 +203,8 @@ pub fn soak<D: ZonedDevice>(
     tick: &mut dyn FnMut(&Window),
 ) -> Result<SoakReport> {
     let chance = Chance::new(options.seed);
-    let mut soak = Soak { store, options, chance, versions: Vec::new(), batch: Batch::new() };
+    let mut soak =
+        Soak { store, options, chance, versions: Vec::new(), batch: Batch::new(), pending: Vec::new() };
     soak.load()?;
     let (records, filled, before) = (store.len(), fill(store), store.statistics());
     let (mut windows, mut written) = (Vec::new(), before.traffic.written());

@@ -96,8 +96,8 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let store = open(device, options);
     let options = SoakOptions {
         duration: Duration::ZERO,
-        windows: 12,
-        window_operations: 4_000,
+        windows: 8,
+        window_operations: 1_000,
         batch: 100,
         ..SoakOptions::default()
     };

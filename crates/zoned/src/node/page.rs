@@ -216,7 +216,7 @@ impl Page {
                     Value::Deleted => true,
                 };
                 if !fits || key.len() != usize::from(keys) {
-                    return self.to_slots(key.len(), value) && self.insert_slot(index, key, value);
+                    return self.change_to_slots(key.len(), value) && self.insert_slot(index, key, value);
                 }
                 self.insert_fixed(index, key, value, (keys, values))
             }
@@ -294,7 +294,7 @@ impl Page {
     }
 
     /// Changes from arrays to slots, if that leaves room for one more record.
-    fn to_slots(&mut self, key_bytes: usize, value: Value<'_>) -> bool {
+    fn change_to_slots(&mut self, key_bytes: usize, value: Value<'_>) -> bool {
         let Layout::Fixed { key, value: each } = self.layout else { return true };
         let room = self.bytes.len() - HEADER_BYTES;
         let record = usize::from(key) + usize::from(each) + SLOT_BYTES;

@@ -227,7 +227,7 @@ impl<D: ZonedDevice> CowTree<D> {
     fn collect(&mut self, zone: ZoneNumber) -> Result<()> {
         let Some(tree) = self.lift(self.root, self.root_level, zone)? else { return self.space.reset(zone) };
         self.space.reset(zone)?;
-        self.root = self.put_down(tree, self.root_level)?;
+        self.root = self.put_down(tree)?;
         Ok(())
     }
 
@@ -253,9 +253,9 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(Some(Lifted { body, below }))
     }
 
-    fn put_down(&mut self, mut lifted: Lifted, level: u32) -> Result<Block> {
+    fn put_down(&mut self, mut lifted: Lifted) -> Result<Block> {
         for (index, below) in lifted.below {
-            lifted.body.entries[index].1 = self.put_down(below, level - 1)?.0;
+            lifted.body.entries[index].1 = self.put_down(below)?.0;
         }
         self.space.append(NodeKind::Collected, Warmth::Hot, &lifted.body)
     }

@@ -8,7 +8,7 @@ use super::batch::Batch;
 use super::edit::{Editor, Retired};
 use super::io::Traffic;
 use super::journal::Journal;
-use super::space::Role;
+use super::space::{Role, SequentialZone};
 use super::tree::{Inner, LeafSlot, NO_LOG, Tree, UNWRITTEN};
 use super::writer::Writer;
 use super::{Shared, lock};
@@ -63,6 +63,12 @@ enum Progress {
 #[derive(Default)]
 pub(super) struct Reclaim {
     progress: Progress,
+    /// Victims whose nodes wait for a checkpoint to begin, and those that one is writing elsewhere.
+    marked: Vec<usize>,
+    moving: Vec<usize>,
+    /// The garbage in the marked ones, blocks, and what has to be written elsewhere.
+    gain: u64,
+    cost: u64,
     /// Zones in which something cannot be read: they are left alone until the map is opened again.
     unreadable: Vec<usize>,
     pub counts: ReclaimCounts,
@@ -76,10 +82,13 @@ impl Reclaim {
     pub fn checkpoint_begins(&mut self) {
         if self.wants_checkpoint() {
             self.progress = Progress::Moving;
+            self.moving = std::mem::take(&mut self.marked);
+            (self.gain, self.cost) = (0, 0);
         }
     }
 
     pub fn checkpoint_ends(&mut self) {
+        self.moving.clear();
         if matches!(self.progress, Progress::Moving) {
             self.progress = Progress::Idle;
         }
@@ -207,9 +216,8 @@ impl Writer {
     fn advance<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         match std::mem::take(&mut self.reclaim.progress) {
             Progress::Idle => {
-                let few = (self.space.zones.len() / 10).clamp(3, 64);
                 let least = shared.io.geometry.zone_capacity_blocks / 16;
-                if self.space.empty_zones() <= few
+                if self.space.empty_zones() <= self.few_zones()
                     && let Some(zone) = self.choose_victim(least.max(1))
                 {
                     self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
@@ -222,6 +230,29 @@ impl Writer {
         Ok(())
     }
 
+    /// With how many empty zones collection begins.
+    fn few_zones(&self) -> usize {
+        (self.space.zones.len() / 8).clamp(3, 64)
+    }
+
+    /// All of a victim is marked. A checkpoint moves several at once: as many as make up for what is short, and as there is room for.
+    fn victim_is_marked(&mut self, zone: usize) {
+        let SequentialZone { written, capacity, .. } = self.space.zones[zone];
+        let live = self.space.zones[zone].live();
+        self.reclaim.marked.push(zone);
+        self.reclaim.gain += written.saturating_sub(live);
+        self.reclaim.cost += live;
+        let enough = self.few_zones() as u64 * capacity;
+        let room = self.space.available() / 3;
+        self.reclaim.progress = Progress::Marked;
+        if self.reclaim.gain < enough
+            && self.reclaim.cost + capacity <= room
+            && let Some(zone) = self.choose_victim((capacity / 8).max(1))
+        {
+            self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
+        }
+    }
+
     /// The zone to empty: the one with the most garbage, at least `least` blocks of it; now and then the least worn one, whose data
     /// changes so seldom that it would never be reset.
     fn choose_victim(&mut self, least: u64) -> Option<usize> {
@@ -229,7 +260,9 @@ impl Writer {
         let garbage = |index: usize| zones[index].written - zones[index].live().min(zones[index].written);
         let candidates = || {
             let able = |index: &usize| {
-                let taken = self.space.is_stream(*index) || self.reclaim.unreadable.contains(index);
+                let Reclaim { unreadable, marked, moving, .. } = &self.reclaim;
+                let taken = self.space.is_stream(*index)
+                    || [unreadable, marked, moving].iter().any(|list| list.contains(index));
                 zones[*index].role == Role::Data && !taken
             };
             (0..zones.len()).filter(able)
@@ -275,11 +308,14 @@ impl Writer {
         for (key, level) in found {
             editor.move_node(&mut published.tree, &key, level, is_inside)?;
         }
-        self.reclaim.progress = match next {
-            Some(from) => Progress::Nodes { zone, from },
-            None if self.space.zones[zone].live_extents > 0 => Progress::Extents { zone, offset: 0 },
-            None => Progress::Marked,
-        };
+        drop(published);
+        match next {
+            Some(from) => self.reclaim.progress = Progress::Nodes { zone, from },
+            None if self.space.zones[zone].live_extents > 0 => {
+                self.reclaim.progress = Progress::Extents { zone, offset: 0 };
+            }
+            None => self.victim_is_marked(zone),
+        }
         Ok(())
     }
 
@@ -329,10 +365,10 @@ impl Writer {
             }
             offset += if in_use { bytes.div_ceil(block_bytes) as u64 } else { 1 };
         }
-        self.reclaim.progress = match offset < written {
-            true => Progress::Extents { zone, offset },
-            false => Progress::Marked,
-        };
+        match offset < written {
+            true => self.reclaim.progress = Progress::Extents { zone, offset },
+            false => self.victim_is_marked(zone),
+        }
         Ok(())
     }
 
@@ -381,7 +417,12 @@ impl Writer {
     ) -> (u64, u64) {
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        let nodes = self.dirty + remaining + 3 * batch.len() as u64 + 16;
+        // Each change may touch a leaf and its way up, but no more nodes than there are, each of which may split once; more splits take
+        // half a node of new records each.
+        let changes = batch.len() as u64;
+        let there = self.space.nodes_used() + self.dirty;
+        let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
+        let nodes = self.dirty + remaining + (3 * changes).min(2 * there) + grown + 16;
         let reserve = if puts { 2 * capacity } else { capacity / 4 };
         let needed = nodes * shared.io.node_blocks() + extent_blocks + reserve;
         let record = Journal::blocks_for(&shared.io, batch.bytes().len());
@@ -400,13 +441,11 @@ impl Writer {
         }
     }
 
-    /// Empties one zone at once; false if nothing is gained by it.
+    /// Empties zones at once, until there is enough room or no more to gain; false if nothing is gained by it.
     fn collect_one<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let before = self.space.available();
-        if !matches!(
-            self.reclaim.progress,
-            Progress::Nodes { .. } | Progress::Extents { .. } | Progress::Marked
-        ) {
+        let fresh = matches!(self.reclaim.progress, Progress::Idle | Progress::Moving);
+        if fresh {
             let Some(zone) = self.choose_victim(shared.io.node_blocks()) else { return Ok(false) };
             if self.space.zones[zone].live() + 16 * shared.io.node_blocks() > before {
                 return Ok(false);
@@ -417,8 +456,7 @@ impl Writer {
             self.reclaim_step(shared)?;
         }
         self.checkpoint_now(shared)?;
-        // What moved with the last checkpoint is free after one more: its old places were that one's.
-        self.checkpoint_now(shared)?;
-        Ok(self.space.available() > before)
+        // A collection that was under way may have had nothing left to gain: then the next one may.
+        Ok(!fresh || self.space.available() > before)
     }
 }

@@ -49,6 +49,9 @@ pub struct RepairReport {
     pub journal_cut: bool,
 }
 
+/// Records that come back.
+type Copies = BTreeMap<Vec<u8>, Vec<u8>>;
+
 struct Repairer<'a, D> {
     io: &'a Io<D>,
     space: Space,
@@ -184,7 +187,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
     }
 
     /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
-    fn older_copies(&self) -> Result<(BTreeMap<Vec<u8>, Vec<u8>>, u64)> {
+    fn older_copies(&self) -> Result<(Copies, u64)> {
         let mut newest: BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)> = BTreeMap::new();
         let mut last = 0;
         if self.report.lost.is_empty() {
@@ -276,7 +279,7 @@ impl super::writer::Writer {
     fn rebuild<D: ZonedDevice>(
         &mut self,
         shared: &super::Shared<D>,
-        copies: BTreeMap<Vec<u8>, Vec<u8>>,
+        copies: Copies,
         lost_values: &[Vec<u8>],
         with_journal: bool,
     ) -> Result<bool> {

@@ -349,6 +349,12 @@ impl Space {
         self.zones.iter().filter(|zone| zone.role == Role::Free && zone.written == 0).count()
     }
 
+    /// How many nodes are in use.
+    pub fn nodes_used(&self) -> u64 {
+        let sequential: u64 = self.zones.iter().map(|zone| zone.live_nodes).sum();
+        sequential / self.node_blocks + self.slot_count - self.free_slots
+    }
+
     /// Conventional slots in use, and all there are.
     pub const fn slots_used(&self) -> (u64, u64) {
         (self.slot_count - self.free_slots, self.slot_count)

@@ -115,7 +115,7 @@ impl Writer {
     pub fn checkpoint_now<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let done = self.finish_checkpoint(shared).and_then(|()| {
-            if self.is_changed(shared) {
+            if self.is_changed(shared) || self.reclaim.wants_checkpoint() {
                 self.begin_checkpoint(shared);
                 self.finish_checkpoint(shared)?;
             }
