@@ -179,7 +179,7 @@ pub fn rate_mps(cores: Cores, bytes: usize, messages: u64) -> Option<f64> {
 pub fn bandwidth_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     let name = fresh_name("bandwidth");
     let messages = ((2u64 << 30) / bytes as u64).clamp(100, 200_000);
-    stream(cores, name, bytes, messages, 8, 1).map(|ns| (messages * bytes as u64) as f64 / ns)
+    stream(cores, name, bytes, messages, 8, 2).map(|ns| (messages * bytes as u64) as f64 / ns)
 }
 
 fn stream(cores: Cores, name: String, bytes: usize, messages: u64, window: u64, credit_every: u64) -> Option<f64> {
@@ -260,4 +260,36 @@ pub fn rdma_gbps(cores: Cores, bytes: usize) -> Option<f64> {
         (rounds * bytes) as f64 / ns
     };
     measure(cores, server, client)
+}
+
+/// What the calls themselves cost, ns, in one thread with nobody at the other end to wait for: post send, send done, post receive,
+/// receive done; and an RDMA write with its completion.
+pub fn call_costs_ns() -> [f64; 5] {
+    let name = fresh_name("costs");
+    let (nic, vi, memory) = open(16384);
+    let (_other, peer, peers_memory) = open(16384);
+    std::thread::scope(|scope| {
+        let (nic, vi, address) = (&nic, &vi, Address::local(&name));
+        scope.spawn(move || nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection"));
+        while peer.connect(&Address::local(""), &Address::local(&name), PATIENCE).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let (out, into) = ([memory.segment(0, 8)], [peers_memory.segment(8192, 8)]);
+    let rounds = 100_000;
+    let mut costs = [0.0; 5];
+    const BATCH: usize = 200;
+    for _ in 0..rounds / BATCH {
+        costs[2] += time_ns(|| (0..BATCH).for_each(|_| peer.post_receive(&Descriptor::receive(&into)).expect("room")));
+        costs[0] += time_ns(|| (0..BATCH).for_each(|_| vi.post_send(&Descriptor::send(&out)).expect("room")));
+        costs[1] += time_ns(|| (0..BATCH).for_each(|_| assert!(vi.send_done().is_some())));
+        costs[3] += time_ns(|| (0..BATCH).for_each(|_| assert!(peer.receive_done().is_some())));
+        costs[4] += time_ns(|| {
+            for _ in 0..BATCH {
+                vi.post_send(&Descriptor::rdma_write(&out, peers_memory.remote(4096))).expect("room");
+                assert!(vi.send_done().is_some());
+            }
+        });
+    }
+    costs.map(|cost| cost / rounds as f64)
 }

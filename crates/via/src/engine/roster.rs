@@ -54,6 +54,8 @@ impl Roster {
 
     pub(super) fn leave(&self, number: u32) {
         self.endpoints().remove(&number);
+        // The thread may be asleep with this VI in its hands.
+        self.bell.ring();
     }
 
     /// Tells all VIs that a region is about to go.

@@ -44,7 +44,8 @@ const EMPTY: Entry = Entry {
     end_segment: 0,
 };
 
-/// Positions run over the whole range of `u32` and are taken modulo the capacity, a power of two.
+/// Positions run over the whole range of `u32` and are taken modulo the room that there is now, a power of two. A queue begins
+/// small and doubles when it has to, so that one that is seldom deep stays in the first-level cache.
 pub(crate) struct WorkQueue {
     entries: Box<[Entry]>,
     /// Oldest entry not collected.
@@ -56,23 +57,59 @@ pub(crate) struct WorkQueue {
     segments: Box<[Segment]>,
     segments_head: u32,
     segments_tail: u32,
+    /// The most descriptors, and the most segments of one.
+    depth: usize,
+    most_segments: usize,
 }
+
+/// Descriptors that a queue has room for at first.
+const FIRST_ROOM: usize = 64;
+const NO_SEGMENT: Segment = Segment { address: 0, handle: crate::memory::MemoryHandle(0), length: 0 };
 
 impl WorkQueue {
     /// A queue of `depth` descriptors (rounded up to a power of two) with up to `most_segments` segments each.
     pub(crate) fn new(depth: u32, most_segments: u32) -> WorkQueue {
-        let depth = depth.next_power_of_two();
-        let room = (depth * 2 + most_segments * 2).next_power_of_two();
-        let no_segment = Segment { address: 0, handle: crate::memory::MemoryHandle(0), length: 0 };
+        let (depth, most_segments) = (depth.next_power_of_two() as usize, most_segments as usize);
         WorkQueue {
-            entries: vec![EMPTY; depth as usize].into_boxed_slice(),
+            entries: vec![EMPTY; depth.min(FIRST_ROOM)].into_boxed_slice(),
             head: 0,
             next: 0,
             tail: 0,
-            segments: vec![no_segment; room as usize].into_boxed_slice(),
+            segments: vec![NO_SEGMENT; 2 * FIRST_ROOM].into_boxed_slice(),
             segments_head: 0,
             segments_tail: 0,
+            depth,
+            most_segments,
         }
+    }
+
+    #[cold]
+    fn grow_entries(&mut self) {
+        let mut grown = vec![EMPTY; self.entries.len() * 2].into_boxed_slice();
+        let mut position = self.head;
+        while position != self.tail {
+            grown[position as usize & (grown.len() - 1)] = self.entries[self.place(position)];
+            position = position.wrapping_add(1);
+        }
+        self.entries = grown;
+    }
+
+    /// Doubles the arena. What was in one piece stays so, since the old size divides the new one.
+    #[cold]
+    fn grow_segments(&mut self) {
+        let (old, room) = (self.segments.len(), self.segments.len() * 2);
+        let mut grown = vec![NO_SEGMENT; room].into_boxed_slice();
+        let mut position = self.segments_head;
+        while position != self.segments_tail {
+            grown[position as usize % room] = self.segments[position as usize % old];
+            position = position.wrapping_add(1);
+        }
+        self.segments = grown;
+    }
+
+    /// The most segments that all descriptors of a full queue may have between them.
+    fn most_arena(&self) -> usize {
+        (self.depth * 2 + self.most_segments * 2).next_power_of_two()
     }
 
     #[inline]
@@ -87,16 +124,28 @@ impl WorkQueue {
 
     /// Whether there is room for another descriptor with that many segments.
     #[inline]
-    pub(crate) fn has_room(&self, segments: usize) -> bool {
+    pub(crate) fn has_room(&mut self, segments: usize) -> bool {
+        let held = self.tail.wrapping_sub(self.head) as usize;
+        if held == self.entries.len() {
+            if held == self.depth {
+                return false;
+            }
+            self.grow_entries();
+        }
         let used = self.segments_tail.wrapping_sub(self.segments_head) as usize;
         // Twice: the segments stay in one piece, and may have to skip what is left before the arena's end.
-        self.tail.wrapping_sub(self.head) as usize != self.entries.len()
-            && used + 2 * segments <= self.segments.len()
+        while used + 2 * segments > self.segments.len() {
+            if self.segments.len() >= self.most_arena() {
+                return false;
+            }
+            self.grow_segments();
+        }
+        true
     }
 
     /// How many descriptors it holds.
     pub(crate) fn capacity(&self) -> usize {
-        self.entries.len()
+        self.depth
     }
 
     /// Whether an entry is queued.
@@ -139,7 +188,7 @@ impl WorkQueue {
         stage: Stage,
         status: Status,
     ) -> bool {
-        if self.tail.wrapping_sub(self.head) as usize == self.entries.len() {
+        if !self.has_room(descriptor.segments.len()) {
             return false;
         }
         let (first, end) = match stage {
@@ -308,5 +357,48 @@ impl WorkQueue {
         self.segments_head = entry.end_segment;
         self.head = self.head.wrapping_add(1);
         Some(completion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryHandle;
+
+    #[test]
+    fn a_queue_that_grows_keeps_every_descriptor_with_its_segments_in_order() {
+        let mut queue = WorkQueue::new(1024, 252);
+        let segments: Vec<Segment> =
+            (0..252).map(|index| Segment { address: index, handle: MemoryHandle(1), length: 1 }).collect();
+        let (mut posted, mut collected) = (0u64, 0u64);
+        // Far ahead and nearly empty by turns, so that growth comes at every place of the ring.
+        for burst in [3, 70, 500, 1, 1000, 64, 900] {
+            for _ in 0..burst {
+                let count = (posted % 3 + 1) as usize;
+                let descriptor = Descriptor::receive(&segments[count..2 * count]).with_context(posted);
+                if queue.push(&descriptor, count as u32, Stage::Queued, Status(0)) {
+                    posted += 1;
+                }
+            }
+            while collected + 2 < posted {
+                let (context, held) =
+                    (queue.queued().map(|entry| entry.context), queue.queued_segments().to_vec());
+                assert_eq!(context, Some(collected));
+                let count = (collected % 3 + 1) as usize;
+                assert_eq!(held, segments[count..2 * count]);
+                queue.advance(Stage::Done, |entry| entry.status = Status::DONE);
+                assert_eq!(queue.collect().map(|done| done.context), Some(collected));
+                collected += 1;
+            }
+        }
+        assert!(collected > 2000);
+    }
+
+    #[test]
+    fn a_queue_takes_as_many_descriptors_as_it_should_and_no_more() {
+        let mut queue = WorkQueue::new(1024, 252);
+        let segment = [NO_SEGMENT];
+        let mut push = || queue.push(&Descriptor::receive(&segment), 0, Stage::Queued, Status(0));
+        assert!((0..1024).all(|_| push()) && !push());
     }
 }

@@ -122,16 +122,15 @@ pub const CASES: &[Case] = &[
         claim: "a segment that runs beyond its region, or whose region is gone, is a protection error",
         levels: Levels::All,
         check: |bed| {
-            let gone = {
+            let wrapped = {
                 let (server, client) = bed.pair();
                 let long = [client.memory.segment(MEMORY_BYTES - 8, 9)];
                 let sent = client.post_and_collect(&server, &Descriptor::send(&long));
                 assert!(sent.status.contains(Status::PROTECTION_ERROR), "{sent:?}");
-                let wrapped = Segment { address: u64::MAX - 3, ..client.memory.segment(0, 8) };
-                wrapped
+                Segment { address: u64::MAX - 3, ..client.memory.segment(0, 8) }
             };
             let (server, client) = bed.pair();
-            let sent = client.post_and_collect(&server, &Descriptor::send(&[gone]));
+            let sent = client.post_and_collect(&server, &Descriptor::send(&[wrapped]));
             assert!(sent.status.contains(Status::PROTECTION_ERROR), "{sent:?}");
             let (server, client) = bed.pair();
             let segment = client.nic.allocate(64, MemoryAttributes::local(client.tag)).unwrap().segment(0, 8);

@@ -5,8 +5,8 @@
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Slots of a ring; a power of two. 256 lines of 64 bytes are a third of a 48 KiB first-level cache.
-pub(super) const SLOTS: u32 = 256;
+/// Slots of a ring; a power of two. Both rings of a connection together are a third of a 48 KiB first-level cache.
+pub(super) const SLOTS: u32 = 128;
 
 /// 8-byte words of a slot's payload.
 pub(super) const WORDS: usize = 6;
@@ -110,18 +110,31 @@ pub(super) const SEGMENT_BYTES: usize = 2 * size_of::<Side>();
 
 impl Kind {
     /// The kind of that number.
+    #[inline]
     pub(super) fn from_byte(byte: u8) -> Option<Kind> {
-        use Kind::*;
-        [Send, Write, WriteDone, Part, ReadRequest, ReadData, Bye]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        Some(match byte {
+            1 => Kind::Send,
+            2 => Kind::Write,
+            3 => Kind::WriteDone,
+            4 => Kind::Part,
+            5 => Kind::ReadRequest,
+            6 => Kind::ReadData,
+            7 => Kind::Bye,
+            _ => return None,
+        })
     }
 }
 
 impl Place {
     /// The place of that number.
+    #[inline]
     pub(super) fn from_byte(byte: u8) -> Option<Place> {
-        use Place::*;
-        [Slot, Arena, Memory, Parts].into_iter().find(|place| *place as u8 == byte)
+        Some(match byte {
+            1 => Place::Slot,
+            2 => Place::Arena,
+            3 => Place::Memory,
+            4 => Place::Parts,
+            _ => return None,
+        })
     }
 }

@@ -15,6 +15,8 @@ use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// How many messages ahead a reader that is behind asks for.
+const PREFETCH_DISTANCE: u32 = 4;
 /// RDMA reads that a side may have asked for at a time; the peer keeps a place for each.
 pub(super) const MOST_READS: usize = 16;
 
@@ -60,6 +62,8 @@ pub(super) struct SharedLink {
     pub(super) last_indirect: Option<u32>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
+    /// How many consumed messages the peer waits to hear of.
+    pub(super) owed: u32,
     /// The peer said goodbye.
     pub(super) bye: bool,
     /// The peer broke the protocol.
@@ -92,6 +96,7 @@ impl SharedLink {
             regions_seen: peer.mapped_changes(),
             regions: peer.mapped(),
             peer,
+            owed: 0,
             bye: false,
             broken: false,
         }
@@ -212,8 +217,23 @@ impl Link for SharedLink {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
+            let large = message.place == Place::Memory as u8;
+            if large || left < budget {
+                // Messages come faster than they are taken: have the lines of the next ones on their way.
+                self.inn.prefetch(if large { 1 } else { PREFETCH_DISTANCE });
+            }
             left -= 1;
             self.take(&message, target)?;
+            if large {
+                // The program can work on this one while the next is copied into place.
+                break;
+            }
+        }
+        if self.owed > 0 {
+            self.owed = 0;
+            if self.inn.publish() {
+                self.published();
+            }
         }
         if self.broken {
             return Err(Gone::Lost);

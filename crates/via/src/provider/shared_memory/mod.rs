@@ -5,6 +5,8 @@
 //! What is shared is described in `layout.rs`, who may write what in `link.rs`; the book's chapter says why it is safe.
 
 mod barrier;
+#[cfg(test)]
+mod hostile;
 mod incoming;
 mod layout;
 mod letters;

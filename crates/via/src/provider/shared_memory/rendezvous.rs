@@ -274,7 +274,7 @@ impl Incoming for SharedIncoming {
 }
 
 /// Connects a socket to whoever listens at `remote`.
-fn reach(remote: &Address, deadline: Option<Instant>) -> Result<OwnedFd, Error> {
+pub(super) fn reach(remote: &Address, deadline: Option<Instant>) -> Result<OwnedFd, Error> {
     let (address, length) = socket_address(&remote.discriminator)?;
     loop {
         let socket = socket()?;

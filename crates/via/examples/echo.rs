@@ -1,0 +1,46 @@
+//! Two processes: one sends a line, the other sends it back in capitals.
+//! Not fast: it shows the calls.
+//! Source: none.
+
+use longma_via::*;
+use std::process::Command;
+use std::time::Duration;
+
+const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const HALF: usize = 2048;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let nic = Nic::open()?;
+    let tag = nic.create_protection_tag()?;
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None)?;
+    let memory = nic.allocate(2 * HALF, MemoryAttributes::remote(tag))?;
+    // The first half is for what comes, the second for what goes.
+    vi.post_receive(&Descriptor::receive(&[memory.segment(0, HALF)]))?;
+    let send = |text: &str| {
+        memory.write(HALF, text.as_bytes());
+        vi.post_send(&Descriptor::send(&[memory.segment(HALF, text.len())]))?;
+        vi.send_wait(SOON)
+    };
+    let receive = || {
+        let message = vi.receive_wait(SOON)?;
+        let mut bytes = vec![0; message.length as usize];
+        memory.read(0, &mut bytes);
+        Ok::<_, Error>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    if let Some(name) = std::env::args().nth(1) {
+        vi.connect(&Address::local("client"), &Address::local(&name), SOON)?;
+        send("hello from another process")?;
+        println!("client: {}", receive()?);
+        return Ok(());
+    }
+    let name = Address::local(format!("echo-{}", std::process::id()));
+    // Begins to listen; the client is started when it can be heard.
+    let _ = nic.connect_wait(&name, Some(Duration::ZERO));
+    let mut client = Command::new(std::env::current_exe()?).arg(name.to_string()).spawn()?;
+    nic.connect_wait(&name, SOON)?.accept(&vi)?;
+    let heard = receive()?;
+    println!("server: {heard}");
+    send(&heard.to_uppercase())?;
+    client.wait()?;
+    Ok(())
+}

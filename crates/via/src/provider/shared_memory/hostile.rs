@@ -1,0 +1,225 @@
+//! A peer that connects in good order and then writes garbage into every shared word, while the other side works on.
+//! Not a peer that dies; that is the integration test `killed`.
+//! Source: none.
+
+use super::layout::*;
+use super::letters::{Letter, receive, send};
+use super::mapping::{Mapping, create};
+use super::peer::own_probe;
+use super::rendezvous::reach;
+use crate::*;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering as Order};
+use std::time::{Duration, Instant};
+
+const SOON: Option<Duration> = Some(Duration::from_secs(10));
+
+/// A small generator, so that a failure can be had again from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// What the garbage-writer knows: the segment, its socket, and regions that it was shown.
+struct Hostile {
+    socket: OwnedFd,
+    segment: Mapping,
+    shown: Vec<(u64, u32, u64)>,
+}
+
+/// Shakes hands as an honest peer does.
+fn connect(name: &str, level: Reliability) -> Hostile {
+    let end = Instant::now() + Duration::from_secs(10);
+    let socket = loop {
+        match reach(&Address::local(name), None) {
+            Ok(socket) => break socket,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
+    let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
+    let local = Address::local("hostile");
+    let hello = Letter::Hello { local, attributes, barrier: true, probe: own_probe() };
+    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
+    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    let mut shown = Vec::new();
+    loop {
+        match receive(&socket) {
+            Ok((Letter::Shown, _)) => break,
+            Ok((Letter::Show(showing), _)) => shown.push((showing.address, showing.handle, showing.length)),
+            Ok(_) => {}
+            Err(error) => {
+                assert!(error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end, "{error}")
+            }
+        }
+    }
+    Hostile { socket, segment, shown }
+}
+
+impl Hostile {
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset + 4 <= SEGMENT_BYTES);
+        // SAFETY: inside the segment and aligned; others use it through atomics too, or only by address.
+        unsafe { AtomicU32::from_ptr(self.segment.base().add(offset & !3).cast()) }
+    }
+
+    /// A message that looks nearly right, in a slot that is likely to be looked at.
+    fn write_message(&self, random: &mut Random, secrets: &[u64]) {
+        // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
+        let side = unsafe { &*self.segment.base().cast::<Side>() };
+        let position = random.below(u64::from(SLOTS) * 3) as u32;
+        let slot = &side.slots[(position % SLOTS) as usize];
+        let kind = random.below(9) as u8;
+        let head =
+            u32::from_le_bytes([kind, random.below(6) as u8, random.below(3) as u8, random.below(5) as u8]);
+        let lengths =
+            [0, 8, 48, 49, 4096, CHUNK_BYTES, CHUNK_BYTES + 1, ARENA_BYTES, u32::MAX, random.next() as u32];
+        slot.head.store(head, Order::Relaxed);
+        slot.length.store(lengths[random.below(lengths.len() as u64) as usize], Order::Relaxed);
+        let (address, handle, length) =
+            match self.shown.get(random.below(self.shown.len().max(1) as u64) as usize) {
+                Some(shown) => *shown,
+                None => (0, 0, 0),
+            };
+        for word in &slot.words {
+            let value = match random.below(6) {
+                0 => address.wrapping_add(random.below(length + 64)),
+                1 => u64::from(handle),
+                2 => secrets[random.below(secrets.len() as u64) as usize],
+                3 => random.below(u64::from(ARENA_BYTES) + 64),
+                4 => random.below(64) << 32 | u64::from(handle),
+                _ => random.next(),
+            };
+            word.store(value, Order::Relaxed);
+        }
+        slot.stamp.store(position / SLOTS + 1, Order::Release);
+    }
+
+    fn work(&self, random: &mut Random, secrets: &[u64]) {
+        match random.below(16) {
+            // Any word of either side: the segment is all the peer's to write.
+            0 => self
+                .word(random.below(SEGMENT_BYTES as u64 - 4) as usize)
+                .store(random.next() as u32, Order::Relaxed),
+            1 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
+            2 => {
+                let theirs = size_of::<Side>() + random.below(256) as usize;
+                self.word(theirs).store(random.below(400) as u32, Order::Relaxed);
+            }
+            3 if random.below(64) == 0 => {
+                let letter = match random.below(4) {
+                    0 => Letter::Nudge,
+                    1 => Letter::Hide { handle: random.next() as u32 },
+                    2 => Letter::Shown,
+                    _ => Letter::Reject,
+                };
+                let _ = send(self.socket.as_raw_fd(), &letter, None);
+            }
+            _ => self.write_message(random, secrets),
+        }
+    }
+}
+
+const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
+
+/// The honest side does everything that a program does, until the connection ends or the time is over.
+fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
+    let mut done = 0;
+    while Instant::now() < end && vi.state() == ViState::Connected {
+        let _ = vi.post_receive(&Descriptor::receive(&[memory.segment(0, 4096)]));
+        let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 8)]));
+        let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 3000)]));
+        let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 20_000)]));
+        let remote = RemoteSegment { address: 0x1000, handle: MemoryHandle(0x10_0001) };
+        if done % 7 == 0 {
+            let _ = vi.post_send(&Descriptor::rdma_write(&[memory.segment(4096, 64)], remote));
+            let _ = vi.post_send(&Descriptor::rdma_read(&[memory.segment(30_000, 64)], remote));
+        }
+        done += u64::from(vi.receive_done().is_some()) + u64::from(vi.send_done().is_some());
+        if done % 50 == 49 {
+            let _ = vi.receive_wait(Some(Duration::from_micros(200)));
+        }
+    }
+    done
+}
+
+/// One connection with a hostile peer. What the peer was not shown must be as it was, and must not have reached it.
+fn suffer(seed: u64, level: Reliability, time: Duration) {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let other = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(65_536, MemoryAttributes::local(tag)).unwrap();
+    let shown = nic.allocate(8192, MemoryAttributes { tag, rdma_write: true, rdma_read: false }).unwrap();
+    let hidden = [
+        nic.allocate(4096, MemoryAttributes::local(tag)).unwrap(),
+        nic.allocate(4096, MemoryAttributes::remote(other)).unwrap(),
+    ];
+    hidden
+        .iter()
+        .for_each(|region| (0..512).for_each(|index| region.write(index * 8, &SECRET.to_le_bytes())));
+    let secrets: Vec<u64> = hidden
+        .iter()
+        .flat_map(|region| [region.address(), u64::from(region.handle().0)])
+        .chain([shown.address()])
+        .collect();
+    let vi = nic.create_vi(ViAttributes::new(tag).with_reliability(level), None, None).unwrap();
+    let name = format!("hostile-{}-{seed}", std::process::id());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let hostile = connect(&name, level);
+            let mut random = Random(seed | 1);
+            while !stop.load(Order::Relaxed) {
+                (0..32).for_each(|_| hostile.work(&mut random, &secrets));
+                std::thread::yield_now();
+            }
+            hostile
+        });
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        work_honestly(&vi, &memory, Instant::now() + time);
+        let begin = Instant::now();
+        vi.disconnect().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(5), "seed {seed}: disconnecting hung");
+        stop.store(true, Order::Relaxed);
+        let hostile = writer.join().unwrap();
+        for region in &hidden {
+            assert!(
+                (0..512).all(|index| region.atomic(index * 8).load(Order::Relaxed) == SECRET),
+                "seed {seed}: memory that the peer may not write was written"
+            );
+        }
+        let words = SEGMENT_BYTES / 4 - 1;
+        let told = (0..words).any(|index| {
+            let (low, high) = (hostile.word(index * 4), hostile.word(index * 4 + 4));
+            u64::from(low.load(Order::Relaxed)) | u64::from(high.load(Order::Relaxed)) << 32 == SECRET
+        });
+        assert!(!told, "seed {seed}: memory that the peer may not read reached it");
+    });
+}
+
+#[test]
+fn a_peer_that_writes_garbage_everywhere_crashes_nothing_and_reaches_nothing() {
+    // `LONGMA_VIA_GARBAGE_SECONDS=600` is the campaign.
+    let seconds = std::env::var("LONGMA_VIA_GARBAGE_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(4);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = 1;
+    while Instant::now() < end {
+        suffer(seed, Reliability::ALL[seed as usize % 3], Duration::from_millis(60));
+        seed += 1;
+    }
+    assert!(seed > 3, "too slow to have tried anything");
+}
