@@ -46,7 +46,8 @@ impl Warming {
             return;
         }
         let instructions = trace.instructions();
-        while self.stretches.front().is_some_and(|oldest| self.held - oldest.instructions >= self.wanted) {
+        let held_with = |held: u64, oldest: &Stretch| held + instructions - oldest.instructions;
+        while self.stretches.front().is_some_and(|oldest| held_with(self.held, oldest) >= self.wanted) {
             let Some(oldest) = self.stretches.pop_front() else { break };
             self.held -= oldest.instructions;
             self.spare.push(oldest.trace);
