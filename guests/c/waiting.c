@@ -133,6 +133,7 @@ static void events(void) {
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), set = epoll_create1(0);
     event = eventfd(0, 0);
     struct itimerspec each = {{0, 10000000}, {0, 10000000}};
+    uint64_t expired = 0, rung = 0, began = now_us();
     timerfd_settime(timer, 0, &each, NULL);
     struct epoll_event wanted = {.events = EPOLLIN, .data.fd = timer};
     epoll_ctl(set, EPOLL_CTL_ADD, timer, &wanted);
@@ -140,7 +141,6 @@ static void events(void) {
     epoll_ctl(set, EPOLL_CTL_ADD, event, &wanted);
     pthread_t thread;
     start(&thread, ring, 0);
-    uint64_t expired = 0, rung = 0, began = now_us();
     while (expired < 10 || rung < 3) {
         struct epoll_event found[2];
         int count = epoll_wait(set, found, 2, 1000);
