@@ -25,9 +25,6 @@ fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
         let tag = nic.create_protection_tag().unwrap();
         let buffer = nic.allocate(102_400, MemoryAttributes::remote(tag)).unwrap();
         let vi = nic.create_vi(ViAttributes::new(tag).with_reliability(reliability), None, None).unwrap();
-        for _ in 0..receives {
-            vi.post_receive(&Descriptor::receive(&[buffer.segment(0, 102_400)])).unwrap();
-        }
         (nic, vi, buffer)
     });
     let [(_, client, from), (nic, server, to)] = ends;
@@ -41,6 +38,12 @@ fn pair(settings: Settings, reliability: Reliability, receives: usize) -> Pair {
             }
         }
     });
+    // By one thread, so that what both hosts do comes in one order.
+    for (vi, buffer) in [(&client, &from), (&server, &to)] {
+        for _ in 0..receives {
+            vi.post_receive(&Descriptor::receive(&[buffer.segment(0, 102_400)])).unwrap();
+        }
+    }
     Pair { fabric, vis: [client, server], buffers: [from, to] }
 }
 
