@@ -72,11 +72,11 @@ impl Error {
     }
 }
 
-/// What an asynchronous error is about.
+/// What an asynchronous error is about. The numbers are those of VIPL's resource codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// The NIC as a whole.
-    Nic,
+    Nic = 0,
     /// One VI.
     Vi,
     /// A completion queue.
@@ -85,11 +85,11 @@ pub enum Resource {
     Descriptor,
 }
 
-/// Which asynchronous error. The names are VIPL's error codes.
+/// Which asynchronous error. Names and numbers are those of VIPL's error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     /// A descriptor was posted that could not be read.
-    PostDescriptor,
+    PostDescriptor = 0,
     /// The connection is gone: the peer disconnected, died or broke the protocol.
     ConnectionLost,
     /// A message came and no receive descriptor was there.

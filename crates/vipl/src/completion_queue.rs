@@ -29,6 +29,7 @@ impl CqObject {
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *mut Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -53,6 +54,7 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -63,6 +65,7 @@ unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipResizeCQ(handle: Handle, entries: c_ulong) -> Return {
     // SAFETY: as the crate's head says.
@@ -85,6 +88,7 @@ unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, re
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_int) -> Return {
     // SAFETY: as the crate's head says.
@@ -96,6 +100,7 @@ unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQWait(
     handle: Handle,
@@ -114,6 +119,7 @@ unsafe extern "C" fn VipCQWait(
 
 type Notified = unsafe extern "C" fn(*mut c_void, Handle, Handle, c_int);
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
     let Some(handler) = handler.filter(|_| !handle.is_null()) else { return Return::InvalidParameter };

@@ -8,6 +8,7 @@ use crate::vi::ViObject;
 use longma_via::ConnectionRequest;
 use std::ffi::c_ulong;
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectWait(
     nic: Handle,
@@ -44,6 +45,7 @@ unsafe fn request_of(connection: Handle) -> Option<Box<ConnectionRequest>> {
     (!connection.is_null()).then(|| unsafe { Box::from_raw(connection.cast::<ConnectionRequest>()) })
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -54,6 +56,7 @@ unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return 
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -62,6 +65,7 @@ unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectRequest(
     vi: Handle,
@@ -84,6 +88,7 @@ unsafe extern "C" fn VipConnectRequest(
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDisconnect(vi: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -91,6 +96,7 @@ unsafe extern "C" fn VipDisconnect(vi: Handle) -> Return {
     outcome(vi.vi.disconnect())
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerRequest(
     vi: Handle,
@@ -141,12 +147,14 @@ unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerDone(vi: Handle, attributes: *mut CViAttributes) -> Return {
     // SAFETY: as the crate's head says.
     unsafe { peer_outcome(vi, attributes, false) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectPeerWait(vi: Handle, attributes: *mut CViAttributes) -> Return {
     // SAFETY: as the crate's head says.

@@ -119,12 +119,14 @@ unsafe fn post(vi: Handle, descriptor: *mut CDescriptor, memory: u32, receive: b
     outcome(posted)
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostSend(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
     // SAFETY: as the crate's head says.
     unsafe { post(vi, descriptor, memory, false) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
     // SAFETY: as the crate's head says.
@@ -180,18 +182,21 @@ unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, rec
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendDone(vi: Handle, descriptor: *mut *mut CDescriptor) -> Return {
     // SAFETY: as the crate's head says.
     unsafe { done(vi, descriptor, false) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvDone(vi: Handle, descriptor: *mut *mut CDescriptor) -> Return {
     // SAFETY: as the crate's head says.
     unsafe { done(vi, descriptor, true) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendWait(
     vi: Handle,
@@ -202,6 +207,7 @@ unsafe extern "C" fn VipSendWait(
     unsafe { wait(vi, milliseconds, descriptor, false) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvWait(
     vi: Handle,
@@ -255,12 +261,14 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSendNotify(vi: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
     // SAFETY: as the crate's head says.
     unsafe { notify(vi, context, handler, false) }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRecvNotify(vi: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
     // SAFETY: as the crate's head says.

@@ -7,11 +7,13 @@ use crate::nic::NicObject;
 use longma_via::Address;
 use std::ffi::{CStr, c_char, c_ulong, c_void};
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSInit(nic: Handle, _information: *mut c_void) -> Return {
     if nic.is_null() { Return::InvalidParameter } else { Return::Success }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSShutdown(nic: Handle) -> Return {
     if nic.is_null() { Return::InvalidParameter } else { Return::Success }
@@ -21,6 +23,7 @@ fn own_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string()
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSGetHostByName(
     nic: Handle,
@@ -43,6 +46,7 @@ unsafe extern "C" fn VipNSGetHostByName(
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipNSGetHostByAddr(
     nic: Handle,

@@ -3,7 +3,7 @@
 //! Source: VIPL, hardware connection; memory management; error handling.
 
 use crate::layout::*;
-use longma_via::{ErrorCode, MemoryAttributes, MemoryRegion, Nic, Reliability, Resource};
+use longma_via::{MemoryAttributes, MemoryRegion, Nic, Reliability};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,6 +48,7 @@ impl NicObject {
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipOpenNic(name: *const c_char, handle: *mut Handle) -> Return {
     if handle.is_null() {
@@ -69,6 +70,7 @@ unsafe extern "C" fn VipOpenNic(name: *const c_char, handle: *mut Handle) -> Ret
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     if handle.is_null() {
@@ -80,6 +82,7 @@ unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Return {
     // SAFETY: as the crate's head says.
@@ -120,6 +123,7 @@ unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Retu
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQuerySystemManagementInfo(_nic: Handle, _kind: c_ulong, _to: *mut c_void) -> Return {
     Return::NotSupported
@@ -127,6 +131,7 @@ unsafe extern "C" fn VipQuerySystemManagementInfo(_nic: Handle, _kind: c_ulong, 
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, *mut ErrorDescriptor);
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipErrorCallback(
     handle: Handle,
@@ -146,43 +151,17 @@ unsafe extern "C" fn VipErrorCallback(
             cq: std::ptr::null_mut(),
             descriptor: error.context.map_or(std::ptr::null_mut(), |context| context as *mut CDescriptor),
             operation: 0,
-            resource: resource_code(error.resource),
-            code: error_code(error.code),
+            resource: error.resource as c_int,
+            code: error.code as c_int,
         };
         // SAFETY: the program gave the handler and its context for this.
         unsafe { handler(context as *mut c_void, &raw mut descriptor) };
     }))
 }
 
-fn resource_code(resource: Resource) -> c_int {
-    match resource {
-        Resource::Nic => 0,
-        Resource::Vi => 1,
-        Resource::CompletionQueue => 2,
-        Resource::Descriptor => 3,
-    }
-}
-
-fn error_code(code: ErrorCode) -> c_int {
-    use ErrorCode::*;
-    const ORDER: [ErrorCode; 11] = [
-        PostDescriptor,
-        ConnectionLost,
-        ReceiveQueueEmpty,
-        ViOverrun,
-        RdmaWriteProtection,
-        RdmaWriteData,
-        RdmaWriteAbort,
-        RdmaReadProtection,
-        CompletionProtection,
-        RdmaTransport,
-        Catastrophic,
-    ];
-    ORDER.iter().position(|other| *other == code).unwrap_or(ORDER.len() - 1) as c_int
-}
-
 // ---- memory -----------------------------------------------------------------------------------------------------------
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -200,6 +179,7 @@ unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyPtag(handle: Handle, tag: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -232,6 +212,7 @@ fn keep(object: &NicObject, region: Result<MemoryRegion, longma_via::Error>, mem
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipRegisterMem(
     handle: Handle,
@@ -251,6 +232,7 @@ unsafe extern "C" fn VipRegisterMem(
     keep(&object, region, memory)
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn LongmaVipAllocateMem(
     handle: Handle,
@@ -273,6 +255,7 @@ unsafe extern "C" fn LongmaVipAllocateMem(
     keep(&object, region, memory)
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memory: u32) -> Return {
     // SAFETY: as the crate's head says.
@@ -287,6 +270,7 @@ unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memo
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetMemAttributes(
     handle: Handle,
@@ -303,6 +287,7 @@ unsafe extern "C" fn VipSetMemAttributes(
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryMem(
     handle: Handle,

@@ -46,6 +46,7 @@ impl ViObject {
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreateVi(
     nic_handle: Handle,
@@ -84,6 +85,7 @@ unsafe extern "C" fn VipCreateVi(
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
     // SAFETY: as the crate's head says.
@@ -98,6 +100,7 @@ unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
     Return::Success
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetViAttributes(handle: Handle, attributes: *const CViAttributes) -> Return {
     // SAFETY: as the crate's head says.
@@ -109,6 +112,7 @@ unsafe extern "C" fn VipSetViAttributes(handle: Handle, attributes: *const CViAt
     }
 }
 
+// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryVi(
     handle: Handle,

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
 
+// SAFETY: the declarations are those of rocksdb/c.h.
 #[link(name = "rocksdb")]
 unsafe extern "C" {
     fn rocksdb_options_create() -> *mut c_void;
