@@ -15,6 +15,7 @@ mod open;
 mod output;
 mod reclaim;
 mod repair;
+mod room;
 mod snapshot;
 mod space;
 mod statistics;

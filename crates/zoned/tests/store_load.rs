@@ -1,14 +1,17 @@
-//! Readers beside a writer.
+//! Readers beside a writer, and a mixed load on a nearly full device.
 //! Not single operations: see `store_model`.
 //! Source: our own.
 
 mod support;
 
+use longma_zoned::device::{Geometry, MemoryDevice};
+use longma_zoned::soak::{SoakOptions, soak};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Direction, KeyRange, Store};
+use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use support::{busy, memory, open};
 
 #[test]
@@ -70,4 +73,41 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(store.check_now().unwrap().problems, []);
+}
+
+/// 4 conventional zones and 188 sequential ones of 64 blocks of 4 KiB: 48 MiB.
+fn small_ssd() -> MemoryDevice {
+    let geometry = Geometry {
+        block_bytes: 4096,
+        zone_blocks: 64,
+        zone_capacity_blocks: 64,
+        conventional_zones: 4,
+        sequential_zones: 188,
+        max_open_zones: 14,
+        max_active_zones: 14,
+    };
+    MemoryDevice::new(geometry).unwrap()
+}
+
+#[test]
+fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
+    let device = Store::format(Arc::new(small_ssd()), None, 1).unwrap();
+    let options = Options { cache_bytes: 8 << 20, journal_bytes: 1 << 20, durability: Durability::Relaxed };
+    let store = open(device, options);
+    let options = SoakOptions {
+        duration: Duration::ZERO,
+        windows: 8,
+        window_operations: 1_000,
+        batch: 100,
+        ..SoakOptions::default()
+    };
+    let report = soak(&store, options, &mut |_| ()).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert!(report.fill[0] >= 0.9, "{:?}", report.fill);
+    assert!(report.zones_reset > 20 && report.statistics.reclaim.nodes_moved > 0, "{:?}", report.statistics);
+    // Time depends on the machine, what is written does not: no window costs more than twice the mean.
+    let blocks: Vec<u64> = report.windows.iter().map(|window| window.blocks_written).collect();
+    let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
+    println!("{blocks:?} {:?}", report.statistics.reclaim);
+    assert!(blocks.iter().all(|&blocks| blocks < 2 * mean), "{blocks:?}");
 }

@@ -145,3 +145,55 @@ fn keys_and_values_of_lengths_that_cannot_be_held_are_refused_and_nothing_is_cha
     assert_eq!(store.get(&key).unwrap(), Some(value));
     assert_eq!(store.get(b"").unwrap(), Some(Vec::new()));
 }
+
+#[test]
+fn steady_leaves_take_changes_in_logs_and_inserts_apply_them_in_all_four_ways() {
+    // 29 records of 16 bytes fill a leaf of 512.
+    const LEAF: u64 = 29;
+    let device = Store::format(Arc::new(memory(256, 2, 12)), Some(512), 1).unwrap();
+    let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
+    let key = |number: u64| (2 * number).to_be_bytes().to_vec();
+    let mut model: Model = (0..10 * LEAF).map(|n| (key(n), n.to_be_bytes().to_vec())).collect();
+    store.load(&model).unwrap();
+    let change = |number: u64, value: Option<u64>, model: &mut Model| match value {
+        Some(value) => {
+            store.put(&key(number), &value.to_be_bytes()).unwrap();
+            model.insert(key(number), value.to_be_bytes().to_vec());
+        }
+        None => {
+            store.delete(&key(number)).unwrap();
+            model.remove(&key(number));
+        }
+    };
+    // Of the first four leaves: all updated; some updated; some deleted; some deleted and all others updated.
+    for number in 0..LEAF {
+        change(number, Some(1), &mut model);
+        if number < 5 {
+            change(LEAF + number, Some(2), &mut model);
+            change(2 * LEAF + number, None, &mut model);
+        }
+        change(3 * LEAF + number, (number > 3).then_some(4), &mut model);
+    }
+    assert_same(&store.snapshot(), &model, "with logs in memory");
+    store.checkpoint().unwrap();
+    let logged = store.statistics();
+    assert_eq!(logged.tree.logged, LEAF + 5 + 5 + LEAF);
+    assert_eq!(store.check_now().unwrap().logs, 4);
+    drop(store);
+    let store = open(device, busy(1 << 20, 1 << 20));
+    assert_same(&store.snapshot(), &model, "with logs on the device");
+    for leaf in 0..4 {
+        let between = (2 * (leaf * LEAF + 7) + 1).to_be_bytes();
+        store.put(&between, b"inserted").unwrap();
+        model.insert(between.to_vec(), b"inserted".to_vec());
+    }
+    let tree = store.statistics().tree;
+    let applied = [
+        tree.switch_apply_steady,
+        tree.normal_apply_steady,
+        tree.normal_apply_after,
+        tree.switch_apply_after,
+    ];
+    assert_eq!((applied, tree.split), ([1; 4], 2), "{tree:?}");
+    assert_same(&store.snapshot(), &model, "after Sync");
+}

@@ -31,28 +31,30 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 
 #[test]
 fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
-    let (pristine, model) = filled(Records::Fixed);
-    let (mut chance, mut losses) = (Chance::new(9), 0);
-    for round in 0..150 {
-        let image = Arc::new(pristine.snapshot());
-        for _ in 0..=chance.below(3) {
-            let zone = ZoneNumber(chance.below(6) as u32);
-            let block = Block(image.geometry().start(zone).0 + chance.below(90));
-            image.flip_bit(block, chance.below(512 * 8)).unwrap();
+    for records in [Records::Fixed, Records::Large] {
+        let (pristine, model) = filled(records);
+        let (mut chance, mut losses) = (Chance::new(9), 0);
+        for round in 0..150 {
+            let image = Arc::new(pristine.snapshot());
+            for _ in 0..=chance.below(3) {
+                let zone = ZoneNumber(chance.below(6) as u32);
+                let block = Block(image.geometry().start(zone).0 + chance.below(90));
+                image.flip_bit(block, chance.below(512 * 8)).unwrap();
+            }
+            let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();
+            assert_eq!(Store::check(Arc::clone(&image)).unwrap().problems, [], "round {round}");
+            let store = open(image, busy(50_000, 20_000));
+            assert_eq!(store.len(), report.keys, "round {round}");
+            losses += u32::from(!report.lost.is_empty());
+            // A torn journal takes the newest batches with it: then older values are right too.
+            let complete = model
+                .iter()
+                .all(|(key, value)| store.get(key).unwrap().as_ref() == Some(value) || is_lost(&report, key));
+            assert!(complete || journal_was_hit(&store, &model, &report), "round {round}: {report:?}");
+            store.put(b"and on", b"it goes").unwrap();
         }
-        let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();
-        assert_eq!(Store::check(Arc::clone(&image)).unwrap().problems, [], "round {round}");
-        let store = open(image, busy(50_000, 20_000));
-        assert_eq!(store.len(), report.keys, "round {round}");
-        losses += u32::from(!report.lost.is_empty());
-        // A torn journal takes the newest batches with it: then older values are right too.
-        let complete = model
-            .iter()
-            .all(|(key, value)| store.get(key).unwrap().as_ref() == Some(value) || is_lost(&report, key));
-        assert!(complete || journal_was_hit(&store, &model, &report), "round {round}: {report:?}");
-        store.put(b"and on", b"it goes").unwrap();
+        assert!(losses > 5, "{losses}");
     }
-    assert!(losses > 5, "{losses}");
 }
 
 /// Whether what differs is what the newest batches changed: a flipped bit in the journal ends it, like a torn record.

@@ -8,7 +8,7 @@ use super::edit::Retired;
 use super::io::{Io, Traffic};
 use super::journal::Position;
 use super::output::Output;
-use super::space::{Space, Stream};
+use super::space::{Slot, Space, Stream};
 use super::superblock::{SpaceTable, Superblock};
 use super::tree::{InnerSlot, LeafSlot, NO_LOG, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
@@ -40,6 +40,8 @@ pub(super) struct Checkpoint {
     pub remaining: u64,
     /// Nodes that there were to write when it began, at most.
     pub all: u64,
+    /// How many more nodes may change than are to before it ends: it is paced so as to have that much to spare.
+    pub slack: u64,
     /// For each sequential zone, blocks of large values written since: the journal has them.
     pub extents_since: Vec<u64>,
 }
@@ -77,6 +79,7 @@ impl Checkpoint {
             freed,
             remaining: dirty,
             all: dirty,
+            slack: 0,
             extents_since: vec![0; zones],
         }
     }
@@ -128,13 +131,15 @@ impl Checkpoint {
         let Some(body) = &*body else { return Ok(0) };
         let mut written = 0;
         if slot.home() == UNWRITTEN {
-            let home = self.place(io, space, !body.leaf.is_filled(FULL), Stream::Hot)?;
+            let in_place = (!body.leaf.is_filled(FULL)).then_some(Slot::Leaf);
+            let stream = if slot.moved.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
+            let home = self.place(io, space, in_place, stream)?;
             self.output.add(io, Traffic::Leaf, home, |node| body.leaf.encode(node, home, generation))?;
             slot.home.store(home, Ordering::Release);
             written += 1;
         }
         if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
-            let home = self.place(io, space, true, Stream::Hot)?;
+            let home = self.place(io, space, Some(Slot::Log), Stream::Hot)?;
             self.output.add(io, Traffic::Log, home, |node| log.encode(node, home, generation))?;
             slot.log.store(home, Ordering::Release);
             written += 1;
@@ -152,7 +157,8 @@ impl Checkpoint {
         let inner = slot.inner(io)?;
         let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL;
         let is_head = inner.level % 2 == 1;
-        let home = self.place(io, space, is_head || !full, Stream::Cold)?;
+        let in_place = (is_head || !full).then_some(Slot::Inner);
+        let home = self.place(io, space, in_place, Stream::Cold)?;
         let traffic = Traffic::of_level(inner.level);
         let level = inner.level;
         let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
@@ -166,10 +172,10 @@ impl Checkpoint {
         &mut self,
         io: &Io<D>,
         space: &mut Space,
-        in_place: bool,
+        in_place: Option<Slot>,
         stream: Stream,
     ) -> Result<u64> {
-        if in_place && let Some(block) = space.take_slot() {
+        if let Some(block) = in_place.and_then(|slot| space.take_slot(slot)) {
             return Ok(block);
         }
         match space.take_appended(stream, io.node_blocks()) {
@@ -178,7 +184,7 @@ impl Checkpoint {
                 self.output.finish(io, zone)?;
                 Ok(block)
             }
-            Err(full) => space.take_slot().ok_or(full),
+            Err(full) => space.take_any_slot().ok_or(full),
         }
     }
 

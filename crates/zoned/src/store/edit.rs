@@ -82,6 +82,8 @@ pub(super) struct Editor<'a, D> {
     pub counts: &'a mut TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: &'a mut u64,
+    /// How many more logs there will be conventional slots for.
+    pub log_room: &'a mut u64,
     /// Whether a checkpoint is running, which may have yet to write nodes that are replaced now.
     pub checkpointing: bool,
 }
@@ -194,6 +196,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         *log = UNWRITTEN;
         *self.dirty += 1;
+        *self.log_room = self.log_room.saturating_sub(1);
     }
 
     fn log_goes(&mut self, slot: &mut LeafSlot) {
@@ -236,7 +239,11 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (false, Value::Deleted) => return Ok(Effect::Absent),
             (false, _) => Effect::Inserted,
         };
-        if steady && effect != Effect::Inserted && log_change(body, key, value) {
+        *slot.moved.get_mut() = false;
+        // A log in a sequential zone would cost as much as the leaf: then the leaf itself is better written anew.
+        let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_room > 0;
+        let body = body_of(slot);
+        if steady && effect != Effect::Inserted && may_log && log_change(body, key, value) {
             self.counts.logged += 1;
             if body.is_empty() {
                 self.remove_leaf(head, index);

@@ -1,20 +1,18 @@
 //! Garbage collection of sequential zones: what is in use of a victim counts as changed, so that the next checkpoint writes it elsewhere
-//! and the zone can be reset. A bounded part of it comes with each batch.
-//! Not conventional slots: they are free again by themselves.
-//! Source: our own; the greedy choice of the emptiest victim and the least worn target are Rosenblum and Ousterhout's (LFS, TOCS 1992)
-//! and common practice of flash translation layers.
+//! and the zone can be reset. A part of it comes with each batch, as much as the batch makes necessary.
+//! Not conventional slots: they are free again by themselves. Not what is done when room is short: see `room`.
+//! Source: our own; emptying segments, and cost-benefit as the choice of one, are Rosenblum and Ousterhout's (LFS, TOCS 1992).
 
 use super::batch::Batch;
-use super::edit::{Editor, Retired};
+use super::edit::Editor;
 use super::io::Traffic;
-use super::journal::Journal;
-use super::space::{Role, SequentialZone};
-use super::tree::{Inner, LeafSlot, NO_LOG, Tree, UNWRITTEN};
+use super::space::{Role, Stream};
+use super::tree::{Inner, InnerSlot, LeafSlot, NO_LOG, Tree};
 use super::writer::Writer;
 use super::{Shared, lock};
-use crate::device::{Block, DeviceError, Operation, ZoneNumber, ZonedDevice};
+use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{Extent, HEADER_BYTES, Header, Kind, Value};
+use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value};
 use serde::Serialize;
 
 /// What garbage collection did since the map was opened.
@@ -32,126 +30,82 @@ pub struct ReclaimCounts {
     pub zones_reset: u64,
     /// Victims given up because something in them could not be read.
     pub given_up: u64,
-    /// Times that a batch had to wait for a whole checkpoint, as room was short.
+    /// Times that a batch had to wait for a whole checkpoint or collection, as room was short.
     pub waits: u64,
 }
 
-/// How many inner entries, moved nodes and blocks of large values one step takes, at most.
-const STEP_ENTRIES: usize = 4096;
-const STEP_NODES: usize = 64;
+/// How many blocks of a victim one step looks at, at most: what is read at once, and how long readers may have to wait.
 const STEP_BLOCKS: u64 = 64;
+
+/// The most blocks that come with one batch: what is left over comes with the next ones.
+const MOST_BLOCKS: u64 = 2048;
 
 /// From how many resets more on, a zone is much more worn than another.
 const WEAR_SPREAD: u64 = 8;
 
-/// How far a collection is.
-#[derive(Clone, Debug, Default)]
-enum Progress {
-    #[default]
-    Idle,
-    /// Looks for nodes in the victim, from a key on.
-    Nodes { zone: usize, from: Vec<u8> },
-    /// Looks for large values in the victim, from a block on.
-    Extents { zone: usize, offset: u64 },
-    /// All that is in use waits for a checkpoint to begin.
-    Marked,
-    /// A checkpoint writes it elsewhere.
-    Moving,
-}
-
 /// Garbage collection.
 #[derive(Default)]
 pub(super) struct Reclaim {
-    progress: Progress,
-    /// Victims whose nodes wait for a checkpoint to begin, and those that one is writing elsewhere.
+    /// The victim that is being emptied, and its block that is looked at next.
+    current: Option<(usize, u64)>,
+    /// Victims of which all that is in use waits for a checkpoint to begin, those that one is writing elsewhere, and those that are to
+    /// be reset as soon as no snapshot needs them.
     marked: Vec<usize>,
     moving: Vec<usize>,
-    /// The garbage in the marked ones, blocks, and what has to be written elsewhere.
-    gain: u64,
-    cost: u64,
+    left: Vec<usize>,
     /// Zones in which something cannot be read: they are left alone until the map is opened again.
     unreadable: Vec<usize>,
+    /// Blocks to look at that recent batches have made necessary.
+    debt: u64,
     pub counts: ReclaimCounts,
 }
 
 impl Reclaim {
-    pub const fn wants_checkpoint(&self) -> bool {
-        matches!(self.progress, Progress::Marked)
-    }
-
     pub fn checkpoint_begins(&mut self) {
-        if self.wants_checkpoint() {
-            self.progress = Progress::Moving;
-            self.moving = std::mem::take(&mut self.marked);
-            (self.gain, self.cost) = (0, 0);
-        }
+        self.moving.append(&mut self.marked);
     }
 
     pub fn checkpoint_ends(&mut self) {
-        self.moving.clear();
-        if matches!(self.progress, Progress::Moving) {
-            self.progress = Progress::Idle;
+        self.left.append(&mut self.moving);
+    }
+
+    /// A zone was reset.
+    pub fn forget(&mut self, zone: usize) {
+        self.current = self.current.filter(|current| current.0 != zone);
+        for list in [&mut self.marked, &mut self.moving, &mut self.left] {
+            list.retain(|&one| one != zone);
         }
+    }
+
+    /// Whether all of a victim waits for a checkpoint to begin.
+    pub const fn wants_checkpoint(&self) -> bool {
+        !self.marked.is_empty()
     }
 }
 
-/// A node in a victim: a key that leads to it, and its level.
-type Found = (Vec<u8>, u16);
-
-/// Looks for nodes in a zone.
-struct Search<'a, D> {
-    shared: &'a Shared<D>,
-    zone: ZoneNumber,
-    entries: usize,
-    found: Vec<Found>,
+/// How a step of collection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It looked at so many blocks.
+    Done(u64),
+    /// There is no zone worth it.
+    NoVictim,
+    /// There is no room for what it might have to write elsewhere.
+    NoRoom,
 }
 
-impl<D: ZonedDevice> Search<'_, D> {
-    fn is_inside(&self, home: u64) -> bool {
-        !matches!(home, UNWRITTEN | NO_LOG) && self.shared.io.geometry.zone_of(Block(home)) == self.zone
-    }
-
-    fn leaf_is_inside(&self, leaf: &LeafSlot) -> bool {
-        self.is_inside(leaf.home()) || self.is_inside(leaf.log_home())
-    }
-
-    /// Goes over the entries of `inner` from the key `from` on; gives the key to go on from when it has seen enough.
-    fn under(&mut self, inner: &Inner, low: &[u8], from: &[u8]) -> Result<Option<Vec<u8>>> {
-        for index in inner.keys.child(from)..inner.keys.len() {
-            let key = if index == 0 { low } else { inner.keys.get(index) };
-            if inner.level == 1 {
-                if self.entries >= STEP_ENTRIES || self.found.len() >= STEP_NODES {
-                    return Ok(Some(key.to_vec()));
-                }
-                self.entries += 1;
-                if self.leaf_is_inside(&inner.leaves()[index]) {
-                    self.found.push((key.to_vec(), 0));
-                }
-                continue;
-            }
-            let below = &inner.inners()[index];
-            let node = below.below(&self.shared.io, inner.level)?;
-            if self.is_inside(below.home()) {
-                self.found.push((key.to_vec(), node.level));
-            }
-            let next = self.under(node, key, from)?;
-            if next.is_some() {
-                return Ok(next);
-            }
-        }
-        Ok(None)
-    }
+/// Something of a victim that may be in use.
+enum Found {
+    Leaf(u64, Page),
+    /// Its level, and a key that leads to it.
+    Inner(u64, u16, Vec<u8>),
+    /// Its place, and how many blocks.
+    Extent(u64, u64),
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
     /// Makes the node of a level that a key leads to count as changed, and its way from the root.
-    fn move_node(
-        &mut self,
-        tree: &mut Tree,
-        key: &[u8],
-        level: u16,
-        is_inside: impl Fn(u64) -> bool,
-    ) -> Result<()> {
+    fn move_node(&mut self, tree: &mut Tree, key: &[u8], level: u16) -> Result<()> {
         let mut slot = &mut tree.root;
         loop {
             let inner = self.own_inner(slot)?;
@@ -163,14 +117,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 super::tree::Children::Inners(inners) => slot = &mut inners[index],
                 super::tree::Children::Leaves(leaves) => {
                     let leaf = self.own_leaf(&mut leaves[index])?;
-                    let (home, log) = (leaf.home(), leaf.log_home());
-                    if is_inside(home) {
-                        self.move_leaf(leaf);
-                    } else if is_inside(log) {
-                        self.retired.push(Retired::Node(log));
-                        *leaf.log.get_mut() = UNWRITTEN;
-                        *self.dirty += 1;
-                    }
+                    self.move_leaf(leaf);
                     return Ok(());
                 }
             }
@@ -184,279 +131,308 @@ impl<D: ZonedDevice> Editor<'_, D> {
         } else {
             self.apply_log(leaf);
         }
+        *leaf.moved.get_mut() = true;
     }
 }
 
-impl Writer {
-    /// Does a part of a collection, if one is due or under way. What cannot be read is for its reader to hear of: the map goes on, and
-    /// leaves that zone alone.
-    pub fn reclaim_step<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        self.release_waiting(shared)?;
-        let victim = match self.reclaim.progress {
-            Progress::Nodes { zone, .. } | Progress::Extents { zone, .. } => Some(zone),
-            _ => None,
-        };
-        match (self.advance(shared), victim) {
-            (
-                Err(
-                    Error::Damaged { .. }
-                    | Error::Device(DeviceError::Media { operation: Operation::Read, .. }),
-                ),
-                Some(zone),
-            ) => {
-                self.reclaim.unreadable.push(zone);
-                self.reclaim.counts.given_up += 1;
-                self.reclaim.progress = Progress::Idle;
-                Ok(())
-            }
-            (done, _) => done,
-        }
+/// The inner node of a level that a key leads to.
+fn inner_of<'t, D: ZonedDevice>(
+    shared: &Shared<D>,
+    tree: &'t Tree,
+    key: &[u8],
+    level: u16,
+) -> Result<Option<&'t InnerSlot>> {
+    let mut slot = &*tree.root;
+    let mut inner: &Inner = slot.inner(&shared.io)?;
+    while inner.level > level {
+        let Some(below) = inner.inners().get(inner.keys.child(key)) else { return Ok(None) };
+        (slot, inner) = (below, below.below(&shared.io, inner.level)?);
     }
+    Ok((inner.level == level).then_some(slot))
+}
 
-    fn advance<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        match std::mem::take(&mut self.reclaim.progress) {
-            Progress::Idle => {
-                let least = shared.io.geometry.zone_capacity_blocks / 16;
-                if self.space.empty_zones() <= self.few_zones()
-                    && let Some(zone) = self.choose_victim(least.max(1))
-                {
-                    self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
-                }
-            }
-            Progress::Nodes { zone, from } => self.mark_nodes(shared, zone, &from)?,
-            Progress::Extents { zone, offset } => self.move_extents(shared, zone, offset)?,
-            waits => self.reclaim.progress = waits,
+/// Whether an error is a reader's to hear of: the map goes on, and leaves the zone alone.
+const fn is_loss(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Damaged { .. } | Error::Device(DeviceError::Media { operation: Operation::Read, .. })
+    )
+}
+
+impl Writer {
+    /// Does as much of a collection as `changed` nodes, changed by a batch, make necessary: to empty a zone of which a part is garbage,
+    /// the rest has to be written for each block gained, and the fewer free blocks there are the less may be put off.
+    pub fn reclaim_step<D: ZonedDevice>(&mut self, shared: &Shared<D>, changed: u64) -> Result<()> {
+        let (free, garbage) = (self.space.available(), self.space.garbage());
+        let capacity = shared.io.geometry.zone_capacity_blocks;
+        let low = self.reserve(true, capacity);
+        // Free blocks that are worth having: more of them means that victims have less garbage.
+        let wanted = (self.few_zones() * capacity).min((free + garbage) / 3).max(low + capacity);
+        if free >= wanted || garbage == 0 {
+            self.reclaim.debt = 0;
+            return Ok(());
+        }
+        // What a zone of mean garbage costs, more of it the less room there is.
+        let percent = (200 * (wanted - free) / (wanted - low)).clamp(25, 200);
+        let data = self.space.zones.iter().filter(|zone| zone.role == Role::Data);
+        let each = (data.map(|zone| zone.written).sum::<u64>() / garbage).min(16);
+        self.reclaim.debt += changed * shared.io.node_blocks() * each * percent / 100;
+        self.reclaim.debt = self.reclaim.debt.min(MOST_BLOCKS.max(2 * capacity));
+        let mut most = MOST_BLOCKS;
+        while self.reclaim.debt > 0 && most > 0 {
+            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low)? else { break };
+            self.reclaim.debt = self.reclaim.debt.saturating_sub(blocks);
+            most = most.saturating_sub(blocks);
         }
         Ok(())
     }
 
-    /// With how many empty zones collection begins.
-    fn few_zones(&self) -> usize {
-        (self.space.zones.len() / 8).clamp(3, 64)
+    /// With how many empty zones no collection is worth its while.
+    fn few_zones(&self) -> u64 {
+        (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
-    /// All of a victim is marked. A checkpoint moves several at once: as many as make up for what is short, and as there is room for.
-    fn victim_is_marked(&mut self, zone: usize) {
-        let SequentialZone { written, capacity, .. } = self.space.zones[zone];
-        let live = self.space.zones[zone].live();
-        self.reclaim.marked.push(zone);
-        self.reclaim.gain += written.saturating_sub(live);
-        self.reclaim.cost += live;
-        let enough = self.few_zones() as u64 * capacity;
-        let room = self.space.available() / 3;
-        self.reclaim.progress = Progress::Marked;
-        if self.reclaim.gain < enough
-            && self.reclaim.cost + capacity <= room
-            && let Some(zone) = self.choose_victim((capacity / 8).max(1))
-        {
-            self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
+    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free.
+    pub fn collect<D: ZonedDevice>(&mut self, shared: &Shared<D>, least: u64, reserve: u64) -> Result<Step> {
+        let (zone, offset) = match self.reclaim.current {
+            Some(current) => current,
+            None => match self.choose_victim(least, reserve) {
+                Some(zone) => (zone, 0),
+                None => return Ok(Step::NoVictim),
+            },
+        };
+        self.reclaim.current = Some((zone, offset));
+        let victim = &mut self.space.zones[zone];
+        victim.is_victim = true;
+        let (written, live) = (victim.written, victim.live());
+        if live == 0 || offset >= written {
+            self.reclaim.current = None;
+            self.reclaim.marked.push(zone);
+            return Ok(Step::Done(1));
         }
+        let node_blocks = shared.io.node_blocks();
+        let blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
+        // Each node may have a way up of its own to write, of two or three nodes.
+        let nodes = live.min(blocks).div_ceil(node_blocks);
+        let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
+        if (self.dirty + remaining + 3 * nodes + 4) * node_blocks + reserve > self.space.available() {
+            return Ok(Step::NoRoom);
+        }
+        let next = self.collect_blocks(shared, zone, offset, offset + blocks)?;
+        let Some(next) = next else { return Ok(Step::NoRoom) };
+        self.reclaim.current = Some((zone, next));
+        Ok(Step::Done(next - offset))
     }
 
-    /// The zone to empty: the one with the most garbage, at least `least` blocks of it; now and then the least worn one, whose data
-    /// changes so seldom that it would never be reset.
-    fn choose_victim(&mut self, least: u64) -> Option<usize> {
+    /// The zone to empty. One with much garbage that has had it for long is best: one that was written lately gets more by itself. When
+    /// room is short the one with the most garbage is. And now and then the least worn one, whose data changes so seldom that it would
+    /// never be reset.
+    fn choose_victim(&mut self, least: u64, reserve: u64) -> Option<usize> {
         let zones = &self.space.zones;
-        let garbage = |index: usize| zones[index].written - zones[index].live().min(zones[index].written);
+        let garbage = |index: usize| zones[index].garbage();
         let candidates = || {
             let able = |index: &usize| {
-                let Reclaim { unreadable, marked, moving, .. } = &self.reclaim;
-                let taken = self.space.is_stream(*index)
-                    || [unreadable, marked, moving].iter().any(|list| list.contains(index));
-                zones[*index].role == Role::Data && !taken
+                let zone = &zones[*index];
+                zone.role == Role::Data
+                    && !zone.is_victim
+                    && !self.space.is_stream(*index)
+                    && !self.reclaim.unreadable.contains(index)
             };
             (0..zones.len()).filter(able)
         };
         let most = zones.iter().filter(|zone| zone.role != Role::Unusable).map(|zone| zone.resets).max()?;
         let idle = candidates().min_by_key(|&index| zones[index].resets)?;
-        let for_wear = zones[idle].resets + WEAR_SPREAD < most && self.reclaim.counts.victims % 8 == 7;
+        let for_wear = reserve > 0
+            && zones[idle].resets + WEAR_SPREAD < most
+            && self.reclaim.counts.victims % 8 == 7
+            && self.space.available() > reserve + 2 * zones[idle].capacity;
+        let now = self.superblock.generation;
+        let score = |index: usize| {
+            let age = now.saturating_sub(zones[index].filled).clamp(1, 64);
+            let worth = u128::from(garbage(index)) * u128::from(if reserve > 0 { age } else { 1 });
+            worth * 4096 / u128::from(zones[index].written + zones[index].live()).max(1)
+        };
         let victim = match for_wear {
-            true => Some(idle),
+            true => idle,
             false => {
-                candidates().max_by_key(|&index| garbage(index)).filter(|&index| garbage(index) >= least)
+                candidates().filter(|&index| garbage(index) >= least).max_by_key(|&index| score(index))?
             }
-        }?;
+        };
         self.reclaim.counts.victims += 1;
         self.reclaim.counts.victims_for_wear += u64::from(for_wear);
         Some(victim)
     }
 
-    fn mark_nodes<D: ZonedDevice>(&mut self, shared: &Shared<D>, zone: usize, from: &[u8]) -> Result<()> {
-        let number = self.space.zones[zone].number;
-        let mut published = lock(&shared.published);
-        let mut search = Search { shared, zone: number, entries: 0, found: Vec::new() };
-        let next = {
-            let root = &published.tree.root;
-            let inner = root.inner(&shared.io)?;
-            if search.is_inside(root.home()) {
-                search.found.push((Vec::new(), inner.level));
+    /// Moves what is in use of a part of a victim, and says where to go on; nothing if a large value has no room elsewhere.
+    fn collect_blocks<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        zone: usize,
+        from: u64,
+        to: u64,
+    ) -> Result<Option<u64>> {
+        let start = shared.io.geometry.start(self.space.zones[zone].number).0;
+        let found = look(shared, start, from, to, self.space.zones[zone].written);
+        let mut next = to;
+        let mut nodes = Vec::new();
+        for one in found {
+            match one {
+                Found::Extent(block, blocks) => match self.move_extent(shared, block, blocks) {
+                    Ok(true) => next = next.max(block - start + blocks),
+                    // What has been moved is garbage by now: it may be looked at again.
+                    Ok(false) => return Ok(None),
+                    Err(error) if is_loss(&error) => {}
+                    Err(error) => return Err(error),
+                },
+                node => nodes.push(node),
             }
-            search.under(inner, &[], from)?
-        };
-        let found = search.found;
+        }
+        let mut published = lock(&shared.published);
         let mut editor = Editor {
             io: &shared.io,
             retired: &mut self.retired,
             counts: &mut self.counts,
             dirty: &mut self.dirty,
+            log_room: &mut self.log_room,
             checkpointing: self.checkpoint.is_some(),
         };
-        let is_inside = |home: u64| {
-            !matches!(home, UNWRITTEN | NO_LOG) && shared.io.geometry.zone_of(Block(home)) == number
-        };
-        self.reclaim.counts.nodes_moved += found.len() as u64;
-        for (key, level) in found {
-            editor.move_node(&mut published.tree, &key, level, is_inside)?;
-        }
-        drop(published);
-        match next {
-            Some(from) => self.reclaim.progress = Progress::Nodes { zone, from },
-            None if self.space.zones[zone].live_extents > 0 => {
-                self.reclaim.progress = Progress::Extents { zone, offset: 0 };
+        for node in nodes {
+            match move_found(shared, &mut editor, &mut published.tree, node) {
+                Ok(moved) => self.reclaim.counts.nodes_moved += u64::from(moved),
+                Err(error) if is_loss(&error) => {}
+                Err(error) => return Err(error),
             }
-            None => self.victim_is_marked(zone),
         }
-        Ok(())
+        Ok(Some(next))
     }
 
-    /// Writes large values elsewhere that are still some key's. Extents name their keys.
-    fn move_extents<D: ZonedDevice>(
-        &mut self,
-        shared: &Shared<D>,
-        zone: usize,
-        mut offset: u64,
-    ) -> Result<()> {
-        let number = self.space.zones[zone].number;
-        let start = shared.io.geometry.start(number).0;
-        let written = self.space.zones[zone].written;
-        let end = (offset + STEP_BLOCKS).min(written);
-        let block_bytes = shared.io.geometry.block_bytes as usize;
-        while offset < end {
-            let block = start + offset;
-            let first = shared.io.read(Traffic::Extent, block, block_bytes)?;
-            let header = Header::peek(&first, Kind::Extent).ok();
-            let header = header.filter(|header| {
-                let blocks = (HEADER_BYTES + header.bytes as usize).div_ceil(block_bytes) as u64;
-                header.block == block
-                    && offset + blocks <= written
-                    && u32::from(header.small[0]) <= header.bytes
-            });
-            let Some(header) = header else {
-                offset += 1;
-                continue;
-            };
-            let bytes = HEADER_BYTES + header.bytes as usize;
-            let node = shared.io.read(Traffic::Extent, block, bytes)?;
-            let (key, value) = node[HEADER_BYTES..bytes].split_at(header.small[0].into());
-            let extent = Extent { block, bytes: value.len() as u32 };
-            let tree = lock(&shared.published).tree.clone();
-            let in_use = tree
-                .leaf_of(&shared.io, key)?
-                .with(&shared.io, |body| body.get(key) == Some(Value::Extent(extent)))?;
-            drop(tree);
-            if in_use {
-                // A value of which the medium lost a part is not moved: reading it is to say so.
-                Header::open(&node, Kind::Extent, block).map_err(|what| super::io::damaged(block, what))?;
-                let moved = self.write_extent(shared, key, value)?;
-                let mut batch = Batch::new();
-                batch.put_extent(key, moved);
-                self.change_tree(shared, &batch)?;
-                self.reclaim.counts.extents_moved += 1;
-            }
-            offset += if in_use { bytes.div_ceil(block_bytes) as u64 } else { 1 };
+    /// Writes a large value elsewhere if it is still some key's: extents name their keys. False if there is no room.
+    fn move_extent<D: ZonedDevice>(&mut self, shared: &Shared<D>, block: u64, blocks: u64) -> Result<bool> {
+        let bytes = blocks as usize * shared.io.geometry.block_bytes as usize;
+        let node = shared.io.read(Traffic::Extent, block, bytes)?;
+        let header = Header::peek(&node, Kind::Extent).map_err(|what| super::io::damaged(block, what))?;
+        let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
+        let (key, value) = content.split_at(header.small[0].into());
+        let extent = Extent { block, bytes: value.len() as u32 };
+        let tree = lock(&shared.published).tree.clone();
+        let in_use = tree
+            .leaf_of(&shared.io, key)?
+            .with(&shared.io, |body| body.get(key) == Some(Value::Extent(extent)))?;
+        drop(tree);
+        if !in_use {
+            return Ok(true);
         }
-        match offset < written {
-            true => self.reclaim.progress = Progress::Extents { zone, offset },
-            false => self.victim_is_marked(zone),
-        }
-        Ok(())
-    }
-
-    /// Makes sure that a batch has room, and the checkpoint after it. What a checkpoint and garbage collection can gain they do first.
-    pub fn make_room<D: ZonedDevice>(
-        &mut self,
-        shared: &Shared<D>,
-        batch: &Batch,
-        extent_blocks: u64,
-    ) -> Result<()> {
-        let puts = batch.changes().any(|change| change.value != Value::Deleted);
-        if self.journal.is_at_end(&shared.io) {
-            self.finish_checkpoint(shared)?;
-            self.journal.ensure_zone(&shared.io, &mut self.space)?;
-            self.begin_checkpoint(shared);
-            self.finish_checkpoint(shared)?;
-        }
-        let mut rounds = 2 * self.space.zones.len() + 8;
-        loop {
-            let (needed, free) = self.room(shared, batch, extent_blocks, puts);
-            if needed <= free {
-                return Ok(());
-            }
-            self.reclaim.counts.waits += 1;
-            rounds -= 1;
-            let gained = if self.checkpoint.is_some() || self.is_changed(shared) {
-                self.checkpoint_now(shared)?;
-                true
-            } else {
-                self.collect_one(shared)?
-            };
-            if rounds == 0 || !gained {
-                return Err(Error::Full { device: shared.io.device.name(), needed, free });
-            }
-        }
-    }
-
-    /// Blocks that a batch may need until the end of the next checkpoint, and those there are. Puts leave two zones
-    /// free: one that garbage collection moves a victim's data to, and one for deletions and their journal, which make room in the end.
-    fn room<D: ZonedDevice>(
-        &self,
-        shared: &Shared<D>,
-        batch: &Batch,
-        extent_blocks: u64,
-        puts: bool,
-    ) -> (u64, u64) {
-        let capacity = shared.io.geometry.zone_capacity_blocks;
+        // A value of which the medium lost a part is not moved: reading it is to say so.
+        Header::open(&node, Kind::Extent, block).map_err(|what| super::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        // Each change may touch a leaf and its way up, but no more nodes than there are, each of which may split once; more splits take
-        // half a node of new records each.
-        let changes = batch.len() as u64;
-        let there = self.space.nodes_used() + self.dirty;
-        let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
-        let nodes = self.dirty + remaining + (3 * changes).min(2 * there) + grown + 16;
-        let reserve = if puts { 2 * capacity } else { capacity / 4 };
-        let needed = nodes * shared.io.node_blocks() + extent_blocks + reserve;
-        let record = Journal::blocks_for(&shared.io, batch.bytes().len());
-        let here = self.journal.room(&shared.io, &self.space) - self.space.empty_zones() as u64 * capacity;
-        let journal = record.saturating_sub(here).div_ceil(capacity) * capacity;
-        let (needed, free) = (needed + journal, self.space.available());
-        let sequential = extent_blocks + journal + if extent_blocks > 0 { reserve } else { 0 };
-        match self.space.available_sequential() {
-            less if less < sequential => (sequential, less),
-            // One for the journal, one to move a victim's data to.
-            _ if puts && self.space.empty_zones() < 2 => {
-                (2 * capacity, self.space.empty_zones() as u64 * capacity)
-            }
-            _ if journal > 0 && (self.space.empty_zones() as u64) < journal / capacity => (journal, 0),
-            _ => (needed, free),
+        let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();
+        if self.space.available() < nodes + blocks || !self.space.can_append(Stream::Extents, blocks) {
+            return Ok(false);
         }
+        let moved = self.write_extent(shared, key, value)?;
+        let mut batch = Batch::new();
+        batch.put_extent(key, moved);
+        self.change_tree(shared, &batch)?;
+        self.reclaim.counts.extents_moved += 1;
+        Ok(true)
     }
 
-    /// Empties zones at once, until there is enough room or no more to gain; false if nothing is gained by it.
-    fn collect_one<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
-        let before = self.space.available();
-        let fresh = matches!(self.reclaim.progress, Progress::Idle | Progress::Moving);
-        if fresh {
-            let Some(zone) = self.choose_victim(shared.io.node_blocks()) else { return Ok(false) };
-            if self.space.zones[zone].live() + 16 * shared.io.node_blocks() > before {
+    /// After a checkpoint, victims that are not reset yet: a snapshot may need them, or something in them could not be read.
+    pub fn settle_victims(&mut self) {
+        let zones = &mut self.space.zones;
+        if self.waiting.is_empty() {
+            for index in self.reclaim.left.drain(..) {
+                zones[index].is_victim = false;
+                self.reclaim.unreadable.push(index);
+                self.reclaim.counts.given_up += 1;
+            }
+        }
+    }
+}
+
+/// What is written in the blocks from `from` to `to` of a zone that begins at `start`, whether it is in use or not.
+fn look<D: ZonedDevice>(shared: &Shared<D>, start: u64, from: u64, to: u64, written: u64) -> Vec<Found> {
+    let io = &shared.io;
+    let block_bytes = io.geometry.block_bytes as usize;
+    let end = (to + io.node_blocks() - 1).min(written);
+    let read = |from: u64, end: u64| {
+        let bytes = (end - from) as usize * block_bytes;
+        io.read(Traffic::Leaf, start + from, bytes)
+    };
+    let mut found = Vec::new();
+    // One block that cannot be read is not to hide the others.
+    let whole = read(from, end).ok();
+    let mut at = from;
+    while at < to {
+        let single: Option<AlignedBuffer> = match &whole {
+            Some(_) => None,
+            None => read(at, (at + io.node_blocks()).min(end)).ok(),
+        };
+        let bytes = match (&whole, &single) {
+            (Some(whole), _) => Some(&whole[(at - from) as usize * block_bytes..]),
+            (None, single) => single.as_deref(),
+        };
+        let one = bytes.and_then(|bytes| recognize(io, bytes, start + at, start + written));
+        at += match &one {
+            Some(Found::Extent(..)) | None => 1,
+            Some(_) => io.node_blocks(),
+        };
+        found.extend(one);
+    }
+    found
+}
+
+/// The node or large value that begins with these bytes, at `block`.
+fn recognize<D: ZonedDevice>(
+    io: &super::io::Io<D>,
+    bytes: &[u8],
+    block: u64,
+    end: u64,
+) -> Option<Found> {
+    if let Ok(header) = Header::peek(bytes, Kind::Extent) {
+        let block_bytes = io.geometry.block_bytes as usize;
+        let blocks = (HEADER_BYTES + header.bytes as usize).div_ceil(block_bytes) as u64;
+        let fits = header.block == block
+            && block.checked_add(blocks).is_some_and(|after| after <= end)
+            && u32::from(header.small[0]) <= header.bytes;
+        return fits.then_some(Found::Extent(block, blocks));
+    }
+    let node = bytes.get(..io.node_bytes)?;
+    if let Ok(page) = Page::decode(node, block) {
+        return Some(Found::Leaf(block, page));
+    }
+    let InnerRecord { level, entries } = InnerRecord::decode(node, block).ok()?;
+    Some(Found::Inner(block, level, entries.into_iter().next()?.0))
+}
+
+/// Makes a node count as changed if it is in use; says whether it is.
+fn move_found<D: ZonedDevice>(
+    shared: &Shared<D>,
+    editor: &mut Editor<'_, D>,
+    tree: &mut Tree,
+    found: Found,
+) -> Result<bool> {
+    let (key, level) = match found {
+        Found::Extent(..) => return Ok(false),
+        Found::Inner(block, level, key) => {
+            if inner_of(shared, tree, &key, level)?.is_none_or(|slot| slot.home() != block) {
                 return Ok(false);
             }
-            self.reclaim.progress = Progress::Nodes { zone, from: Vec::new() };
+            (key, level)
         }
-        while matches!(self.reclaim.progress, Progress::Nodes { .. } | Progress::Extents { .. }) {
-            self.reclaim_step(shared)?;
+        Found::Leaf(block, page) => {
+            let key = if page.count() == 0 { Vec::new() } else { page.key(0).to_vec() };
+            let leaf = tree.leaf_of(&shared.io, &key)?;
+            let home = leaf.home();
+            if home != block && leaf.log_home() != block {
+                return Ok(false);
+            }
+            if home == block && leaf.log_home() == NO_LOG {
+                leaf.fill(&shared.io, page);
+            }
+            (key, 0)
         }
-        self.checkpoint_now(shared)?;
-        // A collection that was under way may have had nothing left to gain: then the next one may.
-        Ok(!fresh || self.space.available() > before)
-    }
+    };
+    editor.move_node(tree, &key, level)?;
+    Ok(true)
 }

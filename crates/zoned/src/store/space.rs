@@ -8,12 +8,25 @@ use crate::error::{Error, Result};
 /// What is appended where: each stream has a zone of its own, if the device allows so many to be active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
-    /// Leaves.
+    /// Leaves that have changed.
     Hot,
-    /// Heads and interior nodes, and what garbage collection moves.
+    /// Heads and interior nodes. Most of them change between any two checkpoints, so that their zones empty themselves.
     Cold,
     /// Large values.
     Extents,
+    /// Leaves that garbage collection moves: they have not changed for long, and may not for as long again.
+    Moved,
+}
+
+/// What a conventional slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// Heads, and interior nodes that are not full.
+    Inner,
+    /// Logs of leaves: a log elsewhere costs as much as its leaf.
+    Log,
+    /// Leaves that are not full.
+    Leaf,
 }
 
 /// What a sequential zone is used for.
@@ -41,11 +54,20 @@ pub(super) struct SequentialZone {
     pub live_nodes: u64,
     pub live_extents: u64,
     pub resets: u64,
+    /// The checkpoint that filled it, as far as is known.
+    pub filled: u64,
+    /// Garbage collection is emptying it: nothing more is written to it.
+    pub is_victim: bool,
 }
 
 impl SequentialZone {
     pub const fn live(&self) -> u64 {
         self.live_nodes + self.live_extents
+    }
+
+    /// Blocks that were written and are not in use.
+    pub const fn garbage(&self) -> u64 {
+        self.written.saturating_sub(self.live())
     }
 
     pub const fn room(&self) -> u64 {
@@ -72,7 +94,9 @@ pub(super) struct Space {
     hand: u64,
     pub zones: Vec<SequentialZone>,
     /// The zone of each stream.
-    streams: [Option<usize>; 3],
+    streams: [Option<usize>; 4],
+    /// The checkpoint that is being written.
+    pub generation: u64,
 }
 
 impl Space {
@@ -93,6 +117,8 @@ impl Space {
             live_nodes: 0,
             live_extents: 0,
             resets: zone.resets.unwrap_or_default(),
+            filled: 0,
+            is_victim: false,
         };
         let zones = zones.iter().skip(geometry.conventional_zones as usize).map(sequential).collect();
         Self {
@@ -105,7 +131,8 @@ impl Space {
             free_slots: slot_count,
             hand: 0,
             zones,
-            streams: [None; 3],
+            streams: [None; 4],
+            generation: 0,
         }
     }
 
@@ -140,8 +167,24 @@ impl Space {
         self.slots[(slot / 64) as usize] & (1 << (slot % 64)) != 0
     }
 
-    /// A free conventional slot: its first block.
-    pub fn take_slot(&mut self) -> Option<u64> {
+    /// How many slots may be taken for logs: inner nodes go before them.
+    pub const fn slots_for_logs(&self) -> u64 {
+        self.free_slots.saturating_sub(self.slot_count / 4)
+    }
+
+    /// A free conventional slot: its first block. A part is kept for inner nodes, and a smaller one for logs: leaves do as well in
+    /// sequential zones.
+    pub fn take_slot(&mut self, slot: Slot) -> Option<u64> {
+        let kept = match slot {
+            Slot::Inner => 0,
+            Slot::Log => self.slot_count / 4,
+            Slot::Leaf => self.slot_count / 2,
+        };
+        if self.free_slots <= kept { None } else { self.take_any_slot() }
+    }
+
+    /// A free conventional slot, whatever for.
+    pub fn take_any_slot(&mut self) -> Option<u64> {
         if self.free_slots == 0 {
             return None;
         }
@@ -219,12 +262,23 @@ impl Space {
         zone.role == Role::Unusable || inside.saturating_add(blocks) <= zone.written
     }
 
-    fn stream_index(&self, stream: Stream) -> usize {
+    /// How many streams have a zone of their own: on a device of few zones each of them would be a large part of it.
+    pub fn stream_count(&self) -> u64 {
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         // One zone more is the journal's.
-        match (limits.into_iter().filter(|&limit| limit > 0).min(), stream) {
-            (Some(..3), _) => 0,
-            (Some(3), Stream::Cold) => 0,
+        let limit = limits.into_iter().filter(|&limit| limit > 0).min().map_or(4, |limit| limit.max(2) - 1);
+        let enough = match self.zones.len() {
+            ..12 => 1,
+            12..24 => 2,
+            24..48 => 3,
+            _ => 4,
+        };
+        u64::from(limit.min(enough))
+    }
+
+    fn stream_index(&self, stream: Stream) -> usize {
+        match (self.stream_count(), stream) {
+            (..2, _) | (_, Stream::Hot) | (2, Stream::Extents) | (2..4, Stream::Moved) => 0,
             _ => stream as usize,
         }
     }
@@ -245,7 +299,7 @@ impl Space {
         }
         let zone = match self.streams[place] {
             Some(zone) => zone,
-            None => self.choose(stream, blocks).or_else(|| self.shared_zone(blocks)).ok_or(Error::Full {
+            None => self.zone_for(stream, blocks).ok_or(Error::Full {
                 device: self.device.clone(),
                 needed: blocks,
                 free: self.available(),
@@ -260,7 +314,18 @@ impl Space {
             Stream::Extents => zone.live_extents += blocks,
             _ => zone.live_nodes += blocks,
         }
+        zone.filled = self.generation;
         Ok((block, finished))
+    }
+
+    /// Whether there is a zone with room for `blocks`.
+    pub fn can_append(&self, stream: Stream, blocks: u64) -> bool {
+        let own = self.streams[self.stream_index(stream)];
+        own.is_some_and(|zone| self.zones[zone].room() >= blocks) || self.zone_for(stream, blocks).is_some()
+    }
+
+    fn zone_for(&self, stream: Stream, blocks: u64) -> Option<usize> {
+        self.choose(stream, blocks).or_else(|| self.shared_zone(blocks))
     }
 
     /// Another stream's zone: better than none.
@@ -273,7 +338,7 @@ impl Space {
         let taken = |index: &usize| self.streams.contains(&Some(*index));
         let usable = |index: &usize| {
             let zone = &self.zones[*index];
-            let fits = zone.room() >= blocks && !taken(index);
+            let fits = zone.room() >= blocks && !taken(index) && !zone.is_victim;
             fits && (zone.role == Role::Free || (zone.role == Role::Data && zone.room() > 0))
         };
         let partly = |zone: &SequentialZone| zone.written > 0;
@@ -315,7 +380,14 @@ impl Space {
 
     pub fn was_reset(&mut self, index: usize) {
         let zone = &mut self.zones[index];
-        *zone = SequentialZone { role: Role::Free, written: 0, live_nodes: 0, live_extents: 0, ..*zone };
+        *zone = SequentialZone {
+            role: Role::Free,
+            written: 0,
+            live_nodes: 0,
+            live_extents: 0,
+            is_victim: false,
+            ..*zone
+        };
         zone.resets += 1;
         for stream in &mut self.streams {
             if *stream == Some(index) {
@@ -332,16 +404,21 @@ impl Space {
     pub fn available(&self) -> u64 {
         let open = |index: &usize| match self.zones[*index].role {
             Role::Free => self.zones[*index].written == 0,
-            Role::Data => self.zones[*index].room() > 0,
+            Role::Data => self.zones[*index].room() > 0 && !self.zones[*index].is_victim,
             _ => false,
         };
         let room: u64 = (0..self.zones.len()).filter(open).map(|index| self.zones[index].room()).sum();
         room + self.free_slots * self.node_blocks
     }
 
-    /// The same without conventional slots.
+    /// Blocks in empty sequential zones and those that are being filled.
     pub fn available_sequential(&self) -> u64 {
         self.available() - self.free_slots * self.node_blocks
+    }
+
+    /// Blocks of data zones that were written and are not in use.
+    pub fn garbage(&self) -> u64 {
+        self.zones.iter().filter(|zone| zone.role == Role::Data).map(SequentialZone::garbage).sum()
     }
 
     /// How many zones are empty and free.

@@ -35,6 +35,8 @@ pub struct Statistics {
     pub zones: u64,
     /// Blocks in sequential zones that are in use.
     pub live_blocks: u64,
+    /// Blocks in sequential zones that can be in use: a map that uses less is never full.
+    pub usable_blocks: u64,
     /// Blocks in sequential zones that were written since their reset.
     pub written_blocks: u64,
     /// The most and the fewest resets of a sequential zone.
@@ -73,6 +75,7 @@ impl<D: ZonedDevice> Store<D> {
             empty_zones: writer.space.empty_zones() as u64,
             zones: zones.len() as u64,
             live_blocks: zones.iter().map(|zone| zone.live()).sum(),
+            usable_blocks: writer.usable_blocks(),
             written_blocks: zones.iter().map(|zone| zone.written).sum(),
             most_resets: zones.iter().map(|zone| zone.resets).max().unwrap_or(0),
             fewest_resets: zones.iter().map(|zone| zone.resets).min().unwrap_or(0),

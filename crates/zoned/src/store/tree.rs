@@ -33,6 +33,8 @@ pub(super) struct LeafSlot {
     pub body: RwLock<Option<LeafBody>>,
     /// It was used since the cache's hand came by.
     pub touched: AtomicBool,
+    /// Garbage collection wrote it last, or is about to: it has not changed since.
+    pub moved: AtomicBool,
 }
 
 /// An inner node as its parent knows it. Inner nodes stay in memory once they were read.
@@ -72,6 +74,7 @@ impl LeafSlot {
             log: AtomicU64::new(NO_LOG),
             body: RwLock::new(Some(LeafBody { leaf, log: None, resident })),
             touched: AtomicBool::new(true),
+            moved: AtomicBool::new(false),
         })
     }
 
@@ -81,6 +84,7 @@ impl LeafSlot {
             log: AtomicU64::new(pointer.log.unwrap_or(NO_LOG)),
             body: RwLock::new(None),
             touched: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
         })
     }
 
@@ -121,6 +125,12 @@ impl LeafSlot {
         }
     }
 
+    /// Says what is written at its home, for one who has read it; it has no log.
+    pub fn fill<D: ZonedDevice>(&self, io: &Io<D>, leaf: Page) {
+        let mut place = self.body.write().unwrap_or_else(PoisonError::into_inner);
+        place.get_or_insert_with(|| LeafBody { resident: io.resident(1), leaf, log: None });
+    }
+
     fn read<D: ZonedDevice>(&self, io: &Io<D>, (home, log): (u64, u64)) -> Result<LeafBody> {
         let leaf = io.read_page(home)?;
         let log = if log == NO_LOG { None } else { Some(io.read_log(log)?) };
@@ -136,6 +146,7 @@ impl LeafSlot {
             log: AtomicU64::new(self.log_home()),
             body: RwLock::new(Some(body)),
             touched: AtomicBool::new(true),
+            moved: AtomicBool::new(self.moved.load(Ordering::Relaxed)),
         })
     }
 }

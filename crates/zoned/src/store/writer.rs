@@ -29,6 +29,9 @@ pub(super) struct Writer {
     pub counts: TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: u64,
+    /// How many more logs there will be conventional slots for, and how many there were when the last checkpoint began.
+    pub log_room: u64,
+    log_limit: u64,
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
@@ -38,6 +41,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn new(space: Space, journal: Journal, superblock: Superblock) -> Self {
+        let log_room = space.slots_for_logs();
         Self {
             space,
             journal,
@@ -47,6 +51,8 @@ impl Writer {
             waiting: VecDeque::new(),
             counts: TreeCounts::default(),
             dirty: 0,
+            log_room,
+            log_limit: log_room,
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
@@ -81,12 +87,13 @@ impl Writer {
         self.load_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks, journaled);
         let prepared = self.or_stop(written)?;
+        let dirty = self.dirty;
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
         let applied = self.or_stop(applied)?;
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
         // The batch is safe and done: what goes wrong from here on stops the next one.
         let bytes = batch.bytes().len() as u64;
-        let done = self.keep_house(shared, bytes);
+        let done = self.keep_house(shared, bytes, self.dirty.saturating_sub(dirty));
         let _ = self.or_stop(done);
         Ok(applied)
     }
@@ -208,6 +215,7 @@ impl Writer {
             retired: &mut self.retired,
             counts: &mut self.counts,
             dirty: &mut self.dirty,
+            log_room: &mut self.log_room,
             checkpointing: self.checkpoint.is_some(),
         };
         let mut applied = Applied::default();
@@ -222,20 +230,31 @@ impl Writer {
         Ok(applied)
     }
 
-    /// What comes with each batch: a part of the checkpoint, if one is due, and of garbage collection.
-    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64) -> Result<()> {
+    /// What comes with each batch, of so many bytes and changed nodes: a part of the checkpoint, if one is due, and of garbage collection.
+    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, changed: u64) -> Result<()> {
         let block_bytes = u64::from(shared.io.geometry.block_bytes);
-        let (journal, limit) = (self.journal.blocks * block_bytes, shared.options.journal_bytes);
-        let (dirty, cache) = (self.dirty * shared.io.node_bytes as u64, shared.options.cache_bytes);
+        let capacity = shared.io.geometry.zone_capacity_blocks;
+        let free = self.space.available().saturating_sub(self.reserve(true, capacity));
+        let limit = (shared.options.journal_bytes / block_bytes).min((free / 2).max(capacity)).max(2);
+        let journal = self.journal.blocks;
+        let (cache, node_blocks) = (shared.options.cache_bytes, shared.io.node_blocks());
+        let cached = cache / 2 / shared.io.node_bytes as u64;
         if let Some(checkpoint) = &self.checkpoint {
-            // It is to end when the journal has grown by half of what it may.
-            let part = checkpoint.all * (bytes + block_bytes) / (limit / 2).max(1);
-            let late = journal >= limit || dirty >= cache / 2;
-            self.step_checkpoint(shared, if late { u64::MAX } else { part + 8 })?;
-        } else if journal >= limit / 2 || dirty >= cache / 2 || self.reclaim.wants_checkpoint() {
+            // It is to end before the journal has grown by half of what it may, and the changed nodes by what they may.
+            let by_journal = checkpoint.all * (bytes / block_bytes + 1) / (limit / 2).max(1);
+            let left = (free / node_blocks).saturating_sub(checkpoint.remaining).min(cached);
+            let left = left.saturating_sub(self.dirty).saturating_sub(checkpoint.slack);
+            let by_changes = checkpoint.remaining * changed / left.max(1);
+            let late = journal >= limit || left == 0;
+            self.step_checkpoint(shared, if late { u64::MAX } else { by_journal.max(by_changes) + 8 })?;
+        } else if journal >= limit / 2 || self.dirty >= cached.min(free / 2 / node_blocks) {
             self.begin_checkpoint(shared);
+            if let Some(checkpoint) = &mut self.checkpoint {
+                let left = (free / node_blocks).saturating_sub(checkpoint.remaining).min(cached);
+                checkpoint.slack = left / 5;
+            }
         }
-        self.reclaim_step(shared)
+        self.reclaim_step(shared, changed)
     }
 
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
@@ -245,6 +264,10 @@ impl Writer {
         self.checkpoint = Some(Checkpoint::begin(tree, self.journal.end, freed, self.dirty, zones));
         self.dirty = 0;
         self.journal.blocks = 0;
+        let logs = self.log_limit.saturating_sub(self.log_room);
+        self.log_limit = self.space.slots_for_logs().saturating_sub(logs);
+        self.log_room = self.log_limit;
+        self.space.generation = self.superblock.generation.wrapping_add(1);
         self.reclaim.checkpoint_begins();
     }
 
@@ -278,7 +301,9 @@ impl Writer {
             self.journal.zones.pop_front();
         }
         self.reclaim.checkpoint_ends();
-        self.release_waiting(shared)
+        self.release_waiting(shared)?;
+        self.settle_victims();
+        Ok(())
     }
 
     /// Gives up the blocks that no snapshot needs any more, and resets the zones that nothing is left of.
@@ -295,6 +320,7 @@ impl Writer {
         for index in dead {
             shared.io.device.reset(self.space.zones[index].number)?;
             self.space.was_reset(index);
+            self.reclaim.forget(index);
             self.reclaim.counts.zones_reset += 1;
         }
         Ok(())

@@ -1,0 +1,241 @@
+//! Whether a batch has room, and what is done when it has not: checkpoints and whole collections, until it has or the device is full.
+//! Not the choice of places: see `space`. Not the collection that comes with each batch: see `reclaim`.
+//! Source: our own; the reserve is what a collector needs so that it never waits for the room that it makes (Rosenblum and Ousterhout,
+//! LFS, TOCS 1992).
+
+use super::batch::{Batch, Change};
+use super::journal::Journal;
+use super::reclaim::Step;
+use super::tree::{Children, Inner, LeafBody, LeafSlot};
+use super::writer::Writer;
+use super::{Shared, lock};
+use crate::device::ZonedDevice;
+use crate::error::{Error, Result};
+use crate::node::{HEADER_BYTES, Page, Value};
+
+/// Zones that are never filled with data, besides one for each stream: two for the journal (the one that it is in, and the one before, of
+/// which a checkpoint needs the end), one that a victim's data moves to, and one for deletions and their checkpoint.
+const RESERVED_ZONES: u64 = 4;
+
+/// How many collections in a row may gain nothing before a map counts as full. A collection writes inner nodes, too, and the room that
+/// they had is gained by the next one only.
+const PATIENCE: u32 = 12;
+
+/// What a batch will take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    /// Nodes that will have to be written, at most.
+    nodes: u64,
+    /// Of these, nodes that there are not yet.
+    new_nodes: u64,
+    /// Blocks of large values.
+    extents: u64,
+    /// Blocks of large values that the batch gives up.
+    freed: u64,
+    /// Whether anything is put.
+    puts: bool,
+}
+
+impl Writer {
+    /// Blocks that batches leave free: with puts one zone for collection and one for deletions, which make room in the end.
+    pub const fn reserve(&self, puts: bool, capacity: u64) -> u64 {
+        if puts { 2 * capacity } else { capacity / 4 }
+    }
+
+    /// How many blocks of sequential zones can be in use; a map that has less is never full.
+    pub fn usable_blocks(&self) -> u64 {
+        let able = |zone: &&super::space::SequentialZone| zone.role != super::space::Role::Unusable;
+        let zones = self.space.zones.iter().filter(able).count() as u64;
+        let reserved = RESERVED_ZONES + self.space.stream_count();
+        zones.saturating_sub(reserved) * self.space.geometry.zone_capacity_blocks
+    }
+
+    /// Makes sure that a batch has room, and the checkpoint after it. What a checkpoint and garbage collection can gain they do first.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and errors of reading and writing.
+    pub fn make_room<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+        extent_blocks: u64,
+    ) -> Result<()> {
+        self.wait_for_room(shared, batch, extent_blocks)?;
+        if self.journal.is_at_end(&shared.io) {
+            self.finish_checkpoint(shared)?;
+            self.journal.ensure_zone(&shared.io, &mut self.space)?;
+            self.begin_checkpoint(shared);
+            self.finish_checkpoint(shared)?;
+            self.wait_for_room(shared, batch, extent_blocks)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_room<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+        extent_blocks: u64,
+    ) -> Result<()> {
+        let mut demand = self.guess(shared, batch, extent_blocks);
+        let (mut most, mut patience) = (0, PATIENCE);
+        loop {
+            let (needed, free) = self.balance(shared, batch, demand);
+            if needed <= free {
+                return Ok(());
+            }
+            self.reclaim.counts.waits += 1;
+            if self.checkpoint.is_some() || self.is_changed(shared) {
+                self.checkpoint_now(shared)?;
+                demand = self.measure(shared, batch, extent_blocks)?;
+                continue;
+            }
+            let live: u64 = self.space.zones.iter().map(|zone| zone.live()).sum();
+            let growth = demand.new_nodes * shared.io.node_blocks() + demand.extents;
+            let (after, usable) = ((live + growth).saturating_sub(demand.freed), self.usable_blocks());
+            // What a snapshot needs is in use, too, but not for ever: it does not make a map full by itself.
+            let grows = growth > demand.freed && after > usable && self.waiting.is_empty();
+            patience = if free > most { PATIENCE } else { patience - 1 };
+            most = most.max(free);
+            if grows || patience == 0 || !self.collect_round(shared)? {
+                return Err(Error::Full { device: shared.io.device.name(), needed, free });
+            }
+            demand = self.measure(shared, batch, extent_blocks)?;
+        }
+    }
+
+    /// Blocks that a batch may need until the end of the next checkpoint, and those there are.
+    fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, demand: Demand) -> (u64, u64) {
+        let capacity = shared.io.geometry.zone_capacity_blocks;
+        let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
+        let reserve = self.reserve(demand.puts, capacity);
+        let nodes = (self.dirty + remaining + demand.nodes) * shared.io.node_blocks();
+        let record = Journal::blocks_for(&shared.io, batch.bytes().len());
+        let empty = self.space.empty_zones() as u64;
+        let here = self.journal.room(&shared.io, &self.space) - empty * capacity;
+        let journal = record.saturating_sub(here).div_ceil(capacity) * capacity;
+        let sequential = demand.extents + journal + if demand.extents > 0 { reserve } else { 0 };
+        match self.space.available_sequential() {
+            less if less < sequential => (sequential, less),
+            // One for the journal, one to move a victim's data to.
+            _ if demand.puts && empty < 2 => (2 * capacity, empty * capacity),
+            _ if journal > 0 && empty < journal / capacity => (journal, 0),
+            _ => (nodes + demand.extents + reserve + journal, self.space.available()),
+        }
+    }
+
+    /// What a batch takes at most, without a look at the tree: each change may touch a leaf and its way up, but no more nodes than there
+    /// are, each of which may split once; more splits take half a node of new records each.
+    fn guess<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
+        let there = self.space.nodes_used() + self.dirty;
+        let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
+        let nodes = (3 * batch.len() as u64).min(2 * there) + grown + 16;
+        let puts = batch.changes().any(|change| change.value != Value::Deleted);
+        Demand { nodes, new_nodes: 0, extents, freed: 0, puts }
+    }
+
+    /// What a batch takes, when all changes before it are on the device: the leaves that it changes, the nodes on the way to them, and
+    /// what splits.
+    fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Result<Demand> {
+        let mut demand = self.guess(shared, batch, extents);
+        (demand.nodes, demand.new_nodes) = (4, 0);
+        let tree = lock(&shared.published).tree.clone();
+        let mut changes: Vec<Change<'_>> = batch.changes().collect();
+        changes.sort_by(|a, b| a.key.cmp(b.key));
+        let mut way: Vec<*const Inner> = Vec::new();
+        let mut last: Option<(&LeafSlot, usize)> = None;
+        for change in changes {
+            let mut inner = tree.root.inner(&shared.io)?;
+            let mut depth = 0;
+            let leaf = loop {
+                if way.get(depth) != Some(&std::ptr::from_ref(inner)) {
+                    way.truncate(depth);
+                    way.push(inner);
+                    demand.nodes += 1;
+                }
+                depth += 1;
+                let child = inner.keys.child(change.key);
+                match &inner.children {
+                    Children::Leaves(leaves) => break &*leaves[child],
+                    Children::Inners(inners) => inner = inners[child].below(&shared.io, inner.level)?,
+                }
+            };
+            let (grown, freed) = leaf.with(&shared.io, |body| growth(shared, body, &change))?;
+            demand.freed += freed;
+            match &mut last {
+                Some((slot, bytes)) if std::ptr::eq(*slot, leaf) => *bytes += grown,
+                _ => {
+                    demand.add_splits(shared, last.replace((leaf, grown)))?;
+                    demand.nodes += 1;
+                }
+            }
+        }
+        demand.add_splits(shared, last)?;
+        Ok(demand)
+    }
+
+    /// Empties zones at once, as many as there is room for, and resets them. False if there is nothing to gain.
+    fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+        let mut looked = false;
+        // More than a few zones at once would only mean more to write before there is any room.
+        let mut left = 4 * shared.io.geometry.zone_capacity_blocks.max(1024);
+        while left > 0 {
+            match self.collect(shared, shared.io.node_blocks(), 0)? {
+                Step::Done(blocks) => left = left.saturating_sub(blocks),
+                Step::NoVictim | Step::NoRoom => break,
+            }
+            looked = true;
+        }
+        if !looked && !self.reclaim.wants_checkpoint() {
+            return Ok(false);
+        }
+        self.begin_checkpoint(shared);
+        let done = self.finish_checkpoint(shared);
+        self.or_stop(done)?;
+        Ok(true)
+    }
+}
+
+impl Demand {
+    /// A leaf that gets so many bytes more may have to be split.
+    fn add_splits<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        leaf: Option<(&LeafSlot, usize)>,
+    ) -> Result<()> {
+        let Some((leaf, bytes)) = leaf else { return Ok(()) };
+        let used = leaf.with(&shared.io, |body| body.leaf.used())? + bytes;
+        let room = shared.io.node_bytes - HEADER_BYTES;
+        if bytes > 0 && used > room {
+            let pieces = (2 * used).div_ceil(room) as u64;
+            self.new_nodes += pieces - 1;
+            // The way up may split, too.
+            self.nodes += pieces + 1;
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes a leaf may take more with a change, and how many blocks of a large value the change gives up.
+fn growth<D: ZonedDevice>(shared: &Shared<D>, body: &LeafBody, change: &Change<'_>) -> (usize, u64) {
+    /// A large value's place in a leaf, and the most that a record takes besides its key and value.
+    const EXTENT_BYTES: usize = 12;
+    const RECORD_BYTES: usize = 8;
+    let longest = Page::limits(shared.io.node_bytes).1;
+    let bytes = |value: Value<'_>| match value {
+        Value::Inline(value) if value.len() <= longest => value.len(),
+        Value::Inline(_) | Value::Extent(_) => EXTENT_BYTES,
+        Value::Deleted => 0,
+    };
+    match body.get(change.key) {
+        Some(old) => {
+            let freed = match old {
+                Value::Extent(extent) => shared.io.extent_blocks(change.key, extent.bytes),
+                _ => 0,
+            };
+            (bytes(change.value).saturating_sub(bytes(old)), freed)
+        }
+        None if change.value == Value::Deleted => (0, 0),
+        None => (change.key.len() + bytes(change.value) + RECORD_BYTES, 0),
+    }
+}
