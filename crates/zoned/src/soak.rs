@@ -20,8 +20,12 @@ pub struct SoakOptions {
     pub duration: Duration,
     /// How many windows it lasts at least.
     pub windows: usize,
-    /// How many operations a window has: throughput is measured window by window.
+    /// How many operations a window has at least: throughput is measured window by window.
     pub window_operations: u64,
+    /// How long a window lasts at least.
+    pub window: Duration,
+    /// After how many windows the whole map is checked.
+    pub check_every: usize,
     /// How many changes a batch has.
     pub batch: u64,
     /// How long values are, bytes, at least 12.
@@ -31,13 +35,15 @@ pub struct SoakOptions {
 }
 
 impl Default for SoakOptions {
-    /// 90 % full, one minute, windows of 100 000 operations, batches of 1000, values of 100 bytes.
+    /// 90 % full, one minute, windows of 100 000 operations with a check after each, batches of 1000, values of 100 bytes.
     fn default() -> Self {
         Self {
             fill: 0.9,
             duration: Duration::from_secs(60),
             windows: 4,
             window_operations: 100_000,
+            window: Duration::ZERO,
+            check_every: 1,
             batch: 1000,
             value_bytes: 100,
             seed: 1,
@@ -48,10 +54,22 @@ impl Default for SoakOptions {
 /// A part of a soak.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Window {
+    /// Operations.
+    pub operations: u64,
     /// Operations in a second.
     pub operations_per_second: f64,
     /// Blocks written, of all kinds.
     pub blocks_written: u64,
+    /// The longest batch, seconds.
+    pub longest_batch: f64,
+    /// The part of the device's blocks in use at its end.
+    pub fill: f64,
+    /// Zones reset, those of the journal included.
+    pub zones_reset: u64,
+    /// Sequential zones that are empty at its end.
+    pub empty_zones: u64,
+    /// Nodes that a check after it found in order; nothing if there was none.
+    pub checked_nodes: Option<u64>,
 }
 
 /// What a soak found.
@@ -69,7 +87,9 @@ pub struct SoakReport {
     pub lowest: f64,
     /// Zones reset during the load, those of the journal included.
     pub zones_reset: u64,
-    /// Problems that a check at the end found.
+    /// Checks of the whole map.
+    pub checks: u64,
+    /// Problems that a check found: it is the last one then.
     pub problems: Vec<String>,
     /// The map's statistics at the end.
     pub statistics: Statistics,
@@ -93,6 +113,7 @@ struct Soak<'a, D> {
     batch: Batch,
     /// The records that the batch changes.
     pending: Vec<u64>,
+    longest_batch: Duration,
 }
 
 impl<D: ZonedDevice> Soak<'_, D> {
@@ -113,13 +134,25 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 
     fn apply(&mut self) -> Result<()> {
+        let begin = Instant::now();
         self.store.apply(&self.batch)?;
+        self.longest_batch = self.longest_batch.max(begin.elapsed());
         self.batch.clear();
         self.pending.clear();
         Ok(())
     }
 
+    /// Half of it at once in order, the rest as it comes: the leaves are not full then, and lie in no order.
     fn load(&mut self) -> Result<()> {
+        let statistics = self.store.statistics();
+        let geometry = self.store.device().geometry();
+        let bytes = statistics.zones * geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
+        let records = bytes as f64 * self.options.fill / 2.0 / (8 + self.options.value_bytes.max(12)) as f64;
+        self.versions = vec![1; records as usize];
+        let mut order: Vec<u64> = (0..self.versions.len() as u64).collect();
+        order.sort_unstable_by_key(|&record| scatter(record));
+        self.store
+            .load(order.iter().map(|&record| (scatter(record).to_be_bytes(), self.value(record, 1))))?;
         while fill(self.store) < self.options.fill {
             for _ in 0..self.options.batch {
                 self.versions.push(0);
@@ -133,31 +166,37 @@ impl<D: ZonedDevice> Soak<'_, D> {
         self.store.checkpoint()
     }
 
-    /// Half updates, a fifth gets, a fifth deletions and inserts, and scans.
-    fn window(&mut self) -> Result<()> {
-        let end = self.options.window_operations;
-        for number in 0..end {
-            let record = self.chance.below(self.versions.len() as u64);
-            match self.chance.below(20) {
-                0..10 => self.put(record),
-                // As many come back as go: each record that is gone is put again when it is drawn.
-                10..14 if self.versions[record as usize] != 0 => {
-                    self.batch.delete(&scatter(record).to_be_bytes());
-                    self.pending.push(record);
-                    self.versions[record as usize] = 0;
-                }
-                10..14 => self.put(record),
-                14..19 => self.get(record)?,
-                _ => self.scan(record)?,
-            }
-            if self.batch.len() as u64 >= self.options.batch {
-                self.apply()?;
-            }
-            if number + 1 == end {
-                self.apply()?;
+    /// Half updates, a fifth deletions and inserts, a quarter gets, and scans; says how many.
+    fn window(&mut self) -> Result<u64> {
+        let (begin, mut done) = (Instant::now(), 0);
+        while done < self.options.window_operations || begin.elapsed() < self.options.window {
+            for _ in 0..100.min(self.options.window_operations.max(1)) {
+                self.operation()?;
+                done += 1;
             }
         }
-        Ok(())
+        self.apply()?;
+        Ok(done)
+    }
+
+    fn operation(&mut self) -> Result<()> {
+        let record = self.chance.below(self.versions.len() as u64);
+        match self.chance.below(20) {
+            0..10 => self.put(record),
+            // As many come back as go: each record that is gone is put again when it is drawn.
+            10..14 if self.versions[record as usize] != 0 => {
+                self.batch.delete(&scatter(record).to_be_bytes());
+                self.pending.push(record);
+                self.versions[record as usize] = 0;
+            }
+            10..14 => self.put(record),
+            14..19 => self.get(record)?,
+            _ => self.scan(record)?,
+        }
+        match self.batch.len() as u64 >= self.options.batch {
+            true => self.apply(),
+            false => Ok(()),
+        }
     }
 
     fn get(&mut self, record: u64) -> Result<()> {
@@ -193,46 +232,82 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 }
 
-/// Fills a map, which should be empty, and runs a mixed load on it; `tick` is called after each window.
+/// Fills a map, which should be empty, and runs a mixed load on it until `stop` says so or its time is over; `tick` is called after
+/// each window.
 ///
 /// # Errors
 /// As the map's; [`Error::Damaged`] if a value is not what was put.
 pub fn soak<D: ZonedDevice>(
     store: &Store<D>,
     options: SoakOptions,
+    stop: &dyn Fn() -> bool,
     tick: &mut dyn FnMut(&Window),
 ) -> Result<SoakReport> {
-    let chance = Chance::new(options.seed);
-    let mut soak =
-        Soak { store, options, chance, versions: Vec::new(), batch: Batch::new(), pending: Vec::new() };
+    let mut soak = Soak {
+        store,
+        options,
+        chance: Chance::new(options.seed),
+        versions: Vec::new(),
+        batch: Batch::new(),
+        pending: Vec::new(),
+        longest_batch: Duration::ZERO,
+    };
     soak.load()?;
     let (records, filled, before) = (store.len(), fill(store), store.statistics());
-    let (mut windows, mut written) = (Vec::new(), before.traffic.written());
+    let (mut windows, mut problems, mut checks) = (Vec::new(), Vec::new(), 0);
+    let (mut operations, mut busy) = (0, Duration::ZERO);
     let begin = Instant::now();
-    while begin.elapsed() < options.duration || windows.len() < options.windows {
-        let start = Instant::now();
-        soak.window()?;
-        let now = store.statistics().traffic.written();
-        let window = Window {
-            operations_per_second: options.window_operations as f64 / start.elapsed().as_secs_f64(),
-            blocks_written: now - written,
-        };
-        written = now;
+    while problems.is_empty()
+        && !stop()
+        && (begin.elapsed() < options.duration || windows.len() < options.windows)
+    {
+        let (mut window, took) = soak.measure()?;
+        if (windows.len() + 1).is_multiple_of(options.check_every.max(1)) {
+            let report = store.check_now()?;
+            checks += 1;
+            window.checked_nodes = Some(report.leaves + report.logs + report.inner_nodes);
+            problems.extend(report.problems.into_iter().map(|problem| problem.what));
+        }
+        (operations, busy) = (operations + window.operations, busy + took);
         tick(&window);
         windows.push(window);
     }
-    let mean = windows.len() as f64 * options.window_operations as f64 / begin.elapsed().as_secs_f64();
     let lowest = windows.iter().map(|window| window.operations_per_second).fold(f64::INFINITY, f64::min);
-    let report = store.check_now()?;
+    if problems.is_empty() {
+        let report = store.check_now()?;
+        checks += 1;
+        problems.extend(report.problems.into_iter().map(|problem| problem.what));
+    }
     let statistics = store.statistics();
     Ok(SoakReport {
         records,
         fill: [filled, fill(store)],
         windows,
-        mean,
+        mean: operations as f64 / busy.as_secs_f64(),
         lowest,
         zones_reset: statistics.reclaim.zones_reset - before.reclaim.zones_reset,
-        problems: report.problems.into_iter().map(|problem| problem.what).collect(),
+        checks,
+        problems,
         statistics,
     })
+}
+
+impl<D: ZonedDevice> Soak<'_, D> {
+    fn measure(&mut self) -> Result<(Window, Duration)> {
+        let (start, before) = (Instant::now(), self.store.statistics());
+        self.longest_batch = Duration::ZERO;
+        let operations = self.window()?;
+        let (took, after) = (start.elapsed(), self.store.statistics());
+        let window = Window {
+            operations,
+            operations_per_second: operations as f64 / took.as_secs_f64(),
+            blocks_written: after.traffic.written() - before.traffic.written(),
+            longest_batch: self.longest_batch.as_secs_f64(),
+            fill: fill(self.store),
+            zones_reset: after.reclaim.zones_reset - before.reclaim.zones_reset,
+            empty_zones: after.empty_zones,
+            checked_nodes: None,
+        };
+        Ok((window, took))
+    }
 }

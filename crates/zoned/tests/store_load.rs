@@ -101,7 +101,7 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
         batch: 100,
         ..SoakOptions::default()
     };
-    let report = soak(&store, options, &mut |_| ()).unwrap();
+    let report = soak(&store, options, &|| false, &mut |_| ()).unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     assert!(report.fill[0] >= 0.9, "{:?}", report.fill);
     assert!(report.zones_reset > 20 && report.statistics.reclaim.nodes_moved > 0, "{:?}", report.statistics);

@@ -8,6 +8,7 @@ mod device;
 mod format;
 mod inspect;
 mod paper_trees;
+mod soak;
 
 pub use paper_trees::PaperTrees;
 
@@ -41,6 +42,8 @@ enum ZonedCommand {
     Repair(inspect::CheckArguments),
     /// Measure a map under a YCSB workload.
     Bench(bench::Arguments),
+    /// Run a mixed load on a nearly full map for long, with every value and the whole map checked.
+    Soak(soak::Arguments),
     /// Print the value of a key.
     Get(content::GetArguments),
     /// Give a key a value.
@@ -70,6 +73,7 @@ pub fn run(args: Args) -> Outcome {
         ZonedCommand::Check(arguments) => inspect::check(&arguments),
         ZonedCommand::Repair(arguments) => inspect::repair(&arguments),
         ZonedCommand::Bench(arguments) => bench::run(&arguments),
+        ZonedCommand::Soak(arguments) => soak::run(&arguments),
         ZonedCommand::Get(arguments) => content::get(&arguments),
         ZonedCommand::Put(arguments) => content::put(&arguments),
         ZonedCommand::Delete(arguments) => content::delete(&arguments),

@@ -212,10 +212,11 @@ impl Writer {
         }
         let node_blocks = shared.io.node_blocks();
         let blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
-        // Each node may have a way up of its own to write, of two or three nodes.
-        let nodes = live.min(blocks).div_ceil(node_blocks);
+        // Each node may have a way of its own to write, up to the root.
+        let levels = lock(&shared.published).tree.root.inner(&shared.io)?.level;
+        let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        if (self.dirty + remaining + 3 * nodes + 4) * node_blocks + reserve > self.space.available() {
+        if (self.dirty + remaining + nodes) * node_blocks + reserve > self.space.available() {
             return Ok(Step::NoRoom);
         }
         let next = self.collect_blocks(shared, zone, offset, offset + blocks)?;
@@ -383,12 +384,7 @@ fn look<D: ZonedDevice>(shared: &Shared<D>, start: u64, from: u64, to: u64, writ
 }
 
 /// The node or large value that begins with these bytes, at `block`.
-fn recognize<D: ZonedDevice>(
-    io: &super::io::Io<D>,
-    bytes: &[u8],
-    block: u64,
-    end: u64,
-) -> Option<Found> {
+fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, end: u64) -> Option<Found> {
     if let Ok(header) = Header::peek(bytes, Kind::Extent) {
         let block_bytes = io.geometry.block_bytes as usize;
         let blocks = (HEADER_BYTES + header.bytes as usize).div_ceil(block_bytes) as u64;

@@ -37,9 +37,9 @@ struct Demand {
 }
 
 impl Writer {
-    /// Blocks that batches leave free: with puts one zone for collection and one for deletions, which make room in the end.
+    /// Blocks that batches leave free: one zone for collection, and with puts one for deletions, which make room in the end.
     pub const fn reserve(&self, puts: bool, capacity: u64) -> u64 {
-        if puts { 2 * capacity } else { capacity / 4 }
+        if puts { 2 * capacity } else { capacity }
     }
 
     /// How many blocks of sequential zones can be in use; a map that has less is never full.

@@ -10,6 +10,7 @@ use super::journal::Journal;
 use super::reclaim::Reclaim;
 use super::space::{Space, Stream};
 use super::superblock::Superblock;
+use super::tree::UNWRITTEN;
 use super::{Applied, Durability, Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
@@ -134,7 +135,9 @@ impl Writer {
     /// Whether there is anything that the last checkpoint does not have.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
         let tree = &lock(&shared.published).tree;
-        self.journal.blocks > 0 || !self.retired.is_empty() || tree.root.home() != self.superblock.root
+        let root = tree.root.home();
+        let is_new = root == UNWRITTEN && (tree.len > 0 || self.superblock.root != 0);
+        self.journal.blocks > 0 || !self.retired.is_empty() || is_new || root != self.superblock.root
     }
 
     /// Reads the leaves that a batch changes, so that a leaf that cannot be read fails the batch before it is in the journal.

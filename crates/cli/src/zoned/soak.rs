@@ -1,0 +1,141 @@
+//! `longma zoned soak`: a mixed load on a nearly full map, for as long as wanted.
+//! Not the load: that is `longma_zoned::soak`.
+//! Source: none.
+
+use super::device::{Shape, Which};
+use super::{Format, INTERRUPTED, Outcome, interruption};
+use crate::machine::{print, print_json};
+use longma_zoned::soak::{SoakOptions, SoakReport, Window, soak};
+use longma_zoned::{Durability, Options, Store};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Arguments of `longma zoned soak`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    shape: Shape,
+    /// The part of the device that is in use before the load begins.
+    #[arg(long, value_name = "PART", default_value_t = 0.9)]
+    fill: f64,
+    /// How long the load lasts, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// How long a window lasts, over which throughput is measured, seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    window_seconds: u64,
+    /// After how many windows the whole map is checked.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    check_every: usize,
+    /// Changes that are written together.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    batch: u64,
+    /// The length of values, bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: usize,
+    /// Memory for leaves, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    cache_mib: u64,
+    /// How long the journal gets, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    journal_mib: u64,
+    /// Let batches be safe at checkpoints only, instead of each at once.
+    #[arg(long)]
+    relaxed: bool,
+    /// Chooses the operations.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Lose what is there.
+    #[arg(long)]
+    force: bool,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Runs the load; fails if anything was wrong, or a window did less than half of the mean.
+pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.which.is_block_device() && !arguments.force {
+        return Err("all that is on the block device would be lost: say --force".into());
+    }
+    if !(0.0..1.0).contains(&arguments.fill) {
+        return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
+    }
+    let device = arguments.which.create(&arguments.shape, arguments.force)?;
+    let durability = if arguments.relaxed { Durability::Relaxed } else { Durability::EachBatch };
+    let device = Store::format(device, None, super::format::identity()?)?;
+    let (cache_bytes, journal_bytes) = (arguments.cache_mib << 20, arguments.journal_mib << 20);
+    let map = Store::open(device, Options { durability, cache_bytes, journal_bytes })?;
+    let options = SoakOptions {
+        fill: arguments.fill,
+        duration: Duration::from_secs(arguments.seconds),
+        windows: 1,
+        window_operations: 1,
+        window: Duration::from_secs(arguments.window_seconds),
+        check_every: arguments.check_every,
+        batch: arguments.batch,
+        value_bytes: arguments.value_bytes,
+        seed: arguments.seed,
+    };
+    let stop = interruption();
+    let table = arguments.format == Format::Table;
+    if table {
+        print(&format!("{HEAD}\n"))?;
+    }
+    let mut number = 0;
+    let report = soak(&map, options, &|| stop.load(Ordering::Relaxed), &mut |window| {
+        number += 1;
+        if table {
+            // Whoever looks on from outside is to see each window at once; a closed pipe is seen at the end.
+            let _ = print(&row(number, window));
+        }
+    })?;
+    match arguments.format {
+        Format::Json => print_json(&serde_json::to_value(&report)?)?,
+        Format::Table => print(&verdict(&report))?,
+    };
+    map.close()?;
+    Ok(match (stop.load(Ordering::Relaxed), is_good(&report)) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::FAILURE,
+    })
+}
+
+const HEAD: &str = "WINDOW  OPERATIONS/S  BLOCKS WRITTEN/OPERATION  LONGEST BATCH  IN USE  EMPTY ZONES  RESETS  NODES CHECKED";
+
+fn row(number: u32, window: &Window) -> String {
+    let checked = window.checked_nodes.map_or("-".into(), |nodes| nodes.to_string());
+    format!(
+        "{number:6}  {:12.0}  {:24.3}  {:10.1} ms  {:4.1} %  {:11}  {:6}  {checked:>13}\n",
+        window.operations_per_second,
+        window.blocks_written as f64 / window.operations.max(1) as f64,
+        window.longest_batch * 1e3,
+        window.fill * 100.0,
+        window.empty_zones,
+        window.zones_reset,
+    )
+}
+
+fn is_good(report: &SoakReport) -> bool {
+    report.problems.is_empty() && report.lowest >= report.mean / 2.0
+}
+
+fn verdict(report: &SoakReport) -> String {
+    let SoakReport { records, fill, windows, mean, lowest, zones_reset, checks, problems, .. } = report;
+    let mut text = format!(
+        "\n{records} records, {:.1} % of the device in use at first and {:.1} % at the end; {} windows, {checks} checks\n\
+         {mean:.0} operations a second, the slowest window {lowest:.0} ({:.0} % of the mean); {zones_reset} zones reset\n",
+        fill[0] * 100.0,
+        fill[1] * 100.0,
+        windows.len(),
+        lowest / mean * 100.0,
+    );
+    for problem in problems {
+        text += &format!("wrong: {problem}\n");
+    }
+    text + if is_good(report) { "all is well\n" } else { "NOT well\n" }
+}
