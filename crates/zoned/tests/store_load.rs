@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use support::{busy, memory, open};
+use support::{Model, assert_same, busy, memory, open};
 
 #[test]
 fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
@@ -110,4 +110,79 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
     assert!(blocks.iter().all(|&blocks| blocks < 2 * mean), "{blocks:?}");
+}
+
+/// Puts new records in no order until `part` of what the map says it can use is in use, or it is full; says how many there are.
+fn put_until(
+    store: &Store<Arc<MemoryDevice>>,
+    model: &mut Model,
+    chance: &mut Chance,
+    part: f64,
+) -> Result<(), longma_zoned::Error> {
+    loop {
+        let statistics = store.statistics();
+        if statistics.live_blocks as f64 >= part * statistics.usable_blocks as f64 {
+            return Ok(());
+        }
+        for _ in 0..8 {
+            let (mut changes, mut attempted) = (Batch::new(), Vec::new());
+            for _ in 0..8 {
+                let (key, value) =
+                    (chance.number().to_be_bytes().to_vec(), chance.number().to_le_bytes().to_vec());
+                changes.put(&key, &value);
+                attempted.push((key, value));
+            }
+            store.apply(&changes)?;
+            model.extend(attempted);
+        }
+    }
+}
+
+/// Updates records in no order, over and over: as much as the device holds, `times` times.
+fn overwrite(
+    store: &Store<Arc<MemoryDevice>>,
+    model: &mut Model,
+    chance: &mut Chance,
+    times: u64,
+    what: &str,
+) {
+    let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+    let blocks = store.statistics().written_blocks;
+    let before = store.statistics().traffic.written();
+    while store.statistics().traffic.written() < before + times * blocks {
+        let mut changes = Batch::new();
+        for _ in 0..8 {
+            let key = &keys[chance.below(keys.len() as u64) as usize];
+            let value = chance.number().to_le_bytes();
+            changes.put(key, &value);
+            model.insert(key.clone(), value.to_vec());
+        }
+        store.apply(&changes).unwrap_or_else(|error| panic!("{what}: {error}: {:?}", store.statistics()));
+    }
+}
+
+#[test]
+fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
+    for (zone_blocks, zones) in [(32, 12), (32, 60), (64, 24), (1024, 14), (4096, 12)] {
+        let what = format!("{zones} zones of {zone_blocks} blocks");
+        let device = Store::format(Arc::new(memory(zone_blocks, 1, zones)), Some(512), 1).unwrap();
+        let options = busy(200_000, 60_000);
+        let store = open(Arc::clone(&device), options);
+        let (mut chance, mut model) = (Chance::new(zone_blocks + u64::from(zones)), Model::new());
+        put_until(&store, &mut model, &mut chance, 0.9).unwrap_or_else(|error| panic!("{what}: {error}"));
+        overwrite(&store, &mut model, &mut chance, 4, &format!("{what}, 90 % full"));
+        let error = put_until(&store, &mut model, &mut chance, 2.0).unwrap_err();
+        assert!(matches!(error, longma_zoned::Error::Full { .. }), "{what}: {error}");
+        store.checkpoint().unwrap();
+        let full = store.statistics();
+        assert!(
+            full.live_blocks as f64 > 0.95 * full.usable_blocks as f64,
+            "{what}: full too early: {full:?}"
+        );
+        overwrite(&store, &mut model, &mut chance, 1, &format!("{what}, full"));
+        assert_same(&store.snapshot(), &model, &what);
+        assert_eq!(store.check_now().unwrap().problems, [], "{what}");
+        drop(store);
+        assert_same(&open(device, options).snapshot(), &model, &format!("{what}, opened again"));
+    }
 }

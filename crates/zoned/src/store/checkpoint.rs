@@ -33,7 +33,7 @@ pub(super) struct Checkpoint {
     tree: Tree,
     /// The way down to where it is: nodes, and which child is next.
     way: Vec<(Arc<InnerSlot>, usize)>,
-    output: Output,
+    pub output: Output,
     journal: Position,
     pub freed: Vec<Freed>,
     /// Nodes yet to be written, at most.
@@ -69,12 +69,19 @@ pub(super) fn resolve(retired: Vec<Retired>) -> Vec<Freed> {
 }
 
 impl Checkpoint {
-    pub fn begin(tree: Tree, journal: Position, freed: Vec<Freed>, dirty: u64, zones: usize) -> Self {
+    pub fn begin(
+        tree: Tree,
+        journal: Position,
+        freed: Vec<Freed>,
+        dirty: u64,
+        zones: usize,
+        output: Output,
+    ) -> Self {
         let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
         Self {
             tree,
             way,
-            output: Output::default(),
+            output,
             journal,
             freed,
             remaining: dirty,

@@ -137,9 +137,16 @@ impl<D: ZonedDevice> Io<D> {
     pub fn read(&self, traffic: Traffic, block: u64, bytes: usize) -> Result<AlignedBuffer> {
         let blocks = bytes.div_ceil(self.geometry.block_bytes as usize);
         let mut buffer = AlignedBuffer::new(blocks * self.geometry.block_bytes as usize);
-        self.device.read(Block(block), &mut buffer)?;
-        self.counters.read[traffic as usize].fetch_add(blocks as u64, Ordering::Relaxed);
+        self.read_to(traffic, block, &mut buffer)?;
         Ok(buffer)
+    }
+
+    /// Reads as many blocks as the buffer is long.
+    pub fn read_to(&self, traffic: Traffic, block: u64, buffer: &mut [u8]) -> Result<()> {
+        self.device.read(Block(block), buffer)?;
+        let blocks = buffer.len() as u64 / u64::from(self.geometry.block_bytes);
+        self.counters.read[traffic as usize].fetch_add(blocks, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes blocks.

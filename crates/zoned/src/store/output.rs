@@ -10,6 +10,12 @@ use crate::error::Result;
 /// file gains by fewer calls.
 const RUN_BYTES: usize = 256 << 10;
 
+/// How many nodes a run has room for at first: many are of one node, as the next slot was not free.
+const FIRST_NODES: usize = 2;
+
+/// How many runs there are at most before all are written.
+const MOST_RUNS: usize = 64;
+
 /// Nodes that lie behind each other in one zone.
 struct Run {
     block: u64,
@@ -21,6 +27,8 @@ struct Run {
 #[derive(Default)]
 pub(super) struct Output {
     runs: Vec<Run>,
+    /// Buffers of [`RUN_BYTES`] to use again: new ones cost as much as what is written to them.
+    spare: Vec<AlignedBuffer>,
 }
 
 impl Output {
@@ -37,18 +45,23 @@ impl Output {
             let end = run.block + run.bytes as u64 / u64::from(io.geometry.block_bytes);
             end == block && zone(run.block) == zone(block)
         };
+        let longest = RUN_BYTES.max(io.node_bytes);
         let index = match self.runs.iter().position(follows) {
-            Some(index) if self.runs[index].bytes + io.node_bytes <= RUN_BYTES.max(io.node_bytes) => index,
+            Some(index) if self.runs[index].bytes + io.node_bytes <= longest => index,
             full => {
                 // Written in order: the new run may be behind the full one in a sequential zone.
                 if let Some(index) = full {
                     self.write(io, index)?;
                 }
-                let buffer = AlignedBuffer::new(RUN_BYTES.max(io.node_bytes));
+                if self.runs.len() == MOST_RUNS {
+                    self.write_all(io)?;
+                }
+                let buffer = AlignedBuffer::new((FIRST_NODES * io.node_bytes).min(longest));
                 self.runs.push(Run { block, bytes: 0, buffer });
                 self.runs.len() - 1
             }
         };
+        self.make_long_enough(index, longest, io.node_bytes);
         let run = &mut self.runs[index];
         fill(&mut run.buffer[run.bytes..run.bytes + io.node_bytes]);
         run.bytes += io.node_bytes;
@@ -56,16 +69,32 @@ impl Output {
         Ok(())
     }
 
-    fn write<D: ZonedDevice>(&mut self, io: &Io<D>, index: usize) -> Result<()> {
-        let run = self.runs.swap_remove(index);
-        Ok(io.device.write(Block(run.block), &run.buffer[..run.bytes])?)
+    fn make_long_enough(&mut self, index: usize, longest: usize, node_bytes: usize) {
+        let run = &mut self.runs[index];
+        if run.bytes + node_bytes > run.buffer.len() {
+            let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::new(longest));
+            buffer[..run.bytes].copy_from_slice(&run.buffer[..run.bytes]);
+            run.buffer = buffer;
+        }
     }
 
-    /// Writes everything.
+    fn write<D: ZonedDevice>(&mut self, io: &Io<D>, index: usize) -> Result<()> {
+        let run = self.runs.remove(index);
+        self.write_run(io, run)
+    }
+
+    fn write_run<D: ZonedDevice>(&mut self, io: &Io<D>, run: Run) -> Result<()> {
+        io.device.write(Block(run.block), &run.buffer[..run.bytes])?;
+        if run.buffer.len() >= RUN_BYTES && self.spare.len() < 4 {
+            self.spare.push(run.buffer);
+        }
+        Ok(())
+    }
+
+    /// Writes everything, in the order in which it came: so each stream has one partly written zone at any time, as few may be active.
     pub fn write_all<D: ZonedDevice>(&mut self, io: &Io<D>) -> Result<()> {
-        self.runs.sort_by_key(|run| run.block);
-        for run in self.runs.drain(..) {
-            io.device.write(Block(run.block), &run.buffer[..run.bytes])?;
+        for run in std::mem::take(&mut self.runs) {
+            self.write_run(io, run)?;
         }
         Ok(())
     }

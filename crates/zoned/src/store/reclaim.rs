@@ -57,6 +57,8 @@ pub(super) struct Reclaim {
     unreadable: Vec<usize>,
     /// Blocks to look at that recent batches have made necessary.
     debt: u64,
+    /// What a victim's blocks are read to.
+    buffer: Option<AlignedBuffer>,
     pub counts: ReclaimCounts,
 }
 
@@ -235,6 +237,7 @@ impl Writer {
             let able = |index: &usize| {
                 let zone = &zones[*index];
                 zone.role == Role::Data
+                    && (zone.room() == 0 || reserve == 0)
                     && !zone.is_victim
                     && !self.space.is_stream(*index)
                     && !self.reclaim.unreadable.contains(index)
@@ -273,7 +276,8 @@ impl Writer {
         to: u64,
     ) -> Result<Option<u64>> {
         let start = shared.io.geometry.start(self.space.zones[zone].number).0;
-        let found = look(shared, start, from, to, self.space.zones[zone].written);
+        let written = self.space.zones[zone].written;
+        let found = look(shared, &mut self.reclaim.buffer, start, (from, to, written));
         let mut next = to;
         let mut nodes = Vec::new();
         for one in found {
@@ -352,28 +356,30 @@ impl Writer {
 }
 
 /// What is written in the blocks from `from` to `to` of a zone that begins at `start`, whether it is in use or not.
-fn look<D: ZonedDevice>(shared: &Shared<D>, start: u64, from: u64, to: u64, written: u64) -> Vec<Found> {
+fn look<D: ZonedDevice>(
+    shared: &Shared<D>,
+    buffer: &mut Option<AlignedBuffer>,
+    start: u64,
+    (from, to, written): (u64, u64, u64),
+) -> Vec<Found> {
     let io = &shared.io;
     let block_bytes = io.geometry.block_bytes as usize;
+    let longest = (STEP_BLOCKS.max(io.node_blocks()) + io.node_blocks()) as usize * block_bytes;
+    let buffer = buffer.get_or_insert_with(|| AlignedBuffer::new(longest));
     let end = (to + io.node_blocks() - 1).min(written);
-    let read = |from: u64, end: u64| {
-        let bytes = (end - from) as usize * block_bytes;
-        io.read(Traffic::Leaf, start + from, bytes)
-    };
+    let bytes = |from: u64, end: u64| (end - from) as usize * block_bytes;
     let mut found = Vec::new();
-    // One block that cannot be read is not to hide the others.
-    let whole = read(from, end).ok();
+    let whole = io.read_to(Traffic::Leaf, start + from, &mut buffer[..bytes(from, end)]).is_ok();
     let mut at = from;
     while at < to {
-        let single: Option<AlignedBuffer> = match &whole {
-            Some(_) => None,
-            None => read(at, (at + io.node_blocks()).min(end)).ok(),
+        let first = bytes(from, at);
+        // One block that cannot be read is not to hide the others.
+        let last = bytes(from, (at + io.node_blocks()).min(end));
+        let is_read = whole || io.read_to(Traffic::Leaf, start + at, &mut buffer[first..last]).is_ok();
+        let one = match is_read {
+            true => recognize(io, &buffer[first..last], start + at, start + written),
+            false => None,
         };
-        let bytes = match (&whole, &single) {
-            (Some(whole), _) => Some(&whole[(at - from) as usize * block_bytes..]),
-            (None, single) => single.as_deref(),
-        };
-        let one = bytes.and_then(|bytes| recognize(io, bytes, start + at, start + written));
         at += match &one {
             Some(Found::Extent(..)) | None => 1,
             Some(_) => io.node_blocks(),

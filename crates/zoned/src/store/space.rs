@@ -265,8 +265,9 @@ impl Space {
     /// How many streams have a zone of their own: on a device of few zones each of them would be a large part of it.
     pub fn stream_count(&self) -> u64 {
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
-        // One zone more is the journal's.
-        let limit = limits.into_iter().filter(|&limit| limit > 0).min().map_or(4, |limit| limit.max(2) - 1);
+        let limit = limits.into_iter().filter(|&limit| limit > 0).min();
+        // One zone more is the journal's, and there may be one that was partly written before the map was opened.
+        let limit = limit.map_or(4, |limit| if limit < 5 { limit.max(2) - 1 } else { limit - 2 });
         let enough = match self.zones.len() {
             ..12 => 1,
             12..24 => 2,

@@ -7,6 +7,7 @@ use super::checkpoint::{Checkpoint, Freed, release, resolve};
 use super::edit::{Editor, Effect, Retired, TreeCounts};
 use super::io::Traffic;
 use super::journal::Journal;
+use super::output::Output;
 use super::reclaim::Reclaim;
 use super::space::{Space, Stream};
 use super::superblock::Superblock;
@@ -24,6 +25,8 @@ pub(super) struct Writer {
     pub journal: Journal,
     pub superblock: Superblock,
     pub checkpoint: Option<Checkpoint>,
+    /// The buffers that checkpoints are written from.
+    output: Output,
     pub retired: Vec<Retired>,
     /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
     pub waiting: VecDeque<(u64, Vec<Freed>)>,
@@ -48,6 +51,7 @@ impl Writer {
             journal,
             superblock,
             checkpoint: None,
+            output: Output::default(),
             retired: Vec::new(),
             waiting: VecDeque::new(),
             counts: TreeCounts::default(),
@@ -264,7 +268,14 @@ impl Writer {
         let freed = resolve(std::mem::take(&mut self.retired));
         let tree = lock(&shared.published).tree.clone();
         let zones = self.space.zones.len();
-        self.checkpoint = Some(Checkpoint::begin(tree, self.journal.end, freed, self.dirty, zones));
+        self.checkpoint = Some(Checkpoint::begin(
+            tree,
+            self.journal.end,
+            freed,
+            self.dirty,
+            zones,
+            std::mem::take(&mut self.output),
+        ));
         self.dirty = 0;
         self.journal.blocks = 0;
         let logs = self.log_limit.saturating_sub(self.log_room);
@@ -295,6 +306,7 @@ impl Writer {
         let waiting = self.waiting.iter().flat_map(|(_, freed)| freed.iter().copied());
         self.superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
         let freed = std::mem::take(&mut checkpoint.freed);
+        self.output = std::mem::take(&mut checkpoint.output);
         self.checkpoint = None;
         self.checkpoints += 1;
         self.waiting.push_back((generation, freed));
