@@ -76,6 +76,12 @@ impl Batch {
         self.count = 0;
     }
 
+    /// Puts another batch's changes behind its own.
+    pub(super) fn append(&mut self, other: &Batch) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -217,12 +217,16 @@ impl<D: ZonedDevice> Checker<'_, D> {
 
     fn journal(&mut self, superblock: &Superblock) -> Result<()> {
         let (mut batches, mut changes) = (0, 0);
-        replay(self.io, superblock.journal, |record| {
+        let read = replay(self.io, superblock.journal, |record| {
             let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
             batches += 1;
             changes += batch.len() as u64;
             Ok(true)
-        })?;
+        });
+        match read {
+            Err(Error::Damaged { block, what }) => self.wrong(block.0, what),
+            read => _ = read?,
+        }
         (self.report.journal_batches, self.report.journal_changes) = (batches, changes);
         Ok(())
     }

@@ -74,21 +74,11 @@ impl Checkpoint {
         journal: Position,
         freed: Vec<Freed>,
         dirty: u64,
-        zones: usize,
+        extents_since: Vec<u64>,
         output: Output,
     ) -> Self {
         let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
-        Self {
-            tree,
-            way,
-            output,
-            journal,
-            freed,
-            remaining: dirty,
-            all: dirty,
-            slack: 0,
-            extents_since: vec![0; zones],
-        }
+        Self { tree, way, output, journal, freed, remaining: dirty, all: dirty, slack: 0, extents_since }
     }
 
     /// Writes about `budget` nodes; true if that were the last ones. Whoever calls it keeps leaves from being dropped from memory meanwhile.

@@ -5,7 +5,7 @@
 
 use super::io::{Io, Traffic};
 use super::space::{Role, Space, takes_writes};
-use crate::device::{AlignedBuffer, Block, ZonedDevice};
+use crate::device::{AlignedBuffer, Block, Condition, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{HEADER_BYTES, Header, Kind};
 use std::collections::VecDeque;
@@ -199,6 +199,12 @@ fn read_part<D: ZonedDevice>(io: &Io<D>, at: Position) -> Result<Option<(Header,
         return Ok(None);
     }
     let written = match io.device.zone(zone)? {
+        report if report.condition == Condition::Offline => {
+            let what = format!(
+                "the journal goes on in {zone}, which is offline: batches that were acknowledged may be lost with it"
+            );
+            return Err(super::io::damaged(geometry.start(zone).0 + at.offset, what));
+        }
         report if takes_writes(report.condition) => report.write_pointer,
         // The pointer of a worn-out zone means nothing: what is there is known by its checksum.
         report => report.capacity_blocks,

@@ -157,7 +157,7 @@ impl Writer {
     /// Does the journal's changes again, and makes a checkpoint of them.
     fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         let start = self.superblock.journal;
-        let records = self.replay_journal(shared, true)?;
+        let records = self.replay_journal(shared, true, true)?;
         // What no tree and no journal leads to was never safe.
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
@@ -169,21 +169,46 @@ impl Writer {
     }
 
     /// Applies the journal's records to the tree, says how many they are, and finds where it goes on. Without `really` there is no
-    /// journal to read.
-    pub fn replay_journal<D: ZonedDevice>(&mut self, shared: &Shared<D>, really: bool) -> Result<u64> {
+    /// journal to read. With `collect` garbage is collected first if the checkpoint that must follow would have no room: what a
+    /// checkpoint had written when the power was cut takes room until then.
+    pub fn replay_journal<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        really: bool,
+        collect: bool,
+    ) -> Result<u64> {
         let start = if really { self.superblock.journal } else { Position::default() };
-        let replayed = replay(&shared.io, start, |record| {
+        let mut batches = Vec::new();
+        let read = replay(&shared.io, start, |record| {
             let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
-            if !self.claim_extents(shared, &batch) {
-                return Ok(false);
+            let is_whole = self.claim_extents(shared, &batch);
+            if is_whole {
+                batches.push(batch);
             }
-            self.change_tree(shared, &batch)?;
-            Ok(true)
-        })?;
+            Ok(is_whole)
+        });
+        let replayed = match read {
+            // A repair keeps what came before.
+            Err(error) if !collect => {
+                self.apply_again(shared, &batches)?;
+                return Err(error);
+            }
+            read => read?,
+        };
         claim(&mut self.space, &replayed.zones);
         self.journal.zones = replayed.zones.iter().copied().collect();
+        if collect {
+            self.release_waiting(shared)?;
+            self.make_room_to_recover(shared, &batches)?;
+        }
+        self.apply_again(shared, &batches)?;
         self.journal.end = self.after_tail(shared, replayed.zones.last().copied(), replayed.end)?;
         Ok(replayed.records)
+    }
+
+    fn apply_again<D: ZonedDevice>(&mut self, shared: &Shared<D>, batches: &[Batch]) -> Result<()> {
+        self.claimed.clear();
+        batches.iter().try_for_each(|batch| self.change_tree(shared, batch).map(|_| ()))
     }
 
     /// Where the journal goes on: behind all that was written to its last zone, as what is there after the end must not be read again.
@@ -218,8 +243,13 @@ impl Writer {
         if extents().any(|(key, extent)| shared.io.read_extent(key, extent).is_err()) {
             return false;
         }
+        self.claimed.resize(self.space.zones.len(), 0);
         extents().all(|(key, extent)| {
-            self.space.claim_extent(extent.block, shared.io.extent_blocks(key, extent.bytes))
+            let blocks = shared.io.extent_blocks(key, extent.bytes);
+            if let Some(zone) = self.space.zone_index(extent.block) {
+                self.claimed[zone] += blocks;
+            }
+            self.space.claim_extent(extent.block, blocks)
         })
     }
 }

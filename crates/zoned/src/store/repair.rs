@@ -177,8 +177,9 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             if let Value::Extent(extent) = leaf.value(index) {
                 let key = leaf.key(index);
                 let blocks = self.io.extent_blocks(key, extent.bytes);
-                if self.io.read_extent(key, extent).is_err() || !self.space.claim_extent(extent.block, blocks)
-                {
+                // Its blocks are in use as long as its key is there, readable or not: deleting the key gives them up.
+                let can_be = self.space.claim_extent(extent.block, blocks);
+                if !can_be || self.io.read_extent(key, extent).is_err() {
                     self.report.lost_values.push(key.to_vec());
                 }
             }
@@ -295,7 +296,7 @@ impl super::writer::Writer {
         let mut batch = Batch::new();
         lost_values.iter().for_each(|key| _ = batch.delete(key));
         self.change_tree(shared, &batch)?;
-        let cut = self.replay_journal(shared, with_journal).is_err();
+        let cut = self.replay_journal(shared, with_journal, false).is_err();
         if cut {
             // It goes on in a zone of its own.
             self.journal.end.zone = 0;

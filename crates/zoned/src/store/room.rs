@@ -104,6 +104,35 @@ impl Writer {
         }
     }
 
+    /// At opening: makes room for the checkpoint that follows the changes of the journal, which begins where the last one says until then.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and errors of reading and writing.
+    pub fn make_room_to_recover<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batches: &[Batch],
+    ) -> Result<()> {
+        let mut all = Batch::new();
+        batches.iter().for_each(|batch| all.append(batch));
+        let capacity = shared.io.geometry.zone_capacity_blocks;
+        let mut demand = self.guess(shared, &all, 0);
+        let mut patience = PATIENCE;
+        loop {
+            // The journal may need a zone to go on in.
+            let needed = demand.nodes * shared.io.node_blocks() + capacity;
+            let free = self.space.available();
+            if needed <= free && self.space.empty_zones() > 0 {
+                return Ok(());
+            }
+            patience -= 1;
+            if patience + 1 < PATIENCE && (patience == 0 || !self.collect_round(shared)?) {
+                return Err(Error::Full { device: shared.io.device.name(), needed, free });
+            }
+            demand = self.measure(shared, &all, 0)?;
+        }
+    }
+
     /// Blocks that a batch may need until the end of the next checkpoint, and those there are.
     fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, demand: Demand) -> (u64, u64) {
         let capacity = shared.io.geometry.zone_capacity_blocks;

@@ -33,6 +33,8 @@ pub(super) struct Writer {
     pub counts: TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: u64,
+    /// At opening, for each sequential zone blocks of large values that only the journal has as yet.
+    pub claimed: Vec<u64>,
     /// How many more logs there will be conventional slots for, and how many there were when the last checkpoint began.
     pub log_room: u64,
     log_limit: u64,
@@ -56,6 +58,7 @@ impl Writer {
             waiting: VecDeque::new(),
             counts: TreeCounts::default(),
             dirty: 0,
+            claimed: Vec::new(),
             log_room,
             log_limit: log_room,
             reclaim: Reclaim::default(),
@@ -267,13 +270,14 @@ impl Writer {
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let freed = resolve(std::mem::take(&mut self.retired));
         let tree = lock(&shared.published).tree.clone();
-        let zones = self.space.zones.len();
+        let mut extents_since = self.claimed.clone();
+        extents_since.resize(self.space.zones.len(), 0);
         self.checkpoint = Some(Checkpoint::begin(
             tree,
             self.journal.end,
             freed,
             self.dirty,
-            zones,
+            extents_since,
             std::mem::take(&mut self.output),
         ));
         self.dirty = 0;
