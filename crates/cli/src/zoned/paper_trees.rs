@@ -102,7 +102,7 @@ impl Default for PaperTrees {
             integer("sequential_zones", 40, "zones that are written at their write pointer"),
             parameter("zone", Kind::Size, Some("2 GiB".into()), "a zone's size, all of which can be written"),
             parameter("block", Kind::Size, Some("4 KiB".into()), "a block's size; a node takes one"),
-            integer("entries", 128, "the most entries a node may have"),
+            integer("entries", 98, "the most entries a node may have"),
             parameter(
                 "keys",
                 Kind::Word(KEYS),
