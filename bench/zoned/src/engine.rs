@@ -48,7 +48,7 @@ pub const NAMES: &[&str] = &[
     "rocksdb",
 ];
 
-/// Opens a new map in a folder that is there and empty.
+/// Opens the map in a folder that is there; a new one, if the folder is empty.
 pub fn open(name: &str, folder: &Path, durability: Durability) -> Fallible<Box<dyn Engine>> {
     let synced = durability == Durability::Synced;
     Ok(match name {

@@ -1,17 +1,21 @@
 //! Longma's map for zoned flash beside other embedded ordered maps: same machine, same records, same durability.
-//! Not a profiler. Each engine runs in a process of its own, so that what it writes can be told from /proc/self/io.
+//! Not a profiler. Each piece of a measurement is a process of its own, so that what it writes can be told from /proc/self/io.
 //! Source: none.
 
+mod campaign;
 mod engine;
+mod figures;
 mod measure;
 mod records;
 mod table;
 
+use campaign::Campaign;
 use clap::{Parser, ValueEnum};
-use measure::{Figures, Task};
+use measure::{Phase, Task};
 use records::Shape;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 /// Compares embedded ordered maps.
 #[derive(Parser, Clone)]
@@ -38,16 +42,32 @@ pub struct Options {
     /// Where the engines keep their files [default: a temporary folder].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+    /// Keep what was measured in this file, a line of JSON for each piece, and measure only what it does not have.
+    #[arg(long, value_name = "FILE", requires = "folder")]
+    results: Option<PathBuf>,
+    /// End a piece of loading, inserting or mixing after so many seconds; the next piece goes on there.
+    #[arg(long, value_name = "SECONDS", default_value_t = f64::INFINITY)]
+    piece_seconds: f64,
+    /// Measure so many pieces and end; the same command goes on there.
+    #[arg(long, value_name = "N", requires = "results")]
+    pieces: Option<usize>,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// Run this one engine in this process, and print its figures: what the command starts for each.
+    /// Measure one piece in this process, and print it: what the command starts for each.
     #[arg(long, hide = true, requires = "folder")]
     one: Option<String>,
+    /// The phase of that piece.
+    #[arg(long, hide = true, value_enum, default_value = "load")]
+    phase: Phase,
+    /// The operation of the phase that it begins with.
+    #[arg(long, hide = true, default_value_t = 0)]
+    from: u64,
 }
 
 /// When a batch outlasts a power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Durability {
     /// Each, before the next begins.
     Synced,
@@ -72,7 +92,7 @@ enum Format {
     Json,
 }
 
-type Outcome = Result<(), String>;
+type Outcome<T = ()> = Result<T, String>;
 
 fn main() -> ExitCode {
     let mut options = Options::parse();
@@ -92,20 +112,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures one engine and prints its figures as JSON.
+/// Measures one piece and prints it as JSON.
 fn run_one(options: &Options, name: &str) -> Outcome {
     let (Some(&shape), Some(durability), Some(folder)) =
         (options.shapes.first(), options.durability, options.folder.as_deref())
     else {
         return Err("--one needs --shape, --durability and --folder".into());
     };
-    let task = Task { shape, durability, records: options.records, batch: options.batch };
-    let figures = measure::measure(name, &task, folder)?;
-    println!("{}", serde_json::to_string(&figures).map_err(|error| error.to_string())?);
+    let task =
+        Task { engine: name.into(), shape, durability, records: options.records, batch: options.batch };
+    let piece = measure::measure(&task, options.phase, options.from, options.piece_seconds, folder)?;
+    println!("{}", serde_json::to_string(&piece).map_err(|error| error.to_string())?);
     Ok(())
 }
 
-/// Measures every engine with every shape and durability asked for, each in a process of its own.
+/// Measures every engine with every shape and durability asked for, and prints what is complete.
 fn run_all(options: &Options) -> Outcome {
     let engines: Vec<String> = match options.engines.is_empty() {
         true => engine::NAMES.iter().map(ToString::to_string).collect(),
@@ -119,13 +140,16 @@ fn run_all(options: &Options) -> Outcome {
         Some(one) => vec![one],
         None => vec![Durability::Synced, Durability::Unsynced],
     };
-    let mut all = Vec::new();
+    let mut campaign = Campaign::open(options)?;
+    let mut complete = Vec::new();
     for &shape in &shapes {
         for &durability in &durabilities {
             for engine in &engines {
-                eprintln!("{engine}, {}, {}", shape.name(), durability.name());
-                match child(options, engine, shape, durability) {
-                    Ok(figures) => all.push(figures),
+                let (records, batch) = (options.records, options.batch);
+                let task = Task { engine: engine.clone(), shape, durability, records, batch };
+                match campaign.complete(&task) {
+                    Ok(Some(figures)) => complete.push(figures),
+                    Ok(None) => {}
                     Err(error) => eprintln!("bench/zoned: {engine}: {error}"),
                 }
             }
@@ -133,27 +157,9 @@ fn run_all(options: &Options) -> Outcome {
     }
     match options.format {
         Format::Json => {
-            println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
+            println!("{}", serde_json::to_string_pretty(&complete).map_err(|error| error.to_string())?);
         }
-        Format::Table => print!("{}", table::markdown(&all)),
+        Format::Table => print!("{}", table::markdown(&complete)),
     }
     Ok(())
-}
-
-fn child(options: &Options, engine: &str, shape: Shape, durability: Durability) -> Result<Figures, String> {
-    let here = match &options.folder {
-        Some(folder) => tempfile::tempdir_in(folder),
-        None => tempfile::tempdir(),
-    };
-    let folder = here.map_err(|error| format!("cannot make a folder: {error}"))?;
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new(program);
-    command.args(["--one", engine, "--shape", shape.name(), "--durability", durability.name()]);
-    command.args(["--records", &options.records.to_string(), "--batch", &options.batch.to_string()]);
-    command.arg("--folder").arg(folder.path()).stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        return Err(format!("ended with {}", output.status));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("its figures cannot be read: {error}"))
 }

@@ -5,12 +5,15 @@
 use crate::Durability;
 use crate::engine::{self, Engine, Fallible, Record};
 use crate::records::{Shape, mixed};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
 
 /// What an engine is put through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
+    pub engine: String,
     pub shape: Shape,
     pub durability: Durability,
     pub records: u64,
@@ -18,129 +21,198 @@ pub struct Task {
     pub batch: u64,
 }
 
-/// How an engine did.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Figures {
-    pub engine: String,
-    pub shape: Shape,
-    pub durability: String,
-    pub records: u64,
-    pub batch: u64,
-    /// Records a second, written in the order of their keys into a new map.
-    pub load_per_s: f64,
-    /// Records a second, written in random order into a new map.
-    pub insert_per_s: f64,
-    /// Lookups a second of keys that are there.
-    pub read_per_s: f64,
-    /// Records a second, all in order.
-    pub scan_per_s: f64,
-    /// Operations a second: half lookups, half new values for keys that are there.
-    pub mixed_per_s: f64,
-    /// Bytes written to the storage layer for each byte of keys and values that was inserted in random order, until all was synced.
-    pub written_per_byte: f64,
-    /// The same while half of the operations of the mixture gave keys new values.
-    pub mixed_written_per_byte: f64,
-    /// Bytes of the files after the random inserts, for each byte of keys and values.
-    pub space_per_byte: f64,
+impl Task {
+    /// A name for its folder and its lines.
+    pub fn name(&self) -> String {
+        let Self { engine, shape, durability, records, batch } = self;
+        format!("{engine}-{}-{}-{records}-{batch}", shape.name(), durability.name())
+    }
 }
 
-/// Runs all phases with one engine, in an empty folder.
-pub fn measure(name: &str, task: &Task, folder: &Path) -> Fallible<Figures> {
-    let shape = task.shape;
-    let load_per_s = {
-        let place = subfolder(folder, "load")?;
-        let mut engine = engine::open(name, &place, task.durability)?;
-        let rate = write_all(engine.as_mut(), task, |number| shape.ascending_key(number))?;
-        drop(engine);
-        std::fs::remove_dir_all(&place).map_err(engine_error)?;
-        rate
-    };
-    let place = subfolder(folder, "insert")?;
-    let mut engine = engine::open(name, &place, task.durability)?;
-    let before = written_bytes()?;
-    let insert_per_s = write_all(engine.as_mut(), task, |number| shape.random_key(number))?;
-    let payload = (task.records * shape.record_bytes()) as f64;
-    let written_per_byte = (written_bytes()? - before) as f64 / payload;
-    let space_per_byte = used_bytes(&place)? as f64 / payload;
-    let read_per_s = read_all(engine.as_mut(), task)?;
-    let begin = Instant::now();
-    let (count, _) = engine.scan()?;
-    let scan_per_s = count as f64 / begin.elapsed().as_secs_f64();
-    if count != task.records {
-        return Err(format!("{name} has {count} records instead of {}", task.records));
+/// A part of what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// All records, in the order of their keys, into a new map.
+    Load,
+    /// All records, in random order, into a new map, which the other phases use.
+    Insert,
+    /// Lookups of keys that are there.
+    Read,
+    /// All records in order.
+    Scan,
+    /// A batch of lookups, a batch of new values, and so on.
+    Mixed,
+}
+
+impl Phase {
+    pub const ALL: [Self; 5] = [Self::Load, Self::Insert, Self::Read, Self::Scan, Self::Mixed];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Insert => "insert",
+            Self::Read => "read",
+            Self::Scan => "scan",
+            Self::Mixed => "mixed",
+        }
     }
-    let before = written_bytes()?;
-    let (mixed_per_s, updates) = mixture(engine.as_mut(), task)?;
-    let payload = (updates * shape.record_bytes()) as f64;
-    let mixed_written_per_byte = (written_bytes()? - before) as f64 / payload;
-    Ok(Figures {
-        engine: name.into(),
-        shape,
-        durability: task.durability.name().into(),
-        records: task.records,
-        batch: task.batch,
-        load_per_s,
-        insert_per_s,
-        read_per_s,
-        scan_per_s,
-        mixed_per_s,
-        written_per_byte,
-        mixed_written_per_byte,
-        space_per_byte,
+
+    /// How many operations it has.
+    pub fn operations(self, task: &Task) -> u64 {
+        match self {
+            Self::Load | Self::Insert | Self::Scan => task.records,
+            Self::Read => task.records.min(2_000_000),
+            Self::Mixed => task.records.min(1_000_000),
+        }
+    }
+
+    /// Whether it needs an empty folder.
+    pub const fn begins_anew(self) -> bool {
+        matches!(self, Self::Load | Self::Insert)
+    }
+}
+
+/// What was measured in one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Piece {
+    pub task: Task,
+    pub phase: Phase,
+    /// The first operation of the phase that this piece did.
+    pub from: u64,
+    /// The first that it did not do.
+    pub to: u64,
+    /// What they took.
+    pub seconds: f64,
+    /// Bytes of keys and values written.
+    pub payload_bytes: u64,
+    /// Bytes sent to the storage layer by this process, opening and closing included.
+    pub written_bytes: u64,
+    /// What the files take afterwards, bytes.
+    pub space_bytes: u64,
+    /// How many processes of the machine wanted to run in the minute before its end, this one included (proc(5), loadavg).
+    pub load_average: f64,
+}
+
+/// Runs a phase of a task from an operation on, until it is done or `most_seconds` are over. `folder` is empty if the phase needs
+/// it so, and is what its last piece left otherwise.
+pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
+    let mut engine = engine::open(&task.engine, folder, task.durability)?;
+    let mut clock = Clock { seconds: 0.0, most_seconds };
+    let engine_ref = engine.as_mut();
+    let to = match phase {
+        Phase::Load => clock.write(engine_ref, task, from, |number| task.shape.ascending_key(number))?,
+        Phase::Insert => clock.write(engine_ref, task, from, |number| task.shape.random_key(number))?,
+        Phase::Read => {
+            // What was read before is in the caches, as far as they reach, as in a process that runs for long.
+            engine.scan()?;
+            clock.read(engine.as_mut(), task)?
+        }
+        Phase::Scan => {
+            engine.scan()?;
+            clock.scan(engine.as_mut(), task)?
+        }
+        Phase::Mixed => {
+            engine.scan()?;
+            clock.mixture(engine.as_mut(), task, from)?
+        }
+    };
+    drop(engine);
+    if phase == Phase::Insert {
+        // What an engine writes when it finds its log at the next start is a part of what inserting costs.
+        drop(engine::open(&task.engine, folder, task.durability)?);
+    }
+    let written = matches!(phase, Phase::Load | Phase::Insert | Phase::Mixed);
+    Ok(Piece {
+        task: task.clone(),
+        phase,
+        from,
+        to,
+        seconds: clock.seconds,
+        payload_bytes: if written { (to - from) * task.shape.record_bytes() } else { 0 },
+        written_bytes: written_bytes()?,
+        space_bytes: used_bytes(folder)?,
+        load_average: load_average()?,
     })
 }
 
-/// Writes every record once, in batches; records a second until all is synced.
-fn write_all(engine: &mut dyn Engine, task: &Task, key: impl Fn(u64) -> Vec<u8>) -> Fallible<f64> {
-    let mut seconds = 0.0;
-    for start in (0..task.records).step_by(task.batch as usize) {
-        let numbers = start..(start + task.batch).min(task.records);
-        let batch: Vec<Record> = numbers.map(|number| (key(number), task.shape.value(number, 0))).collect();
-        let begin = Instant::now();
-        engine.write(&batch)?;
-        seconds += begin.elapsed().as_secs_f64();
-    }
-    let begin = Instant::now();
-    engine.sync()?;
-    Ok(task.records as f64 / (seconds + begin.elapsed().as_secs_f64()))
+/// The time that an engine took so far, without that of making its records.
+struct Clock {
+    seconds: f64,
+    most_seconds: f64,
 }
 
-/// Looks up keys that are there, in random order, as many as there are records but at most two million.
-fn read_all(engine: &mut dyn Engine, task: &Task) -> Fallible<f64> {
-    let count = task.records.min(2_000_000);
-    let (mut seconds, mut found) = (0.0, 0);
-    for start in (0..count).step_by(1000) {
-        let numbers = (start..(start + 1000).min(count)).map(|n| mixed(n ^ 0x5555) % task.records);
-        let keys: Vec<_> = numbers.map(|number| task.shape.random_key(number)).collect();
+impl Clock {
+    fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
-        found += engine.read(&keys)?;
-        seconds += begin.elapsed().as_secs_f64();
+        let result = work();
+        self.seconds += begin.elapsed().as_secs_f64();
+        result
     }
-    if found != count {
-        Err(format!("{found} of {count} keys were found"))
-    } else {
-        Ok(count as f64 / seconds)
-    }
-}
 
-/// A batch of new values after each batch of lookups; operations a second, and how many were new values.
-fn mixture(engine: &mut dyn Engine, task: &Task) -> Fallible<(f64, u64)> {
-    let updates = task.records.min(1_000_000);
-    let mut seconds = 0.0;
-    for start in (0..updates).step_by(task.batch as usize) {
-        let numbers = || (start..(start + task.batch).min(updates)).map(|n| mixed(n ^ 0xaaaa) % task.records);
-        let keys: Vec<_> =
-            numbers().map(|number| task.shape.random_key(mixed(number) % task.records)).collect();
-        let batch: Vec<Record> =
-            numbers().map(|number| (task.shape.random_key(number), task.shape.value(number, 1))).collect();
-        let begin = Instant::now();
-        engine.read(&keys)?;
-        engine.write(&batch)?;
-        seconds += begin.elapsed().as_secs_f64();
+    /// Writes records from `from` on, in batches, until all are synced; where it came to.
+    fn write(
+        &mut self,
+        engine: &mut dyn Engine,
+        task: &Task,
+        from: u64,
+        key: impl Fn(u64) -> Vec<u8>,
+    ) -> Fallible<u64> {
+        let mut at = from;
+        while at < task.records && self.seconds < self.most_seconds {
+            let numbers = at..(at + task.batch).min(task.records);
+            at = numbers.end;
+            let batch: Vec<Record> =
+                numbers.map(|number| (key(number), task.shape.value(number, 0))).collect();
+            self.time(|| engine.write(&batch))?;
+        }
+        self.time(|| engine.sync())?;
+        Ok(at)
     }
-    let begin = Instant::now();
-    engine.sync()?;
-    Ok((2.0 * updates as f64 / (seconds + begin.elapsed().as_secs_f64()), updates))
+
+    /// Looks up keys that are there, in random order.
+    fn read(&mut self, engine: &mut dyn Engine, task: &Task) -> Fallible<u64> {
+        let count = Phase::Read.operations(task);
+        let mut found = 0;
+        for start in (0..count).step_by(1000) {
+            let numbers = (start..(start + 1000).min(count)).map(|n| mixed(n ^ 0x5555) % task.records);
+            let keys: Vec<_> = numbers.map(|number| task.shape.random_key(number)).collect();
+            found += self.time(|| engine.read(&keys))?;
+        }
+        if found == count { Ok(count) } else { Err(format!("{found} of {count} keys were found")) }
+    }
+
+    fn scan(&mut self, engine: &mut dyn Engine, task: &Task) -> Fallible<u64> {
+        let (count, _) = self.time(|| engine.scan())?;
+        if count == task.records {
+            Ok(count)
+        } else {
+            Err(format!("there are {count} records instead of {}", task.records))
+        }
+    }
+
+    /// A batch of new values after each batch of lookups; where it came to.
+    fn mixture(&mut self, engine: &mut dyn Engine, task: &Task, from: u64) -> Fallible<u64> {
+        let updates = Phase::Mixed.operations(task);
+        let mut at = from;
+        while at < updates && self.seconds < self.most_seconds {
+            let numbers = at..(at + task.batch).min(updates);
+            at = numbers.end;
+            let numbers = || numbers.clone().map(|n| mixed(n ^ 0xaaaa) % task.records);
+            let keys: Vec<_> =
+                numbers().map(|number| task.shape.random_key(mixed(number) % task.records)).collect();
+            let batch: Vec<Record> = numbers()
+                .map(|number| (task.shape.random_key(number), task.shape.value(number, 1)))
+                .collect();
+            let found = self.time(|| engine.read(&keys))?;
+            if found != keys.len() as u64 {
+                return Err(format!("{found} of {} keys were found", keys.len()));
+            }
+            self.time(|| engine.write(&batch))?;
+        }
+        self.time(|| engine.sync())?;
+        Ok(at)
+    }
 }
 
 /// What this process caused to be written so far, bytes.
@@ -149,6 +221,12 @@ fn written_bytes() -> Fallible<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
     line.and_then(|number| number.trim().parse().ok())
         .ok_or_else(|| "/proc/self/io has no write_bytes".into())
+}
+
+fn load_average() -> Fallible<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").map_err(engine_error)?;
+    let first = text.split(' ').next().and_then(|number| number.parse().ok());
+    first.ok_or_else(|| "/proc/loadavg has no number".into())
 }
 
 /// What the files in a folder take on the disk, bytes.
@@ -161,12 +239,6 @@ fn used_bytes(folder: &Path) -> Fallible<u64> {
         bytes += if data.is_dir() { used_bytes(&entry.path())? } else { data.blocks() * 512 };
     }
     Ok(bytes)
-}
-
-fn subfolder(folder: &Path, name: &str) -> Fallible<std::path::PathBuf> {
-    let place = folder.join(name);
-    std::fs::create_dir(&place).map_err(engine_error)?;
-    Ok(place)
 }
 
 fn engine_error(error: std::io::Error) -> String {

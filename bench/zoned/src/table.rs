@@ -2,7 +2,8 @@
 //! Not JSON: `main` prints that.
 //! Source: none.
 
-use crate::measure::Figures;
+use crate::figures::Figures;
+use crate::measure::Task;
 use std::fmt::Write;
 
 /// A column: its head, what it shows, and whether more is better.
@@ -17,6 +18,7 @@ const COLUMNS: &[Column] = &[
     ("written per byte inserted", |f| f.written_per_byte, false),
     ("written per byte updated", |f| f.mixed_written_per_byte, false),
     ("space per byte", |f| f.space_per_byte, false),
+    ("seconds", |f| f.seconds, false),
 ];
 
 /// All figures; the best of a column in bold.
@@ -24,20 +26,21 @@ pub fn markdown(all: &[Figures]) -> String {
     let mut text = String::new();
     let mut rest = all;
     while let Some(first) = rest.first() {
-        let same = |f: &&Figures| f.shape == first.shape && f.durability == first.durability;
+        let same = |f: &&Figures| f.task.shape == first.task.shape && f.task.durability == first.task.durability;
         let (group, after) = rest.split_at(rest.iter().take_while(same).count());
-        let (shape, durability) = (first.shape.name(), &first.durability);
+        let Task { shape, durability, records, batch, .. } = &first.task;
         let _ = writeln!(
             text,
-            "Keys and values of {shape} bytes, {durability}, {} records, batches of {}:\n",
-            first.records, first.batch
+            "Keys and values of {} bytes, {}, {records} records, batches of {batch}:\n",
+            shape.name(),
+            durability.name()
         );
         let heads: Vec<_> = COLUMNS.iter().map(|column| column.0).collect();
         let _ = writeln!(text, "| engine | {} |", heads.join(" | "));
         let _ = writeln!(text, "| --- |{}", " ---: |".repeat(COLUMNS.len()));
         for figures in group {
             let cells: Vec<_> = COLUMNS.iter().map(|column| cell(column, figures, group)).collect();
-            let _ = writeln!(text, "| {} | {} |", figures.engine, cells.join(" | "));
+            let _ = writeln!(text, "| {} | {} |", figures.task.engine, cells.join(" | "));
         }
         text.push('\n');
         rest = after;

@@ -3,6 +3,7 @@
 //! Not a device: those are in `device/`. Not a layout of the zones' contents: that is the index's.
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2 (zones); the Linux kernel's Documentation/block (zoned devices).
 
+mod blank;
 mod buffer;
 mod counted;
 mod error;
@@ -14,6 +15,7 @@ mod modelled;
 mod power_cut;
 mod zones;
 
+pub use blank::BlankDevice;
 pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};

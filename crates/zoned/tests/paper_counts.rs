@@ -2,8 +2,8 @@
 //! Not the published tables at their sizes: those are experiments.
 //! Source: the ZB+-tree paper's evaluation.
 
-use longma_zoned::device::{Geometry, MemoryDevice};
-use longma_zoned::paper::{CowTree, Fanout, NodeKind, ZbTree};
+use longma_zoned::device::{BlankDevice, Geometry};
+use longma_zoned::paper::{CowTree, Fanout, Kept, NodeKind, ZbTree};
 use longma_zoned::ycsb::{Operation, Workload, scatter};
 
 /// How many pairs are loaded, and how many operations follow: `LONGMA_ZONED_PAIRS`, or few enough for a test.
@@ -12,7 +12,7 @@ fn pairs() -> u64 {
 }
 
 /// The paper's device: 40 sequential zones and a conventional one, 2 GiB each, blocks of 4 KiB.
-fn device() -> MemoryDevice {
+fn device() -> BlankDevice {
     let geometry = Geometry {
         block_bytes: 4096,
         zone_blocks: 524_288,
@@ -22,7 +22,7 @@ fn device() -> MemoryDevice {
         max_open_zones: 0,
         max_active_zones: 0,
     };
-    MemoryDevice::new(geometry).unwrap()
+    BlankDevice::new(geometry).unwrap()
 }
 
 #[test]
@@ -30,8 +30,8 @@ fn the_zb_tree_writes_a_third_or_less_of_what_copy_on_write_does() {
     let pairs = pairs();
     for workload in ["W1", "W2", "W3", "W4", "W5"].map(|name| Workload::named(name).unwrap()) {
         let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device())).at_most(128, 128);
-        let mut zb = ZbTree::new(device(), fanout).unwrap();
-        let mut cow = CowTree::new(device(), fanout).unwrap();
+        let mut zb = ZbTree::counting(device(), fanout, Kept::Nothing).unwrap();
+        let mut cow = CowTree::counting(device(), fanout, Kept::Nothing).unwrap();
         let load = (0..pairs).map(Operation::Insert);
         for operation in load.chain(workload.stream(pairs, pairs, 1)) {
             match operation {

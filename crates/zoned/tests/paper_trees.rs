@@ -2,8 +2,8 @@
 //! Not their counts: see `paper_counts`.
 //! Source: our own.
 
-use longma_zoned::device::{Geometry, MemoryDevice};
-use longma_zoned::paper::{CowTree, Fanout, ZbTree};
+use longma_zoned::device::{BlankDevice, Counted, Geometry, MemoryDevice};
+use longma_zoned::paper::{CowTree, Fanout, Kept, NodeKind, ZbTree};
 use longma_zoned::{Direction, KeyRange, OrderedMap};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -229,4 +229,73 @@ fn a_full_device_is_said_to_be_full() {
     let mut tree = ZbTree::new(device, fanout).unwrap();
     let error = (0..100_000).map(|key| tree.insert(key, key)).find_map(Result::err).unwrap();
     assert!(matches!(error, longma_zoned::Error::Full { .. }), "{error}");
+}
+
+/// Does random operations to two trees, which must answer alike.
+fn both(trees: [&mut dyn OrderedMap; 2]) {
+    let mut chance = Chance(11);
+    let [one, other] = trees;
+    for number in 0..operations() {
+        let key = chance.below(3_000).to_be_bytes();
+        match chance.below(10) {
+            0..6 => {
+                let value = number.to_be_bytes();
+                assert_eq!(one.put(&key, &value).unwrap(), other.put(&key, &value).unwrap());
+            }
+            6..9 => assert_eq!(one.delete(&key).unwrap(), other.delete(&key).unwrap()),
+            _ => assert_eq!(one.get(&key).unwrap(), other.get(&key).unwrap()),
+        }
+    }
+    assert_eq!(one.len(), other.len());
+}
+
+#[test]
+fn counting_without_bytes_counts_what_is_done_with_bytes() {
+    let bytes = |zones| Counted::new(device(512, 256, zones));
+    let blank = |zones| {
+        let geometry = longma_zoned::ZonedDevice::geometry(&bytes(zones));
+        Counted::new(BlankDevice::new(geometry).unwrap())
+    };
+    let fanout = Fanout { body: 5, head: 7 };
+    let mut with = ZbTree::new(bytes(3), fanout).unwrap();
+    let mut without = ZbTree::counting(blank(3), fanout, Kept::Nothing).unwrap();
+    both([&mut with, &mut without]);
+    assert!(with.counts().resets > 0, "no zone was reset");
+    assert_eq!(with.counts(), without.counts());
+    assert_eq!(with.device().counts(), without.device().counts());
+    without.check().unwrap();
+    let mut with = CowTree::new(bytes(16), fanout).unwrap();
+    let mut without = CowTree::counting(blank(16), fanout, Kept::Nothing).unwrap();
+    both([&mut with, &mut without]);
+    assert!(with.counts().resets > 0);
+    assert_eq!(with.counts(), without.counts());
+    assert_eq!(with.device().counts(), without.device().counts());
+}
+
+#[test]
+fn nodes_that_the_host_keeps_are_written_but_not_read() {
+    let blank = || {
+        let geometry = longma_zoned::ZonedDevice::geometry(&device(512, 4096, 6));
+        Counted::new(BlankDevice::new(geometry).unwrap())
+    };
+    let fanout = Fanout { body: 8, head: 8 };
+    let run = |kept| {
+        let mut zb = ZbTree::counting(blank(), fanout, kept).unwrap();
+        let mut cow = CowTree::counting(blank(), fanout, kept).unwrap();
+        both([&mut zb, &mut cow]);
+        assert_eq!(zb.device().counts().blocks_read, zb.counts().reads.total());
+        (*zb.counts(), *cow.counts(), zb.layers())
+    };
+    let ((all, all_cow, layers), (no_root, no_root_cow, _), (leaves, leaves_cow, _)) =
+        (run(Kept::Nothing), run(Kept::Root), run(Kept::Inner));
+    for (kept, kept_cow) in [(no_root, no_root_cow), (leaves, leaves_cow)] {
+        assert_eq!((kept.writes(), kept_cow.writes()), (all.writes(), all_cow.writes()));
+    }
+    assert!(no_root.reads.total() < all.reads.total() && leaves.reads.total() < no_root.reads.total());
+    assert!(no_root_cow.reads.total() < all_cow.reads.total());
+    if layers == 4 {
+        assert_eq!(no_root.reads.of(NodeKind::InteriorHead), 0);
+    }
+    assert_eq!(leaves.reads.total(), all.reads.of(NodeKind::Leaf) + all.reads.of(NodeKind::LeafLog));
+    assert_eq!(leaves_cow.reads.of(NodeKind::Interior), 0);
 }

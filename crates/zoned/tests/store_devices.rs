@@ -1,6 +1,6 @@
 //! The maps on every kind of device: the durable one under random batches against a `BTreeMap`, garbage collection, reopening and the
 //! checker; the published trees under the paper's workloads. With LONGMA_ZONED_DEVICE, which names a zoned block device whose
-//! content does not matter, on that one too.
+//! content does not matter, on that one too; with LONGMA_ZONED_PAIRS, the trees with so many pairs.
 //! Not in depth: `store_model.rs` and `store_power_cuts.rs` do that in memory.
 //! Source: our own.
 
@@ -111,7 +111,7 @@ fn garbage_is_collected_on_every_device() {
 
 #[test]
 fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
-    let pairs = 1_000;
+    let pairs = std::env::var("LONGMA_ZONED_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
     on_every_device(|device| {
         for name in ["W1", "W2", "W3", "W4", "W5"] {
             let workload = Workload::named(name).unwrap();

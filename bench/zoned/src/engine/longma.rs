@@ -25,10 +25,15 @@ pub struct Longma {
 
 impl Longma {
     pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
-        let device = FileDevice::create(&folder.join("device"), GEOMETRY, false).map_err(said)?;
+        let path = folder.join("device");
         let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
         let options = Options { cache_bytes: CACHE_BYTES as u64, durability, ..Options::default() };
-        let device = Store::format(device, None, 1).map_err(said)?;
+        let device = if path.exists() {
+            FileDevice::open(&path).map_err(said)?
+        } else {
+            let device = FileDevice::create(&path, GEOMETRY, false).map_err(said)?;
+            Store::format(device, None, 1).map_err(said)?
+        };
         Ok(Self { store: Store::open(device, options).map_err(said)? })
     }
 }

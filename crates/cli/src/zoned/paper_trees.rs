@@ -4,16 +4,20 @@
 
 use longma_lab::{Failure, Kind, Metrics, Parameter, Point, Setting, Stop, Workload};
 use longma_topology::units::Size;
-use longma_zoned::device::{Geometry, MemoryDevice, ModelledDevice, Parameters};
-use longma_zoned::paper::{CowTree, Fanout, PaperCounts, ZbTree};
+use longma_zoned::device::{BlankDevice, Geometry, ModelledDevice, Parameters};
+use longma_zoned::paper::{CowTree, Fanout, Kept, PaperCounts, ZbTree};
 use longma_zoned::ycsb::{self, Distribution, Operation, scatter};
 use longma_zoned::{Error, OrderedMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// How many operations pass between two looks at whether to stop.
 const LOOK_EVERY: u64 = 4096;
 
 const TREES: &[&str] = &["zb", "cow"];
+const KEYS: &[&str] = &["hashed", "ordered"];
+const KEPT: &[(&str, Kept)] = &[("nothing", Kept::Nothing), ("root", Kept::Root), ("inner", Kept::Inner)];
+const KEPT_NAMES: &[&str] = &["nothing", "root", "inner"];
 const WORKLOADS: &[&str] = &["A", "B", "C", "D", "E", "F", "W1", "W2", "W3", "W4", "W5"];
 const DISTRIBUTIONS: &[(&str, Distribution)] = &[
     ("zipfian", Distribution::Zipfian),
@@ -24,12 +28,47 @@ const DISTRIBUTIONS: &[(&str, Distribution)] = &[
 ];
 const DISTRIBUTION_NAMES: &[&str] = &["zipfian", "uniform", "latest", "hotspot", "exponential"];
 
-/// The device that the trees run on: in memory, and timed as a ZN540.
-type Device = ModelledDevice<MemoryDevice>;
+/// The device that the trees run on: counted and timed as a ZN540, its contents beside it.
+type Device = ModelledDevice<BlankDevice>;
+
+/// How many pairs loaded trees may hold together that are kept for other points: some hundred megabytes.
+const MOST_LOADED_PAIRS: u64 = 12_000_000;
 
 /// The trees as published, under YCSB's workloads.
 pub struct PaperTrees {
     parameters: Vec<Parameter>,
+    zb: Loaded<ZbTree<Device>>,
+    cow: Loaded<CowTree<Device>>,
+}
+
+/// Trees after their load, which points that differ in what follows have in common. The newest is last.
+struct Loaded<T>(Mutex<Vec<(Load, Place<T>)>>);
+
+/// Where a loaded tree is put. Who loads it holds the lock, so that others wait for it.
+type Place<T> = Arc<Mutex<Option<T>>>;
+
+impl<T> Default for Loaded<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Loaded<T> {
+    /// The place of a load, and room for it.
+    fn place(&self, load: &Load) -> Place<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, place)) = all.iter().find(|(known, _)| known == load) {
+            return place.clone();
+        }
+        while !all.is_empty()
+            && all.iter().map(|(known, _)| known.pairs).sum::<u64>() + load.pairs > MOST_LOADED_PAIRS
+        {
+            all.remove(0);
+        }
+        let place = Place::default();
+        all.push((load.clone(), place.clone()));
+        place
+    }
 }
 
 impl Default for PaperTrees {
@@ -63,10 +102,23 @@ impl Default for PaperTrees {
             integer("sequential_zones", 40, "zones that are written at their write pointer"),
             parameter("zone", Kind::Size, Some("2 GiB".into()), "a zone's size, all of which can be written"),
             parameter("block", Kind::Size, Some("4 KiB".into()), "a block's size; a node takes one"),
-            integer("entries", 128, "the most entries a node may have"),
+            integer("entries", 98, "the most entries a node may have"),
+            parameter(
+                "keys",
+                Kind::Word(KEYS),
+                Some("hashed".into()),
+                "`hashed`: a record's key is a hash of its number, as in YCSB unless it is told otherwise; `ordered`: its number, so that \
+                 the load is in the order of the keys",
+            ),
+            parameter(
+                "kept",
+                Kind::Word(KEPT_NAMES),
+                Some("nothing".into()),
+                "which nodes the host has in memory, so that looking at them is no read: `nothing`, the `root`, or all `inner` nodes",
+            ),
             integer("seed", 1, "chooses the operations"),
         ];
-        Self { parameters }
+        Self { parameters, zb: Loaded::default(), cow: Loaded::default() }
     }
 }
 
@@ -85,25 +137,33 @@ impl Workload for PaperTrees {
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let setup = Setup::of(point)?;
-        let device =
-            MemoryDevice::new(setup.geometry).map_err(|error| Failure::refused(error.to_string()))?;
+        let Load { geometry, entries, kept, .. } = setup.load;
+        let device = BlankDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
         let device = ModelledDevice::new(device, Parameters::ZN540);
-        let fanout = Fanout::of(&setup.geometry).at_most(setup.entries, setup.entries);
+        let fanout = Fanout::of(&geometry).at_most(entries, entries);
         match point.text("tree") {
-            "zb" => setup.measure(ZbTree::new(device, fanout).map_err(refused)?, point, stop),
-            _ => setup.measure(CowTree::new(device, fanout).map_err(refused)?, point, stop),
+            "zb" => setup.measure(&self.zb, || ZbTree::counting(device, fanout, kept), point, stop),
+            _ => setup.measure(&self.cow, || CowTree::counting(device, fanout, kept), point, stop),
         }
     }
 }
 
 /// A point's parameters, checked.
 struct Setup {
-    geometry: Geometry,
+    load: Load,
     workload: ycsb::Workload,
-    pairs: u64,
     operations: u64,
-    entries: usize,
     seed: u64,
+}
+
+/// What decides what a tree is like after its load.
+#[derive(Clone, PartialEq)]
+struct Load {
+    geometry: Geometry,
+    pairs: u64,
+    entries: usize,
+    kept: Kept,
+    hashed: bool,
 }
 
 impl Setup {
@@ -147,11 +207,21 @@ impl Setup {
             _ => whole("operations")?,
         };
         let (entries, seed) = (whole("entries")? as usize, whole("seed")?);
-        Ok(Self { geometry, workload: workload.with(distribution), pairs, operations, entries, seed })
+        let word = point.text("kept");
+        let kept = KEPT.iter().find(|known| known.0 == word).map(|known| known.1).unwrap_or_default();
+        let load = Load { geometry, pairs, entries, kept, hashed: point.text("keys") != "ordered" };
+        Ok(Self { load, workload: workload.with(distribution), operations, seed })
     }
 
-    fn measure<T: Tree>(&self, mut tree: T, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
+    fn measure<T: Tree>(
+        &self,
+        loaded: &Loaded<T>,
+        new: impl FnOnce() -> Result<T, Error>,
+        point: &Point,
+        stop: &Stop,
+    ) -> Result<Metrics, Failure> {
         let begin = Instant::now();
+        let Load { pairs, hashed, .. } = self.load;
         let mut look = 0;
         let mut check = || {
             look += 1;
@@ -164,14 +234,24 @@ impl Setup {
                 _ => Ok(()),
             }
         };
-        for record in 0..self.pairs {
-            check()?;
-            step(&mut tree, Operation::Insert(record)).map_err(failed)?;
-        }
+        let place = loaded.place(&self.load);
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = match &*place {
+            Some(tree) => tree.clone(),
+            None => {
+                let mut tree = new().map_err(refused)?;
+                for record in 0..pairs {
+                    check()?;
+                    step(&mut tree, Operation::Insert(record), hashed).map_err(failed)?;
+                }
+                place.insert(tree).clone()
+            }
+        };
+        drop(place);
         let (load, load_time) = (Seen::of(tree.counts()), tree.seconds());
-        for operation in self.workload.stream(self.pairs, self.operations, self.seed) {
+        for operation in self.workload.stream(pairs, self.operations, self.seed) {
             check()?;
-            step(&mut tree, operation).map_err(failed)?;
+            step(&mut tree, operation, hashed).map_err(failed)?;
         }
         let all = Seen::of(tree.counts());
         let mut metrics = Metrics::default();
@@ -213,7 +293,10 @@ impl Seen {
 }
 
 /// What both trees have beside the map.
-trait Tree: OrderedMap {
+trait Tree: OrderedMap + Clone {
+    fn search(&mut self, key: u64) -> Result<Option<u64>, Error>;
+    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error>;
+    fn remove(&mut self, key: u64) -> Result<bool, Error>;
     fn counts(&self) -> &PaperCounts;
     fn sequential_used(&self) -> (u64, u64);
     fn conventional_used(&self) -> (u64, u64);
@@ -222,6 +305,15 @@ trait Tree: OrderedMap {
 }
 
 impl Tree for ZbTree<Device> {
+    fn search(&mut self, key: u64) -> Result<Option<u64>, Error> {
+        self.search(key)
+    }
+    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error> {
+        self.insert(key, value)
+    }
+    fn remove(&mut self, key: u64) -> Result<bool, Error> {
+        self.remove(key)
+    }
     fn counts(&self) -> &PaperCounts {
         self.counts()
     }
@@ -237,6 +329,15 @@ impl Tree for ZbTree<Device> {
 }
 
 impl Tree for CowTree<Device> {
+    fn search(&mut self, key: u64) -> Result<Option<u64>, Error> {
+        self.search(key)
+    }
+    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error> {
+        self.insert(key, value)
+    }
+    fn remove(&mut self, key: u64) -> Result<bool, Error> {
+        self.remove(key)
+    }
     fn counts(&self) -> &PaperCounts {
         self.counts()
     }
@@ -251,23 +352,20 @@ impl Tree for CowTree<Device> {
     }
 }
 
-/// Does one operation. Keys are record numbers scattered as YCSB does it.
-fn step(tree: &mut impl Tree, operation: Operation) -> Result<(), Error> {
-    let key = |record: u64| scatter(record).to_be_bytes();
-    let value = |record: u64| record.to_be_bytes();
+/// Does one operation. Keys are record numbers, scattered as YCSB does it if `hashed`.
+fn step(tree: &mut impl Tree, operation: Operation, hashed: bool) -> Result<(), Error> {
+    let key = |record: u64| if hashed { scatter(record) } else { record };
     match operation {
-        Operation::Read(record) => tree.get(&key(record)).map(|_| ()),
-        Operation::Insert(record) | Operation::Update(record) => {
-            tree.put(&key(record), &value(record)).map(|_| ())
-        }
-        Operation::Delete(record) => tree.delete(&key(record)).map(|_| ()),
+        Operation::Read(record) => tree.search(key(record)).map(|_| ()),
+        Operation::Insert(record) | Operation::Update(record) => tree.insert(key(record), record).map(|_| ()),
+        Operation::Delete(record) => tree.remove(key(record)).map(|_| ()),
         Operation::ReadModifyWrite(record) => {
-            tree.get(&key(record))?;
-            tree.put(&key(record), &value(record)).map(|_| ())
+            tree.search(key(record))?;
+            tree.insert(key(record), record).map(|_| ())
         }
         Operation::Scan(record, length) => {
             let mut left = length;
-            let start = key(record);
+            let start = key(record).to_be_bytes();
             tree.scan(
                 longma_zoned::KeyRange::from(&start),
                 longma_zoned::Direction::Ascending,

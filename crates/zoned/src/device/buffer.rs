@@ -13,6 +13,7 @@ const ALIGNMENT: usize = 4096;
 struct Page([u8; ALIGNMENT]);
 
 /// Bytes, at first 0, that begin at a multiple of 4096.
+#[derive(Clone)]
 pub struct AlignedBuffer {
     pages: Vec<Page>,
     bytes: usize,

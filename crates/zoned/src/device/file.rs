@@ -49,7 +49,8 @@ struct Rules {
 #[derive(Default)]
 struct Unsaved {
     blocks: u64,
-    crc: crc32fast::Hasher,
+    /// CRC-32C of it.
+    crc: u32,
 }
 
 impl FileDevice {
@@ -178,7 +179,7 @@ impl FileDevice {
         self.publish(rules, span.zone);
         let unsaved = rules.changed.entry(span.zone).or_default();
         unsaved.blocks += span.count;
-        unsaved.crc.update(data);
+        unsaved.crc = crc32c::crc32c_append(unsaved.crc, data);
         Ok(())
     }
 }

@@ -60,10 +60,18 @@ pub struct ModelledDevice<D> {
     clock: Mutex<Clock>,
 }
 
+#[derive(Clone)]
 struct Clock {
     now: Time,
     dies: Dies,
     latencies: Latencies,
+}
+
+impl<D: Clone> Clone for ModelledDevice<D> {
+    fn clone(&self) -> Self {
+        let clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { inner: self.inner.clone(), parameters: self.parameters, clock: Mutex::new(clock) }
+    }
 }
 
 impl<D: Emulated> ModelledDevice<D> {

@@ -4,7 +4,7 @@
 
 /// A leaf's keys and values, or an interior node's keys and addresses, in ascending order. The first key of an interior node is
 /// less than every key, whatever it says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Body {
     pub entries: Vec<(u64, u64)>,
 }
@@ -23,6 +23,15 @@ pub(super) enum Change {
 pub(super) struct Log {
     /// One place for each entry of the node.
     pub changes: Vec<Option<Change>>,
+}
+
+/// A copy with room for one more entry: who copies a node is about to change it.
+impl Clone for Body {
+    fn clone(&self) -> Self {
+        let mut entries = Vec::with_capacity(self.entries.len() + 1);
+        entries.extend_from_slice(&self.entries);
+        Self { entries }
+    }
 }
 
 impl Body {
@@ -52,20 +61,11 @@ impl Log {
     pub fn is_full(&self) -> bool {
         self.changes.iter().all(Option::is_some)
     }
-
-    /// The log with the node's own entries where it has none: what the node and its log say together, entry by entry.
-    pub fn over(&self, body: &Body) -> Vec<Change> {
-        let own = |index: usize| {
-            let (key, payload) = body.entries[index];
-            Change::To(key, payload)
-        };
-        self.changes.iter().enumerate().map(|(index, change)| change.unwrap_or_else(|| own(index))).collect()
-    }
 }
 
 /// The entries that are left when the deleted ones are gone.
-pub(super) fn alive(changes: &[Change]) -> Body {
-    let entries = changes.iter().filter_map(|change| match *change {
+pub(super) fn alive(changes: impl Iterator<Item = Change>) -> Body {
+    let entries = changes.filter_map(|change| match change {
         Change::To(key, payload) => Some((key, payload)),
         Change::Deleted(_) => None,
     });

@@ -5,20 +5,24 @@
 use super::body::Body;
 use super::counts::{NodeKind, PaperCounts};
 use super::fanout::Fanout;
-use super::space::{Space, Warmth};
+use super::kept::Kept;
+use super::space::{Contents, Space, Warmth};
 use super::zb::{ordered, visit_leaf};
 use crate::device::{Block, ZoneNumber, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::map::{Direction, KeyRange, OrderedMap, Visit};
+use crate::map::Direction;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// A copy-on-write B+-tree for 8-byte keys and values, in sequential zones only; every node goes to the zone with the most room.
+#[derive(Clone)]
 pub struct CowTree<D> {
-    space: Space<D>,
+    pub(super) space: Space<D>,
+    kept: Kept,
     root: Block,
     /// The root's level; leaves are at 0.
     root_level: u32,
-    len: u64,
+    pub(super) len: u64,
 }
 
 /// What a change left of a node: its new place, and that of a right part if it split.
@@ -29,7 +33,7 @@ struct Rewritten {
 
 /// A node that a deletion changed, not written yet.
 struct Changed {
-    body: Body,
+    body: Arc<Body>,
     old: Block,
 }
 
@@ -43,9 +47,22 @@ impl<D: ZonedDevice> CowTree<D> {
     /// # Errors
     /// [`Error::Unsuitable`] without sequential zones or with a fanout below 4.
     pub fn new(device: D, fanout: Fanout) -> Result<Self> {
-        let mut space = Space::new(device, fanout)?;
-        let root = space.append(NodeKind::Leaf, Warmth::Hot, &Body::default())?;
-        Ok(Self { space, root, root_level: 0, len: 0 })
+        Self::with(device, fanout, Contents::OnDevice, Kept::Nothing)
+    }
+
+    /// The same for a device that is only counted and timed: what its blocks hold is not used. The host keeps some nodes in memory,
+    /// so that reading them is no read of the device.
+    ///
+    /// # Errors
+    /// As [`CowTree::new`].
+    pub fn counting(device: D, fanout: Fanout, kept: Kept) -> Result<Self> {
+        Self::with(device, fanout, Contents::Beside(Default::default()), kept)
+    }
+
+    fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+        let mut space = Space::new(device, fanout, contents)?;
+        let root = space.append(NodeKind::Leaf, Warmth::Hot, &Arc::new(Body::default()))?;
+        Ok(Self { space, kept, root, root_level: 0, len: 0 })
     }
 
     /// What it did so far.
@@ -96,7 +113,7 @@ impl<D: ZonedDevice> CowTree<D> {
         if let Some((separator, right)) = root.right {
             self.root_level += 1;
             let entries = vec![(0, self.root.0), (separator, right.0)];
-            self.root = self.append(self.root_level, &Body { entries })?;
+            self.root = self.append(self.root_level, &Arc::new(Body { entries }))?;
         }
         self.len += u64::from(new);
         Ok(new)
@@ -120,15 +137,16 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(true)
     }
 
-    fn read(&mut self, at: Block, level: u32) -> Result<Body> {
-        let body: Body = self.space.read(kind(level), at)?;
+    fn read(&mut self, at: Block, level: u32) -> Result<Arc<Body>> {
+        let kept = self.kept.has(kind(level), at == self.root);
+        let body: Arc<Body> = if kept { self.space.recall(at)? } else { self.space.read(kind(level), at)? };
         match level > 0 && body.entries.is_empty() {
             true => Err(Error::Damaged { block: at, what: "an interior node without entries".into() }),
             false => Ok(body),
         }
     }
 
-    fn append(&mut self, level: u32, body: &Body) -> Result<Block> {
+    fn append(&mut self, level: u32, body: &Arc<Body>) -> Result<Block> {
         self.space.append(kind(level), Warmth::Hot, body)
     }
 
@@ -141,10 +159,12 @@ impl<D: ZonedDevice> CowTree<D> {
         let mut body = self.read(at, level)?;
         let mut new = false;
         if level == 0 {
-            match body.find(key) {
-                Ok(place) => body.entries[place].1 = value,
+            let place = body.find(key);
+            let entries = &mut Arc::make_mut(&mut body).entries;
+            match place {
+                Ok(place) => entries[place].1 = value,
                 Err(place) => {
-                    body.entries.insert(place, (key, value));
+                    entries.insert(place, (key, value));
                     new = true;
                 }
             }
@@ -152,9 +172,10 @@ impl<D: ZonedDevice> CowTree<D> {
             let child = body.child(key);
             let (below_new, below) = self.put_under(Block(body.entries[child].1), level - 1, key, value)?;
             new = below_new;
-            body.entries[child].1 = below.at.0;
+            let entries = &mut Arc::make_mut(&mut body).entries;
+            entries[child].1 = below.at.0;
             if let Some((separator, right)) = below.right {
-                body.entries.insert(child + 1, (separator, right.0));
+                entries.insert(child + 1, (separator, right.0));
             }
         }
         self.space.release(at);
@@ -162,7 +183,7 @@ impl<D: ZonedDevice> CowTree<D> {
             return Ok((new, Rewritten { at: self.append(level, &body)?, right: None }));
         }
         self.space.counts.split += 1;
-        let right = body.split_off();
+        let right = Arc::new(Arc::make_mut(&mut body).split_off());
         let at = self.append(level, &body)?;
         let right_at = self.append(level, &right)?;
         Ok((new, Rewritten { at, right: Some((right.entries[0].0, right_at)) }))
@@ -173,16 +194,16 @@ impl<D: ZonedDevice> CowTree<D> {
         let mut body = self.read(at, level)?;
         if level == 0 {
             let Ok(place) = body.find(key) else { return Ok(None) };
-            body.entries.remove(place);
+            Arc::make_mut(&mut body).entries.remove(place);
             return Ok(Some(Changed { body, old: at }));
         }
         let child = body.child(key);
         let below = Block(body.entries[child].1);
         let Some(mut changed) = self.delete_under(below, level - 1, key)? else { return Ok(None) };
         if changed.body.entries.len() >= self.space.fanout.body / 2 || body.entries.len() == 1 {
-            body.entries[child].1 = self.rewrite(level - 1, &mut changed)?.0;
+            Arc::make_mut(&mut body).entries[child].1 = self.rewrite(level - 1, &mut changed)?.0;
         } else {
-            self.rebalance(level - 1, &mut body, child, changed)?;
+            self.rebalance(level - 1, Arc::make_mut(&mut body), child, changed)?;
         }
         Ok(Some(Changed { body, old: at }))
     }
@@ -194,17 +215,18 @@ impl<D: ZonedDevice> CowTree<D> {
         let other = Changed { body: self.read(old, level)?, old };
         let (mut left, mut right) = if child < neighbour { (small, other) } else { (other, small) };
         let (left_index, right_index) = (child.min(neighbour), child.max(neighbour));
+        let (left_body, right_body) = (Arc::make_mut(&mut left.body), Arc::make_mut(&mut right.body));
         if level > 0 {
-            right.body.entries[0].0 = body.entries[right_index].0;
+            right_body.entries[0].0 = body.entries[right_index].0;
         }
-        left.body.entries.append(&mut right.body.entries);
-        if left.body.entries.len() <= self.space.fanout.body {
+        left_body.entries.append(&mut right_body.entries);
+        if left_body.entries.len() <= self.space.fanout.body {
             self.space.counts.merged += 1;
             self.space.release(right.old);
             body.entries.remove(right_index);
         } else {
             self.space.counts.heads_evened += 1;
-            right.body = left.body.split_off();
+            right.body = Arc::new(left_body.split_off());
             body.entries[right_index] = (right.body.entries[0].0, self.rewrite(level, &mut right)?.0);
         }
         body.entries[left_index].1 = self.rewrite(level, &mut left)?.0;
@@ -232,7 +254,7 @@ impl<D: ZonedDevice> CowTree<D> {
     }
 
     fn lift(&mut self, at: Block, level: u32, zone: ZoneNumber) -> Result<Option<Lifted>> {
-        let body: Body = self.space.read(NodeKind::Collected, at)?;
+        let body: Arc<Body> = self.space.read(NodeKind::Collected, at)?;
         let mut below = Vec::new();
         if level > 0 {
             for (index, &(_, child)) in body.entries.iter().enumerate() {
@@ -255,9 +277,19 @@ impl<D: ZonedDevice> CowTree<D> {
 
     fn put_down(&mut self, mut lifted: Lifted) -> Result<Block> {
         for (index, below) in lifted.below {
-            lifted.body.entries[index].1 = self.put_down(below)?.0;
+            let at = self.put_down(below)?;
+            Arc::make_mut(&mut lifted.body).entries[index].1 = at.0;
         }
         self.space.append(NodeKind::Collected, Warmth::Hot, &lifted.body)
+    }
+
+    pub(super) fn scan_between(
+        &mut self,
+        range: (u64, u64),
+        direction: Direction,
+        visit: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.scan_under(self.root, self.root_level, range, direction, visit).map(|_| ())
     }
 
     fn scan_under(
@@ -284,39 +316,6 @@ impl<D: ZonedDevice> CowTree<D> {
 
 /// A node in memory while its zone is emptied, with those of its children that move too.
 struct Lifted {
-    body: Body,
+    body: Arc<Body>,
     below: Vec<(usize, Lifted)>,
-}
-
-impl<D: ZonedDevice> OrderedMap for CowTree<D> {
-    fn name(&self) -> &'static str {
-        "CoW B+-tree"
-    }
-
-    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.search(super::key(key)?)?.map(|value| value.to_be_bytes().to_vec()))
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.insert(super::key(key)?, super::value(value)?)
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.remove(super::key(key)?)
-    }
-
-    fn scan(&mut self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        let Some(range) = super::bounds(range)? else { return Ok(()) };
-        let mut visit = |key: u64, value: u64| visit(&key.to_be_bytes(), &value.to_be_bytes());
-        let _ = self.scan_under(self.root, self.root_level, range, direction, &mut visit)?;
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        Ok(self.space.device.flush()?)
-    }
 }

@@ -2,11 +2,12 @@
 //! Not checksums: these trees are for counting; the durable map's nodes have them.
 //! Source: the paper's layouts; the header (kind, level, count) is our own.
 
-use super::body::{Body, Change, Log};
+use super::body::{Body, Change, Log, alive};
 use super::fanout::{Fanout, HEAD_ENTRY_BYTES, HEADER_BYTES};
 use super::head::{Head, Ptr};
 use super::zb::State;
 use crate::device::Block;
+use std::sync::Arc;
 
 const BODY: u32 = 0x5A42_0001;
 const LOG: u32 = 0x5A42_0002;
@@ -20,6 +21,22 @@ const ADDRESS: u64 = (1 << 56) - 1;
 pub(super) trait Record: Sized {
     fn encode(&self, fanout: Fanout, block: &mut [u8]);
     fn decode(fanout: Fanout, block: &[u8]) -> Result<Self, String>;
+    /// The same without bytes, for counting.
+    fn node(record: &Arc<Self>) -> Node;
+    /// What a node is read as.
+    fn of(node: &Node) -> Result<Arc<Self>, String>;
+}
+
+/// A node that is kept as it is instead of as bytes.
+#[derive(Clone)]
+pub(super) enum Node {
+    Body(Arc<Body>),
+    Log(Arc<Log>),
+    Head(Arc<Head>),
+}
+
+fn unexpected<R>(what: &str) -> Result<R, String> {
+    Err(format!("{what} was expected, and something else is there"))
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {
@@ -72,6 +89,18 @@ impl Record for Body {
         let entry = |index| (u64_at(block, keys + 8 * index), u64_at(block, payloads + 8 * index));
         Ok(Body { entries: (0..count).map(entry).collect() })
     }
+
+    fn node(record: &Arc<Self>) -> Node {
+        Node::Body(record.clone())
+    }
+
+    fn of(node: &Node) -> Result<Arc<Self>, String> {
+        match node {
+            Node::Body(body) => Ok(body.clone()),
+            Node::Log(log) => Ok(Arc::new(alive(log.changes.iter().flatten().copied()))),
+            Node::Head(_) => unexpected("a leaf or an interior node"),
+        }
+    }
 }
 
 impl Record for Log {
@@ -108,6 +137,17 @@ impl Record for Log {
         };
         Ok(Log { changes: (0..count).map(change).collect() })
     }
+
+    fn node(record: &Arc<Self>) -> Node {
+        Node::Log(record.clone())
+    }
+
+    fn of(node: &Node) -> Result<Arc<Self>, String> {
+        match node {
+            Node::Log(log) => Ok(log.clone()),
+            _ => unexpected("a log"),
+        }
+    }
 }
 
 impl Record for Head {
@@ -132,6 +172,17 @@ impl Record for Head {
             Ok((u64_at(block, at), ptr))
         };
         (0..count).map(entry).collect::<Result<_, String>>().map(|entries| Head { entries })
+    }
+
+    fn node(record: &Arc<Self>) -> Node {
+        Node::Head(record.clone())
+    }
+
+    fn of(node: &Node) -> Result<Arc<Self>, String> {
+        match node {
+            Node::Head(head) => Ok(head.clone()),
+            _ => unexpected("a head"),
+        }
     }
 }
 

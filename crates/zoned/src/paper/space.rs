@@ -5,9 +5,11 @@
 
 use super::counts::{NodeKind, PaperCounts};
 use super::fanout::Fanout;
-use super::record::Record;
+use super::record::{Node, Record};
 use crate::device::{AlignedBuffer, Block, Geometry, ZoneNumber, ZonedDevice};
 use crate::error::{Error, Result};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Which sequential zone a node goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,17 @@ struct Sequential {
     live: u64,
 }
 
+/// Where the nodes' contents are.
+#[derive(Clone)]
+pub(super) enum Contents {
+    /// In the device's blocks, as bytes.
+    OnDevice,
+    /// Beside a device that is only counted and timed: its blocks are read and written, but what they hold means nothing.
+    Beside(FxHashMap<Block, Node>),
+}
+
 /// The device, and which of its blocks are free.
+#[derive(Clone)]
 pub(super) struct Space<D> {
     pub device: D,
     pub fanout: Fanout,
@@ -39,12 +51,13 @@ pub(super) struct Space<D> {
     /// The first conventional block that never was used.
     unused: u64,
     zones: Vec<Sequential>,
+    contents: Contents,
     buffer: AlignedBuffer,
 }
 
 impl<D: ZonedDevice> Space<D> {
     /// The whole device, emptied.
-    pub fn new(device: D, fanout: Fanout) -> Result<Self> {
+    pub fn new(device: D, fanout: Fanout, contents: Contents) -> Result<Self> {
         let geometry = device.geometry();
         let fanout = fanout.check(device.name())?;
         if geometry.sequential_zones == 0 {
@@ -60,23 +73,62 @@ impl<D: ZonedDevice> Space<D> {
         }
         let buffer = AlignedBuffer::new(geometry.block_bytes as usize);
         let counts = PaperCounts::default();
-        Ok(Self { device, fanout, counts, geometry, free: Vec::new(), unused: 0, zones, buffer })
+        let free = Vec::new();
+        Ok(Self { device, fanout, counts, geometry, free, unused: 0, zones, contents, buffer })
     }
 
     pub fn is_conventional(&self, at: Block) -> bool {
         self.geometry.is_conventional(self.geometry.zone_of(at))
     }
 
-    pub fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<R> {
+    pub fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
         self.counts.reads.add(kind);
         self.device.read(at, &mut self.buffer)?;
-        R::decode(self.fanout, &self.buffer).map_err(|what| Error::Damaged { block: at, what })
+        self.content(at)
+    }
+
+    /// A node that the host has in memory, which is no read of the device.
+    pub fn recall<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
+        if let Contents::OnDevice = self.contents {
+            self.device.read(at, &mut self.buffer)?;
+        }
+        self.content(at)
+    }
+
+    /// What a block holds that was just read.
+    fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
+        let content = match &self.contents {
+            Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
+            Contents::Beside(nodes) => match nodes.get(&at) {
+                Some(node) => R::of(node),
+                None => Err("nothing was written there".into()),
+            },
+        };
+        content.map_err(|what| Error::Damaged { block: at, what })
+    }
+
+    /// Keeps what a block holds that was just written, or encodes it to be written.
+    fn encode<R: Record>(&mut self, record: &Arc<R>) -> Option<Node> {
+        match self.contents {
+            Contents::OnDevice => {
+                record.encode(self.fanout, &mut self.buffer);
+                None
+            }
+            Contents::Beside(_) => Some(R::node(record)),
+        }
+    }
+
+    fn keep(&mut self, at: Block, node: Option<Node>) {
+        if let (Contents::Beside(nodes), Some(node)) = (&mut self.contents, node) {
+            nodes.insert(at, node);
+        }
     }
 
     /// Writes to a conventional block.
-    pub fn write<R: Record>(&mut self, kind: NodeKind, at: Block, record: &R) -> Result<()> {
-        record.encode(self.fanout, &mut self.buffer);
+    pub fn write<R: Record>(&mut self, kind: NodeKind, at: Block, record: &Arc<R>) -> Result<()> {
+        let node = self.encode(record);
         self.device.write(at, &self.buffer)?;
+        self.keep(at, node);
         self.counts.conventional_writes.add(kind);
         Ok(())
     }
@@ -94,10 +146,11 @@ impl<D: ZonedDevice> Space<D> {
     }
 
     /// Appends to a sequential zone, and says where.
-    pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &R) -> Result<Block> {
+    pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &Arc<R>) -> Result<Block> {
         let zone = self.choose(warmth)?;
-        record.encode(self.fanout, &mut self.buffer);
+        let node = self.encode(record);
         let at = self.device.append(self.zones[zone].number, &self.buffer)?;
+        self.keep(at, node);
         self.zones[zone].room -= 1;
         self.zones[zone].live += 1;
         self.counts.sequential_writes.add(kind);
@@ -108,8 +161,8 @@ impl<D: ZonedDevice> Space<D> {
         let capacity = self.geometry.zone_capacity_blocks;
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(u32::MAX);
-        let partly = self.zones.iter().filter(|zone| zone.room > 0 && zone.room < capacity).count();
-        let may_open = partly < limit as usize;
+        let partly = || self.zones.iter().filter(|zone| zone.room > 0 && zone.room < capacity).count();
+        let may_open = limit == u32::MAX || partly() < limit as usize;
         let usable = |zone: &(usize, &Sequential)| zone.1.room > 0 && (may_open || zone.1.room < capacity);
         let usable = self.zones.iter().enumerate().filter(usable);
         let chosen = match warmth {
@@ -122,7 +175,10 @@ impl<D: ZonedDevice> Space<D> {
 
     /// Gives up a node's block.
     pub fn release(&mut self, at: Block) {
-        self.device.forget(at, 1);
+        match &mut self.contents {
+            Contents::OnDevice => self.device.forget(at, 1),
+            Contents::Beside(nodes) => drop(nodes.remove(&at)),
+        }
         if self.is_conventional(at) {
             self.free.push(at);
         } else {
@@ -155,6 +211,9 @@ impl<D: ZonedDevice> Space<D> {
     /// Empties a zone; what is in use of it must be in memory.
     pub fn reset(&mut self, zone: ZoneNumber) -> Result<()> {
         self.device.reset(zone)?;
+        if let Contents::Beside(nodes) = &mut self.contents {
+            nodes.retain(|&at, _| self.geometry.zone_of(at) != zone);
+        }
         self.counts.resets += 1;
         let index = (zone.0 - self.geometry.conventional_zones) as usize;
         self.zones[index] = Sequential { number: zone, room: self.geometry.zone_capacity_blocks, live: 0 };

@@ -14,13 +14,15 @@ use super::body::{Body, Change};
 use super::counts::{NodeKind, PaperCounts};
 use super::fanout::Fanout;
 use super::head::{Head, Ptr};
-use super::space::{Space, Warmth};
+use super::kept::Kept;
+use super::record::Record;
+use super::space::{Contents, Space, Warmth};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use balance::Outcome;
 pub(super) use scan::{ordered, visit_leaf};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// The state of a leaf or an interior node, as its head knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -80,11 +82,13 @@ type Split = (u64, Block);
 /// Levels are counted from the leaves: 0 leaves, 1 leaf-heads, 2 interior nodes, 3 interior-heads. When the root (an interior-head) is
 /// full it splits, and an interior node and a new root grow above it: levels 4 and 5, and so on, so that on every path each second
 /// level is in conventional zones and is written in place.
+#[derive(Clone)]
 pub struct ZbTree<D> {
-    space: Space<D>,
+    pub(super) space: Space<D>,
+    kept: Kept,
     root: Block,
     root_level: u32,
-    len: u64,
+    pub(super) len: u64,
 }
 
 /// The root's level in a tree of four layers.
@@ -93,10 +97,10 @@ const ROOT_LEVEL: u32 = 3;
 /// Writes an empty tree, one node a layer, and says where its root is.
 fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
     let [leaf, leaf_head, interior, root] = [space.take()?, space.take()?, space.take()?, space.take()?];
-    let over = |addr| Head { entries: vec![(0, Ptr { state: State::Change, addr, log: None })] };
-    space.write(NodeKind::Leaf, leaf, &Body::default())?;
+    let over = |addr| Arc::new(Head { entries: vec![(0, Ptr { state: State::Change, addr, log: None })] });
+    space.write(NodeKind::Leaf, leaf, &Arc::new(Body::default()))?;
     space.write(NodeKind::LeafHead, leaf_head, &over(leaf))?;
-    space.write(NodeKind::Interior, interior, &Body { entries: vec![(0, leaf_head.0)] })?;
+    space.write(NodeKind::Interior, interior, &Arc::new(Body { entries: vec![(0, leaf_head.0)] }))?;
     space.write(NodeKind::InteriorHead, root, &over(interior))?;
     Ok(root)
 }
@@ -107,9 +111,22 @@ impl<D: ZonedDevice> ZbTree<D> {
     /// # Errors
     /// [`Error::Unsuitable`] without sequential zones or with a fanout below 4; [`Error::Full`] without room for four nodes.
     pub fn new(device: D, fanout: Fanout) -> Result<Self> {
-        let mut space = Space::new(device, fanout)?;
+        Self::with(device, fanout, Contents::OnDevice, Kept::Nothing)
+    }
+
+    /// The same for a device that is only counted and timed: what its blocks hold is not used. The host keeps some nodes in memory,
+    /// so that reading them is no read of the device.
+    ///
+    /// # Errors
+    /// As [`ZbTree::new`].
+    pub fn counting(device: D, fanout: Fanout, kept: Kept) -> Result<Self> {
+        Self::with(device, fanout, Contents::Beside(Default::default()), kept)
+    }
+
+    fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+        let mut space = Space::new(device, fanout, contents)?;
         let root = plant(&mut space)?;
-        Ok(Self { space, root, root_level: ROOT_LEVEL, len: 0 })
+        Ok(Self { space, kept, root, root_level: ROOT_LEVEL, len: 0 })
     }
 
     /// What it did so far.
@@ -149,7 +166,7 @@ impl<D: ZonedDevice> ZbTree<D> {
     pub fn search(&mut self, key: u64) -> Result<Option<u64>> {
         let (mut at, mut level) = (self.root, self.root_level);
         loop {
-            let head: Head = self.read_head(at, level)?;
+            let head = self.read_head(at, level)?;
             let view = self.view(level, &head.entries[head.child(key)].1)?;
             if level == 1 {
                 return Ok(view.find(key).map(|slot| view.payload(slot)));
@@ -188,8 +205,16 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(true)
     }
 
-    fn read_head(&mut self, at: Block, level: u32) -> Result<Head> {
-        let head: Head = self.space.read(Kinds::under(level).head, at)?;
+    fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
+        if self.kept.has(kind, at == self.root) { self.space.recall(at) } else { self.space.read(kind, at) }
+    }
+
+    fn read_body(&mut self, level: u32, at: Block) -> Result<Arc<Body>> {
+        self.read(Kinds::under(level).body, at)
+    }
+
+    fn read_head(&mut self, at: Block, level: u32) -> Result<Arc<Head>> {
+        let head: Arc<Head> = self.read(Kinds::under(level).head, at)?;
         match head.entries.is_empty() {
             true => Err(Error::Damaged { block: at, what: "a head without entries".into() }),
             false => Ok(head),
@@ -203,7 +228,8 @@ impl<D: ZonedDevice> ZbTree<D> {
         let (new, dirty) = if level == 1 {
             match view.find(key) {
                 Some(slot) => {
-                    (false, self.change_entry(level, &mut head, index, view, slot, Change::To(key, value))?)
+                    let change = Change::To(key, value);
+                    (false, self.change_entry(level, &mut head, index, view, slot, change)?)
                 }
                 None => (true, self.insert_entry(level, &mut head, index, view, (key, value))?),
             }
@@ -221,14 +247,15 @@ impl<D: ZonedDevice> ZbTree<D> {
     }
 
     /// Writes a head in place; one that has too many entries is split first.
-    fn write_head(&mut self, at: Block, level: u32, mut head: Head) -> Result<Option<Split>> {
+    fn write_head(&mut self, at: Block, level: u32, mut head: Arc<Head>) -> Result<Option<Split>> {
         let kind = Kinds::under(level).head;
         if head.entries.len() <= self.space.fanout.head {
             self.space.write(kind, at, &head)?;
             return Ok(None);
         }
         self.space.counts.heads_split += 1;
-        let right = Head { entries: head.entries.split_off(head.entries.len() / 2) };
+        let half = head.entries.len() / 2;
+        let right = Arc::new(Head { entries: Arc::make_mut(&mut head).entries.split_off(half) });
         let right_at = self.space.take()?;
         self.space.write(kind, right_at, &right)?;
         self.space.write(kind, at, &head)?;
@@ -239,43 +266,10 @@ impl<D: ZonedDevice> ZbTree<D> {
     fn grow(&mut self, (separator, right): Split) -> Result<()> {
         let (interior, root) = (self.space.take()?, self.space.take()?);
         let entries = vec![(0, self.root.0), (separator, right.0)];
-        self.space.write(NodeKind::Interior, interior, &Body { entries })?;
+        self.space.write(NodeKind::Interior, interior, &Arc::new(Body { entries }))?;
         let ptr = Ptr { state: State::Change, addr: interior, log: None };
-        self.space.write(NodeKind::InteriorHead, root, &Head { entries: vec![(0, ptr)] })?;
+        self.space.write(NodeKind::InteriorHead, root, &Arc::new(Head { entries: vec![(0, ptr)] }))?;
         (self.root, self.root_level) = (root, self.root_level + 2);
         Ok(())
-    }
-}
-
-impl<D: ZonedDevice> OrderedMap for ZbTree<D> {
-    fn name(&self) -> &'static str {
-        "ZB+-tree"
-    }
-
-    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.search(super::key(key)?)?.map(|value| value.to_be_bytes().to_vec()))
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.insert(super::key(key)?, super::value(value)?)
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.remove(super::key(key)?)
-    }
-
-    fn scan(&mut self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        let Some((first, last)) = super::bounds(range)? else { return Ok(()) };
-        self.scan_between(first, last, direction, &mut |key, value| {
-            visit(&key.to_be_bytes(), &value.to_be_bytes())
-        })
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        Ok(self.space.device.flush()?)
     }
 }

@@ -1,7 +1,7 @@
 //! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
 //! how they changed since.
 //! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
-//! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32.
+//! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
 
 use crate::device::{Condition, Geometry, ZoneNumber};
 
@@ -9,7 +9,7 @@ use crate::device::{Condition, Geometry, ZoneNumber};
 const MAGIC: [u8; 8] = *b"LngmZone";
 
 /// The version of this layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The unit that all parts are made of, bytes.
 pub const PAGE_BYTES: usize = 4096;
@@ -54,7 +54,7 @@ pub struct Entry {
     pub resets: u64,
     /// How many blocks were written since the entry before.
     pub data_blocks: u64,
-    /// Their CRC-32: the record may have reached the medium before them.
+    /// Their CRC-32C: the record may have reached the medium before them.
     pub data_crc: u32,
 }
 
@@ -222,7 +222,7 @@ impl Listing {
 
 /// Adds the CRC, and zeros up to `bytes`.
 fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
-    let crc = crc32fast::hash(&part);
+    let crc = crc32c::crc32c(&part);
     part.extend(crc.to_le_bytes());
     part.resize(bytes, 0);
     part
@@ -230,7 +230,7 @@ fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
 
 fn is_sealed(part: &[u8], used: usize) -> bool {
     let (content, rest) = part.split_at(used);
-    Reader(rest).u32() == Some(crc32fast::hash(content))
+    Reader(rest).u32() == Some(crc32c::crc32c(content))
 }
 
 /// Conditions that outlast a closing of the file, with their codes: those of the kernel's `enum blk_zone_cond`.

@@ -131,7 +131,7 @@ fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
         write_pointer: zone.write_pointer,
         resets: zone.resets.unwrap_or_default(),
         data_blocks: unsaved.blocks,
-        data_crc: unsaved.crc.finalize(),
+        data_crc: unsaved.crc,
     }
 }
 
@@ -158,13 +158,13 @@ fn data_is_there(
     let mut at = places.zones + (before.start.0 + from) * block_bytes;
     let blocks = entry.data_blocks.min(before.capacity_blocks - from);
     let end = at + blocks * block_bytes;
-    let mut crc = crc32fast::Hasher::new();
+    let mut crc = 0;
     let mut buffer = vec![0; 1 << 20];
     while at < end {
         let now = &mut buffer[..(end - at).min(1 << 20) as usize];
         backing.read(at, now)?;
-        crc.update(now);
+        crc = crc32c::crc32c_append(crc, now);
         at += now.len() as u64;
     }
-    Ok(crc.finalize() == entry.data_crc)
+    Ok(crc == entry.data_crc)
 }

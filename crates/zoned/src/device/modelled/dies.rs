@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 const FIRMWARE_UNIT: u64 = 4096;
 
 /// The dies and what leads to them.
+#[derive(Clone)]
 pub struct Dies {
     parameters: Parameters,
     link: Resource,

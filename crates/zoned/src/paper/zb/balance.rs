@@ -8,6 +8,7 @@ use crate::device::{Block, ZonedDevice};
 use crate::error::Result;
 use crate::paper::body::{Body, Change};
 use crate::paper::head::Head;
+use std::sync::Arc;
 
 /// What a deletion left of a head.
 pub(super) enum Outcome {
@@ -16,7 +17,7 @@ pub(super) enum Outcome {
     /// All is written.
     Done,
     /// The head got too small and is not written: whoever has its neighbours does that.
-    Small(Head),
+    Small(Arc<Head>),
     /// Nothing is left under the head, and its block is free.
     Gone,
 }
@@ -59,11 +60,11 @@ impl<D: ZonedDevice> ZbTree<D> {
     fn rebalance(
         &mut self,
         level: u32,
-        head: &mut Head,
+        head: &mut Arc<Head>,
         index: usize,
         view: View,
         slot: usize,
-        small: Head,
+        small: Arc<Head>,
     ) -> Result<bool> {
         let kind = Kinds::under(level - 2).head;
         let after = view.alive().map(|(slot, _)| slot).find(|&other| other > slot);
@@ -75,29 +76,36 @@ impl<D: ZonedDevice> ZbTree<D> {
         };
         let other = self.read_head(Block(view.payload(neighbour)), level - 2)?;
         let (left_slot, right_slot) = (slot.min(neighbour), slot.max(neighbour));
-        let (mut left, mut right) = if slot < neighbour { (small, other) } else { (other, small) };
+        let (left, right) = if slot < neighbour { (small, other) } else { (other, small) };
+        let (mut left, mut right) = (Arc::unwrap_or_clone(left), Arc::unwrap_or_clone(right));
         let (left_at, right_at) = (Block(view.payload(left_slot)), Block(view.payload(right_slot)));
         let separator = view.key(right_slot);
         right.entries[0].0 = separator;
         left.entries.append(&mut right.entries);
         if left.entries.len() <= self.space.fanout.head {
             self.space.counts.heads_merged += 1;
-            self.space.write(kind, left_at, &left)?;
+            self.space.write(kind, left_at, &Arc::new(left))?;
             self.space.release(right_at);
             return self.change_entry(level, head, index, view, right_slot, Change::Deleted(separator));
         }
         self.space.counts.heads_evened += 1;
         right.entries = left.entries.split_off(left.entries.len() / 2);
-        self.space.write(kind, left_at, &left)?;
-        self.space.write(kind, right_at, &right)?;
         let change = Change::To(right.entries[0].0, right_at.0);
+        self.space.write(kind, left_at, &Arc::new(left))?;
+        self.space.write(kind, right_at, &Arc::new(right))?;
         self.change_entry(level, head, index, view, right_slot, change)
     }
 
     /// Merges a node in state `change` with a neighbour in that state if both fit into one; true if the head changed. Whether it is
     /// worth reading a neighbour is asked when half of the node is left, a quarter, an eighth and so on: at every deletion it would
     /// cost a read.
-    pub(super) fn merge(&mut self, level: u32, head: &mut Head, index: usize, body: Body) -> Result<bool> {
+    pub(super) fn merge(
+        &mut self,
+        level: u32,
+        head: &mut Arc<Head>,
+        index: usize,
+        body: Arc<Body>,
+    ) -> Result<bool> {
         let most = self.space.fanout.body;
         let worth = (1..).map(|shift| most >> shift).take_while(|&left| left > 0);
         if !worth.into_iter().any(|left| left == body.entries.len()) {
@@ -109,20 +117,21 @@ impl<D: ZonedDevice> ZbTree<D> {
             if ptr.state != State::Change {
                 continue;
             }
-            let other: Body = self.space.read(kinds.body, ptr.addr)?;
+            let other = self.read_body(level, ptr.addr)?;
             if body.entries.len() + other.entries.len() >= most {
                 continue;
             }
             let (left, right) = (index.min(neighbour), index.max(neighbour));
-            let (mut merged, mut rest) = if index < neighbour { (body, other) } else { (other, body) };
+            let (merged, rest) = if index < neighbour { (body, other) } else { (other, body) };
+            let (mut merged, mut rest) = (Arc::unwrap_or_clone(merged), Arc::unwrap_or_clone(rest));
             if level > 1 {
                 rest.entries[0].0 = head.entries[right].0;
             }
             merged.entries.append(&mut rest.entries);
             self.space.counts.merged += 1;
-            self.space.write(kinds.body, head.entries[left].1.addr, &merged)?;
+            self.space.write(kinds.body, head.entries[left].1.addr, &Arc::new(merged))?;
             self.space.release(head.entries[right].1.addr);
-            head.entries.remove(right);
+            Arc::make_mut(head).entries.remove(right);
             return Ok(true);
         }
         Ok(false)

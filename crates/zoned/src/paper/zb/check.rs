@@ -49,10 +49,10 @@ impl<D: ZonedDevice> ZbTree<D> {
     fn check_body(&mut self, level: u32, ptr: &Ptr, range: (u64, u64)) -> Result<u64> {
         let wrong = |what: &str| Err(Error::Damaged { block: ptr.addr, what: what.into() });
         let view = self.view(level, ptr)?;
-        let entries = view.body().entries;
-        let deleted = view.changes.iter().any(|change| matches!(change, Change::Deleted(_)));
+        let deleted = view.changes().any(|change| matches!(change, Change::Deleted(_)));
+        let full = view.slots() == self.space.fanout.body;
+        let entries = &view.into_body().0.entries;
         let conventional = self.space.is_conventional(ptr.addr);
-        let full = view.changes.len() == self.space.fanout.body;
         let fits = match ptr.state {
             State::Change => conventional && ptr.log.is_none() && !full,
             State::SteadyHot => !conventional && full && level == 1 && !deleted,

@@ -8,13 +8,14 @@ use crate::error::{Error, Result};
 use crate::paper::body::Body;
 use crate::paper::counts::NodeKind;
 use crate::paper::head::Head;
+use std::sync::Arc;
 
 /// A head with children in the zone that is emptied, and those children.
 struct Found {
     at: Block,
     level: u32,
-    head: Head,
-    bodies: Vec<(usize, Body)>,
+    head: Arc<Head>,
+    bodies: Vec<(usize, Arc<Body>)>,
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
@@ -37,7 +38,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         for Found { at, level, mut head, bodies } in found {
             for (index, body) in bodies {
                 let addr = self.space.append(NodeKind::Collected, Kinds::under(level).warmth, &body)?;
-                head.entries[index].1.addr = addr;
+                Arc::make_mut(&mut head).entries[index].1.addr = addr;
             }
             self.space.write(NodeKind::Collected, at, &head)?;
         }
@@ -52,7 +53,8 @@ impl<D: ZonedDevice> ZbTree<D> {
                 bodies.push((index, self.space.read::<Body>(NodeKind::Collected, ptr.addr)?));
             }
             if level > 1 {
-                for (_, below) in self.view(level, ptr)?.body().entries {
+                let (body, _) = self.view(level, ptr)?.into_body();
+                for &(_, below) in &body.entries {
                     self.find_in(zone, Block(below), level - 2, found)?;
                 }
             }

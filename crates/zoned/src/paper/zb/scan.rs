@@ -13,14 +13,13 @@ use std::ops::ControlFlow;
 type Visit<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 impl<D: ZonedDevice> ZbTree<D> {
-    pub(super) fn scan_between(
+    pub(in crate::paper) fn scan_between(
         &mut self,
-        first: u64,
-        last: u64,
+        range: (u64, u64),
         direction: Direction,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        let _ = self.scan_under(self.root, self.root_level, (first, last), direction, visit)?;
+        let _ = self.scan_under(self.root, self.root_level, range, direction, visit)?;
         Ok(())
     }
 
@@ -34,7 +33,7 @@ impl<D: ZonedDevice> ZbTree<D> {
     ) -> Result<ControlFlow<()>> {
         let head = self.read_head(at, level)?;
         for index in ordered(head.child(range.0), head.child(range.1), direction) {
-            let body = self.view(level, &head.entries[index].1)?.body();
+            let (body, _) = self.view(level, &head.entries[index].1)?.into_body();
             let flow = if level == 1 {
                 visit_leaf(&body, range, direction, visit)
             } else {

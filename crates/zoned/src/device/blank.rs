@@ -1,0 +1,97 @@
+//! A zoned device that keeps no data: the zone rules, and nothing behind them.
+//! Not for data: a read leaves the buffer as it is. For counting and timing what is done to a device.
+//! Source: the kernel's null_blk with zoned=1 and without memory_backed does the same.
+
+use super::zones::ZoneTable;
+use super::{Block, Condition, DeviceError, Emulated, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A zoned device without data. Reads leave the buffer as it is.
+pub struct BlankDevice {
+    geometry: Geometry,
+    table: Mutex<ZoneTable>,
+}
+
+impl BlankDevice {
+    /// A new device, its sequential zones empty.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`].
+    pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
+        Ok(Self { geometry, table: Mutex::new(ZoneTable::new(geometry)?) })
+    }
+
+    fn table(&self) -> MutexGuard<'_, ZoneTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for BlankDevice {
+    fn clone(&self) -> Self {
+        Self { geometry: self.geometry, table: Mutex::new(self.table().clone()) }
+    }
+}
+
+impl Emulated for BlankDevice {
+    fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        let mut table = self.table();
+        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
+        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
+    }
+}
+
+impl ZonedDevice for BlankDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        self.table().zone(zone)
+    }
+
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.table().read(block, buffer.len()).map(|_| ())
+    }
+
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        if self.geometry.is_conventional(self.geometry.zone_of(block)) {
+            return ZoneTable::span(&self.geometry, Operation::Write, block, data.len()).map(|_| ());
+        }
+        let mut table = self.table();
+        let span = table.write(block, data.len())?;
+        table.advance(span);
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        let mut table = self.table();
+        let block = table.append_at(zone)?;
+        let span = table.write(block, data.len())?;
+        table.advance(span);
+        Ok(block)
+    }
+
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().reset(zone).map(|_| ())
+    }
+
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().finish(zone).map(|_| ())
+    }
+
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().open(zone)
+    }
+
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.table().close(zone)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "blank".into()
+    }
+}
