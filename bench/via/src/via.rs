@@ -278,7 +278,7 @@ pub fn call_costs_ns() -> [f64; 5] {
     let (out, into) = ([memory.segment(0, 8)], [peers_memory.segment(8192, 8)]);
     let rounds = 100_000;
     let mut costs = [0.0; 5];
-    const BATCH: usize = 200;
+    const BATCH: usize = 100;
     for _ in 0..rounds / BATCH {
         costs[2] += time_ns(|| (0..BATCH).for_each(|_| peer.post_receive(&Descriptor::receive(&into)).expect("room")));
         costs[0] += time_ns(|| (0..BATCH).for_each(|_| vi.post_send(&Descriptor::send(&out)).expect("room")));

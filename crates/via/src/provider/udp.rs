@@ -2,18 +2,14 @@
 //! Not fast: a system call a packet. Not secret: anybody on the path can read, and who can forge packets can break a connection.
 //! Source: udp(7), ip(7).
 
-use super::datagram::DatagramNic;
+use super::datagram::{DatagramNic, OverDatagrams};
 use super::datagram::medium::{Medium, Peer};
-use crate::connection::Address;
 use crate::error::Error;
-use crate::nic::NicAttributes;
-use crate::provider::{Ask, Attention, Established, Incoming, Provider};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes asked for to hold datagrams until they are received.
 const RECEIVE_BUFFER: i32 = 4 << 20;
@@ -152,20 +148,8 @@ impl Medium for UdpMedium {
     }
 }
 
-impl Provider for Udp {
-    fn attributes(&self) -> &NicAttributes {
-        self.nic.attributes()
-    }
-
-    fn attach(&self, attention: Weak<dyn Attention>) {
-        self.nic.attach(attention);
-    }
-
-    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
-        self.nic.wait(local, deadline)
-    }
-
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
-        self.nic.request(ask, deadline)
+impl OverDatagrams for Udp {
+    fn nic(&self) -> &DatagramNic {
+        &self.nic
     }
 }

@@ -5,19 +5,14 @@
 mod program;
 mod rings;
 
-use super::datagram::DatagramNic;
+use super::datagram::{DatagramNic, OverDatagrams};
 use super::datagram::medium::{Medium, Peer};
-use crate::connection::Address;
 use crate::error::Error;
-use crate::nic::NicAttributes;
-use crate::provider::{Ask, Attention, Established, Incoming, Provider};
 use program::{ETHER_TYPE, Program};
 use rings::{Mapping, Ring};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Weak;
-use std::time::Instant;
 
 /// Frames for receiving, and as many for sending. A power of two: it is the rings' size too.
 const FRAMES: u32 = 1024;
@@ -325,20 +320,8 @@ impl Medium for Frames {
     }
 }
 
-impl Provider for AfXdp {
-    fn attributes(&self) -> &NicAttributes {
-        self.nic.attributes()
-    }
-
-    fn attach(&self, attention: Weak<dyn Attention>) {
-        self.nic.attach(attention);
-    }
-
-    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
-        self.nic.wait(local, deadline)
-    }
-
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
-        self.nic.request(ask, deadline)
+impl OverDatagrams for AfXdp {
+    fn nic(&self) -> &DatagramNic {
+        &self.nic
     }
 }

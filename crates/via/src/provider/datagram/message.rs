@@ -139,6 +139,9 @@ impl Greeting {
 fn name(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+    if name.len() > MAX_DISCRIMINATOR {
+        return None;
+    }
     Some((name.to_vec(), rest))
 }
 
@@ -188,6 +191,14 @@ mod tests {
             let attributes = ViAttributes { reliability, max_transfer_bytes, tag, rdma_write, rdma_read };
             let greeting = Greeting { asked, asking, attributes };
             prop_assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
+        }
+
+        #[test]
+        fn a_name_longer_than_any_of_ours_makes_no_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
+            let mut bytes = vec![2, 3, 0, 0, 1, 0, length as u8];
+            bytes.resize(7 + length, b'x');
+            bytes.push(0);
+            prop_assert_eq!(Greeting::read(&bytes), None);
         }
 
         #[test]

@@ -4,7 +4,7 @@
 
 mod link;
 pub(crate) mod medium;
-mod message;
+pub(super) mod message;
 mod node;
 mod pump;
 
@@ -46,21 +46,26 @@ impl DatagramNic {
     }
 }
 
-impl Provider for DatagramNic {
+/// A NIC that is a `DatagramNic` over a medium of its own.
+pub(crate) trait OverDatagrams: Send + Sync {
+    fn nic(&self) -> &DatagramNic;
+}
+
+impl<T: OverDatagrams> Provider for T {
     fn attributes(&self) -> &NicAttributes {
-        &self.attributes
+        &self.nic().attributes
     }
 
     fn attach(&self, attention: Weak<dyn Attention>) {
-        let _ = self.node.attention.set(attention);
+        let _ = self.nic().node.attention.set(attention);
     }
 
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
-        self.node.wait(local, deadline)
+        self.nic().node.wait(local, deadline)
     }
 
     fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
-        self.node.request(ask.vi, ask.local, ask.remote, ask.attributes, deadline)
+        self.nic().node.request(ask.vi, ask.local, ask.remote, ask.attributes, deadline)
     }
 }
 

@@ -34,7 +34,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Meeting {
     waiting: BTreeMap<(usize, Vec<u8>), VecDeque<Wish>>,
-    answers: BTreeMap<u64, Answer>,
+    /// Those who wait for an answer, and the answer when it is there.
+    answers: BTreeMap<u64, Option<Answer>>,
     next: u64,
 }
 
@@ -182,17 +183,20 @@ impl Provider for Myrinet {
         let slot = self.shared.world().add_vi(self.station);
         let number = meeting.next;
         meeting.next += 1;
+        meeting.answers.insert(number, None);
         let (station, attributes) = (self.station, *ask.attributes);
         let wish = Wish { number, from: ask.local.clone(), station, slot, attributes };
         meeting.waiting.entry(key.clone()).or_default().push_back(wish);
         self.shared.changed.notify_all();
         loop {
-            match meeting.answers.remove(&number) {
+            match meeting.answers.get_mut(&number).and_then(Option::take) {
                 Some(Answer::Rejected) => {
+                    meeting.answers.remove(&number);
                     self.shared.world().station(self.station).vis[slot].active = false;
                     return Err(Error::Rejected);
                 }
                 Some(Answer::Accepted { slot: peer, attributes }) => {
+                    meeting.answers.remove(&number);
                     let (own, peer) = ((self.station, slot), (key.0, peer));
                     let link = MyrinetLink::new(self.shared.clone(), own, peer, ask.attributes.reliability);
                     return Ok(Established { link: Box::new(link), remote_attributes: attributes });
@@ -202,6 +206,8 @@ impl Provider for Myrinet {
             let (again, in_time) = self.shared.pause(meeting, deadline);
             meeting = again;
             if !in_time {
+                // From now on an acceptance fails, so that no side believes in a connection that the other does not have.
+                meeting.answers.remove(&number);
                 let asked = meeting.waiting.get_mut(&key);
                 asked.into_iter().for_each(|wishes| wishes.retain(|wish| wish.number != number));
                 self.shared.world().station(self.station).vis[slot].active = false;
@@ -232,11 +238,14 @@ struct Asked {
 }
 
 impl Asked {
-    fn answer(&mut self, answer: Answer) {
-        if let Some(wish) = self.wish.take() {
-            self.shared.meeting().answers.insert(wish.number, answer);
-            self.shared.changed.notify_all();
-        }
+    /// Says whether somebody still waits for it.
+    fn answer(&mut self, answer: Answer) -> bool {
+        let Some(wish) = self.wish.take() else { return false };
+        let mut meeting = self.shared.meeting();
+        let Some(place) = meeting.answers.get_mut(&wish.number) else { return false };
+        *place = Some(answer);
+        self.shared.changed.notify_all();
+        true
     }
 }
 
@@ -267,7 +276,10 @@ impl Incoming for Asked {
             return Err(Error::NoMatch("the request was answered already".into()));
         };
         let slot = self.shared.world().add_vi(self.station);
-        self.answer(Answer::Accepted { slot, attributes: *attributes });
+        if !self.answer(Answer::Accepted { slot, attributes: *attributes }) {
+            self.shared.world().station(self.station).vis[slot].active = false;
+            return Err(Error::NotReachable("the peer no longer waits for the answer".into()));
+        }
         let own = (self.station, slot);
         Ok(Box::new(MyrinetLink::new(self.shared.clone(), own, peer, attributes.reliability)))
     }

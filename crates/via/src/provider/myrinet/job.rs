@@ -314,12 +314,20 @@ impl<'a> Planner<'a> {
             }
         }
         self.data(pieces, Direction::ToHost);
+        // A machine gives back what it does not need any more, as a send does: held until the outcome, which waits for the host engine
+        // behind the next packet's data, the buffer would keep the wire idle for as long as a DMA takes.
+        let early = !self.is_linear();
+        if early {
+            self.ops.push_back(Op::FreeReceiveBuffer);
+        }
         match packet.content {
             Content::Acknowledgement(token) => self.outcome(Op::Complete(token, Status::DONE)),
             Content::Message { .. } if !packet.uses_receive() => self.ops.push_back(Op::Deliver),
             _ => self.outcome(Op::Deliver),
         }
-        self.ops.push_back(Op::FreeReceiveBuffer);
+        if !early {
+            self.ops.push_back(Op::FreeReceiveBuffer);
+        }
         self.finish()
     }
 

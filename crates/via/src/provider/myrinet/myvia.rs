@@ -128,9 +128,10 @@ fn try_lock(station: &mut Station, engine: Engine, job: u64) -> bool {
 
 /// Takes the receive descriptor of the job's packet. `false` if it has to wait for one that is in the big ring.
 fn take_receive(station: &mut Station, job: &mut Job, settings: &Settings) -> bool {
-    let rings = &mut station.vis[job.vi].receives;
+    let vi = &mut station.vis[job.vi];
+    let rings = &mut vi.receives;
     let Some(work) = rings.take() else {
-        if rings.has_big() || rings.refilling {
+        if vi.active && (rings.has_big() || rings.refilling) {
             return false;
         }
         job.ops.pop_front();

@@ -184,19 +184,11 @@ impl Station {
         }
     }
 
-    /// A place for a VI's queues.
+    /// A place for a VI's queues. No place is used twice: packets and jobs of a VI that has left may still be under way, and would
+    /// reach the VI that came after it.
     pub fn add_vi(&mut self, settings: &Settings) -> usize {
-        let fresh = ViQueues::new(settings);
-        match self.vis.iter().position(|vi| !vi.active && vi.news.is_empty()) {
-            Some(slot) => {
-                self.vis[slot] = fresh;
-                slot
-            }
-            None => {
-                self.vis.push(fresh);
-                self.vis.len() - 1
-            }
-        }
+        self.vis.push(ViQueues::new(settings));
+        self.vis.len() - 1
     }
 
     /// VIs that the NIC looks at.
