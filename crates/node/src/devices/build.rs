@@ -124,6 +124,7 @@ impl Devices {
                 wake,
             }),
             accesses: 0,
+            notes: None,
         };
         (0..devices.parts.len()).for_each(|part| devices.settle(part));
         devices.publish();

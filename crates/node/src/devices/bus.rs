@@ -11,6 +11,7 @@ use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, pla
 use longma_sim::{Duration, Time};
 
 use super::line::Line;
+use super::notes::Notes;
 
 /// The largest lock window that is opened page by page.
 const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
@@ -59,6 +60,8 @@ pub(super) struct MachineBus<'a> {
     pub stores: &'a [StoreRange],
     pub seat: &'a Seat,
     pub line: &'a mut Line,
+    /// Where accesses are noted, and under which number.
+    pub notes: Option<(usize, &'a mut Notes)>,
 }
 
 impl MachineBus<'_> {
@@ -147,12 +150,16 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, into.len(), false).map_err(fault_of)?;
         }
         guest.read(address, into).map_err(fault_of)?;
-        if let Some(store) = self.store_at(address).cloned() {
-            return Ok(self.cross(&store, into.len(), at, false));
+        let end = match self.store_at(address).cloned() {
+            Some(store) => self.cross(&store, into.len(), at, false),
+            None => self.by_page(address, into.len() as u64, at, |memory, place, physical, bytes, at| {
+                memory.device_read(place, physical, bytes, at)
+            }),
+        };
+        if let Some((part, notes)) = &mut self.notes {
+            notes.dma(*part, into.len(), false, at, end);
         }
-        Ok(self.by_page(address, into.len() as u64, at, |memory, place, physical, bytes, at| {
-            memory.device_read(place, physical, bytes, at)
-        }))
+        Ok(end)
     }
 
     fn write(
@@ -167,9 +174,6 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, bytes.len(), true).map_err(fault_of)?;
         }
         guest.write(address, bytes).map_err(fault_of)?;
-        if let Some(store) = self.store_at(address).cloned() {
-            return Ok(self.cross(&store, bytes.len(), at, true));
-        }
         let allocate = match (placement, self.seat.ways) {
             (Placement::SharedCache { ways }, Some(most)) => {
                 Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
@@ -177,12 +181,24 @@ impl Bus for MachineBus<'_> {
             (Placement::LockedLines, _) => Allocate::LockedOnly,
             (Placement::Memory, _) | (Placement::SharedCache { .. }, None) => Allocate::No,
         };
-        Ok(self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
-            memory.device_write(place, physical, bytes, allocate, at)
-        }))
+        let end = match self.store_at(address).cloned() {
+            Some(store) => self.cross(&store, bytes.len(), at, true),
+            None => self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
+                memory.device_write(place, physical, bytes, allocate, at)
+            }),
+        };
+        if let Some((part, notes)) = &mut self.notes {
+            notes.dma(*part, bytes.len(), true, at, end);
+        }
+        Ok(end)
     }
 
     fn interrupt(&mut self, _: u32, asserted: bool, at: Time) {
+        if let Some((part, notes)) = &mut self.notes
+            && asserted
+        {
+            notes.asserted(*part, at);
+        }
         self.line.set(asserted, at);
     }
 
