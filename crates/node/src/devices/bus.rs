@@ -2,7 +2,7 @@
 //! Not the devices, nor the buses in front of a chip's port.
 //! Source: our own.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use longma_devices::{Bus, BusFault, Placement, Region};
 use longma_linux::GuestMemory;
@@ -31,6 +31,9 @@ pub(super) struct Seat {
     pub ways: Option<u32>,
     /// A core whose shared cache a lock is about.
     pub core: usize,
+    /// For a copy engine, where writes to each NUMA node go: the shared cache of that node's chip, if it is another chip. Other devices
+    /// write into their own chip's.
+    pub far: Arc<[Option<Place>]>,
 }
 
 /// Where the program sees an in-core store.
@@ -183,9 +186,21 @@ impl Bus for MachineBus<'_> {
         };
         let end = match self.store_at(address).cloned() {
             Some(store) => self.cross(&store, bytes.len(), at, true),
-            None => self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
-                memory.device_write(place, physical, bytes, allocate, at)
-            }),
+            None => {
+                let far = self.seat.far.clone();
+                self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
+                    let home = memory.spaces().node_of(physical);
+                    match far.get(home).copied().flatten() {
+                        None => memory.device_write(place, physical, bytes, allocate, at),
+                        // The data cross the link and are written there; the answer comes back.
+                        Some(far) => {
+                            let there = memory.cross(place, far, bytes as u32, at);
+                            let done = memory.device_write(far, physical, bytes, allocate, there);
+                            memory.cross(far, place, 0, done)
+                        }
+                    }
+                })
+            }
         };
         if let Some((part, notes)) = &mut self.notes {
             notes.dma(*part, bytes.len(), true, at, end);
