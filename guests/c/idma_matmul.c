@@ -10,9 +10,11 @@
 
 typedef double vec __attribute__((vector_size(32)));
 
-enum { ROWS = 16, COLUMNS = 6, LANES = 4, VECS = ROWS / LANES, PLAIN_DEPTH = 96, STORE_DEPTH = 32, MOST_SIDE = 1920 };
+enum { ROWS = 16, COLUMNS = 6, LANES = 4, VECS = ROWS / LANES, BLOCK_ROWS = 48, PLAIN_DEPTH = 32, STORE_DEPTH = 32, MOST_SIDE = 1920 };
 // The store: two tiles of B, and a ring through which A is packed.
 enum { TILE_BYTES = COLUMNS * STORE_DEPTH * 8, TILE_TAGS = TILE_BYTES / IDMA_BEAT, RING_TAGS = 32 };
+// Two halves in the version with the engine.
+#define PACKED_A_BYTES (BLOCK_ROWS * 2 * STORE_DEPTH * 8)
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("clang loop unroll(full)")
 
@@ -33,9 +35,9 @@ INLINE void multiply_panel(double *c, size_t side, const vec *a, const double *b
     }
 }
 
-// A's columns `from` to `from + depth` as panels of 16 rows.
+// 48 rows of A's columns `from` to `from + depth` as panels of 16 rows: they stay in the first cache.
 static void pack_a(vec *to, const double *a, size_t side, size_t from, size_t depth) {
-    for (size_t i = 0; i < side; i += ROWS)
+    for (size_t i = 0; i < BLOCK_ROWS; i += ROWS)
         for (size_t k = from; k < from + depth; k++)
             for (size_t v = 0; v < VECS; v++) *to++ = *(const vec *)(a + k * side + i + LANES * v);
 }
@@ -50,19 +52,21 @@ static void pack_b(double *to, const double *b, size_t side, size_t from, size_t
 static void multiply_plain(double *c, const double *a, const double *b, size_t side, vec *packed_a, double *packed_b) {
     memset(c, 0, side * side * sizeof *c);
     for (size_t from = 0; from < side; from += PLAIN_DEPTH) {
-        pack_a(packed_a, a, side, from, PLAIN_DEPTH);
         pack_b(packed_b, b, side, from, PLAIN_DEPTH);
-        for (size_t j = 0; j < side; j += COLUMNS)
-            for (size_t i = 0; i < side; i += ROWS)
-                multiply_panel(c + j * side + i, side, packed_a + i / LANES * PLAIN_DEPTH, packed_b + j * PLAIN_DEPTH,
-                               PLAIN_DEPTH, COLUMNS, 1);
+        for (size_t block = 0; block < side; block += BLOCK_ROWS) {
+            pack_a(packed_a, a + block, side, from, PLAIN_DEPTH);
+            for (size_t j = 0; j < side; j += COLUMNS)
+                for (size_t i = 0; i < BLOCK_ROWS; i += ROWS)
+                    multiply_panel(c + j * side + block + i, side, packed_a + i / LANES * PLAIN_DEPTH,
+                                   packed_b + j * PLAIN_DEPTH, PLAIN_DEPTH, COLUMNS, 1);
+        }
     }
 }
 
-// Read channel 1 and the write channel pack columns `from` to `from + STORE_DEPTH` of A in the background.
-static void start_packing(const struct idma *engine, vec *to, const double *a, size_t side, size_t from) {
+// Read channel 1 and the write channel pack 48 rows of 32 columns of A in the background.
+static void start_packing(const struct idma *engine, vec *to, const double *a, size_t side) {
     struct idma_transfer in = {
-        .source = a + from * side, .destination = engine->store + 2 * TILE_BYTES, .length = side * STORE_DEPTH * 8,
+        .source = a, .destination = engine->store + 2 * TILE_BYTES, .length = BLOCK_ROWS * STORE_DEPTH * 8,
         .block_bytes = ROWS * 8, .block_count = STORE_DEPTH,
         .source_stride = (int32_t)side * 8, .destination_stride = ROWS * 8,
         .source_row_stride = ROWS * 8, .destination_row_stride = ROWS * 8 * STORE_DEPTH, .tags = RING_TAGS,
@@ -93,20 +97,24 @@ static uint64_t tile_tags(size_t tile, int word) {
 }
 
 static void multiply_idma(const struct idma *engine, double *c, const double *a, const double *b, size_t side, vec *packed_a) {
-    size_t slab = side * STORE_DEPTH / LANES;
+    size_t blocks = side / BLOCK_ROWS, turns = side / STORE_DEPTH * blocks, half = BLOCK_ROWS * STORE_DEPTH / LANES;
     memset(c, 0, side * side * sizeof *c);
-    start_packing(engine, packed_a, a, side, 0);
-    for (size_t from = 0, turn = 0; from < side; from += STORE_DEPTH, turn ^= 1) {
+    start_packing(engine, packed_a, a, side);
+    for (size_t turn = 0; turn < turns; turn++) {
+        size_t from = turn / blocks * STORE_DEPTH, block = turn % blocks * BLOCK_ROWS;
+        size_t next_from = (turn + 1) / blocks * STORE_DEPTH, next_block = (turn + 1) % blocks * BLOCK_ROWS;
+        const vec *panels = packed_a + turn % 2 * half;
         start_tiles(engine, b, side, from);
         idma_finish(engine, IDMA_WRITER);
-        if (from + STORE_DEPTH < side) start_packing(engine, packed_a + (turn ^ 1) * slab, a, side, from + STORE_DEPTH);
+        if (turn + 1 < turns)
+            start_packing(engine, packed_a + (turn + 1) % 2 * half, a + next_from * side + next_block, side);
         for (size_t j = 0, tile = 0; j < side; j += COLUMNS, tile ^= 1) {
             // Pieces become ready in order: the last word is enough.
             int last = (int)tile;
             while ((idma_tags(engine, 0, last) & tile_tags(tile, last)) != tile_tags(tile, last)) {}
             const double *near = (const double *)(engine->store + tile * TILE_BYTES);
-            for (size_t i = 0; i < side; i += ROWS)
-                multiply_panel(c + j * side + i, side, packed_a + turn * slab + i / LANES * STORE_DEPTH, near, STORE_DEPTH, 1,
+            for (size_t i = 0; i < BLOCK_ROWS; i += ROWS)
+                multiply_panel(c + j * side + block + i, side, panels + i / LANES * STORE_DEPTH, near, STORE_DEPTH, 1,
                                STORE_DEPTH);
             if (j + 2 * COLUMNS < side)
                 for (int word = 0; word <= last; word++) idma_give(engine, 0, word, tile_tags(tile, word));
@@ -143,14 +151,14 @@ int main(int argc, char **argv) {
     }
     size_t bytes = side * side * sizeof(double);
     double *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes), *c = aligned_alloc(64, bytes);
-    vec *packed_a = aligned_alloc(64, side * PLAIN_DEPTH * 8);
+    vec *packed_a = aligned_alloc(64, PACKED_A_BYTES);
     double *packed_b = aligned_alloc(64, side * PLAIN_DEPTH * 8);
     uint64_t seed = 0x3a7;
     for (size_t i = 0; i < side * side; i++) {
         a[i] = (double)(int)(random_next(&seed) % 33) - 16;
         b[i] = (double)(int)(random_next(&seed) % 33) - 16;
     }
-    memset(c, 0, bytes), memset(packed_a, 0, side * PLAIN_DEPTH * 8), memset(packed_b, 0, side * PLAIN_DEPTH * 8);
+    memset(c, 0, bytes), memset(packed_a, 0, PACKED_A_BYTES), memset(packed_b, 0, side * PLAIN_DEPTH * 8);
     longma_roi_begin();
     for (uint64_t r = 0; r < repeats; r++) {
         if (idma) multiply_idma(&engine, c, a, b, side, packed_a);
