@@ -160,11 +160,14 @@ int main(int argc, char **argv) {
     }
     memset(c, 0, bytes), memset(packed_a, 0, PACKED_A_BYTES), memset(packed_b, 0, side * PLAIN_DEPTH * 8);
     longma_roi_begin();
+    double begin = seconds();
     for (uint64_t r = 0; r < repeats; r++) {
         if (idma) multiply_idma(&engine, c, a, b, side, packed_a);
         else multiply_plain(c, a, b, side, packed_a, packed_b);
     }
+    double each = (seconds() - begin) / (double)repeats;
     longma_roi_end();
+    fprintf(stderr, "%.2f us a product, %.1f Mflop/s\n", each * 1e6, 2e-6 * (double)(side * side * side) / each);
     int good = right(c, a, b, side);
     printf("idma_matmul %zu: %s\n", side, good ? "right" : "wrong");
     return !good;

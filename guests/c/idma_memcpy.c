@@ -1,43 +1,16 @@
 // Copies memory: by the C library, by a tuned loop of 256-bit loads and stores, or by the IDMA engine.
 // Here for what a copy of each size costs. `idma` lets the read channel feed the write channel; `tags` is the pipeline of Su et
 // al. 2012, figure 5: the core sees by the tags what has been read and hands it to the write channel while more is read.
-// Arguments: library | plain | idma | tags (default plain), BYTES (default 1024), REPEATS (default 200), ARENA: the copies go
-// through this many KiB of source and as much of destination in turn, so 0 is the same copy again and again (default 0).
+// Arguments: BYTES (default 1024), library | plain | idma | tags (default plain), ARENA: the copies go through this many KiB of
+// source and as much of destination in turn, 0: the same copy again and again (default 0), REPEATS (0: about 256 KiB in all).
 #include "../include/idma.h"
 #include "../include/longma.h"
+#include "copy_plain.h"
 #include "guest.h"
-
-typedef long vec __attribute__((vector_size(32), aligned(1), may_alias));
-typedef uint64_t word8 __attribute__((aligned(1), may_alias));
 
 enum { MOST = 1 << 26 };
 
 static struct idma engine;
-
-// Both ends first, since they may overlap the middle; then 128 bytes a turn.
-__attribute__((noinline, no_builtin("memcpy"))) static void copy_plain(void *to, const void *from, size_t n) {
-    unsigned char *d = to;
-    const unsigned char *s = from;
-    if (n < 32) {
-        if (n >= 8) {
-            for (size_t i = 0; i + 8 <= n; i += 8) *(word8 *)(d + i) = *(const word8 *)(s + i);
-            *(word8 *)(d + n - 8) = *(const word8 *)(s + n - 8);
-        } else {
-            for (size_t i = 0; i < n; i++) d[i] = s[i];
-        }
-        return;
-    }
-    vec head = *(const vec *)s, tail = *(const vec *)(s + n - 32);
-    // Stores to whole vectors: the loads may straddle lines, the stores do not.
-    size_t i = 32 - ((uintptr_t)d & 31);
-    for (; i + 128 <= n; i += 128) {
-        vec a = *(const vec *)(s + i), b = *(const vec *)(s + i + 32);
-        vec e = *(const vec *)(s + i + 64), f = *(const vec *)(s + i + 96);
-        *(vec *)(d + i) = a, *(vec *)(d + i + 32) = b, *(vec *)(d + i + 64) = e, *(vec *)(d + i + 96) = f;
-    }
-    for (; i + 32 <= n; i += 32) *(vec *)(d + i) = *(const vec *)(s + i);
-    *(vec *)d = head, *(vec *)(d + n - 32) = tail;
-}
 
 static void copy_library(void *to, const void *from, size_t n) { memcpy(to, from, n); }
 
@@ -97,16 +70,17 @@ static const struct method {
 };
 
 int main(int argc, char **argv) {
-    const char *wanted = argc > 1 ? argv[1] : "plain";
+    const char *wanted = argc > 2 ? argv[2] : "plain";
     const struct method *method = NULL;
     for (size_t i = 0; i < sizeof METHODS / sizeof *METHODS; i++)
         if (strcmp(METHODS[i].name, wanted) == 0) method = &METHODS[i];
     if (!method) {
-        fprintf(stderr, "%s: the first argument is '%s': say library, plain, idma or tags\n", argv[0], wanted);
+        fprintf(stderr, "%s: the second argument is '%s': say library, plain, idma or tags\n", argv[0], wanted);
         return 2;
     }
-    size_t bytes = argument(argc, argv, 2, 1024, 1, MOST);
-    uint64_t repeats = argument(argc, argv, 3, 200, 1, 100000000), arena = argument(argc, argv, 4, 0, 0, MOST >> 10) << 10;
+    size_t bytes = argument(argc, argv, 1, 1024, 1, MOST);
+    uint64_t arena = argument(argc, argv, 3, 0, 0, MOST >> 10) << 10, repeats = argument(argc, argv, 4, 0, 0, 100000000);
+    if (!repeats) repeats = bytes < 640 ? 400 : bytes > 65536 ? 4 : (256 << 10) / bytes;
     if (method->engine) {
         if (idma_open(&engine, 0)) {
             perror("idma_memcpy: no IDMA engine with an in-core store, name a machine that has one (/dev/longma/idma0)");
