@@ -99,6 +99,11 @@ pub(crate) struct VectorConstants {
 }
 
 impl Cpu {
+    /// What instructions see besides registers.
+    pub fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
     /// A core of a thread that sees `memory`.
     pub(crate) fn new(state: State, guest: Guest) -> Box<Self> {
         let memory: &GuestMemory = guest.memory();

@@ -2,6 +2,7 @@
 //! Not an executor of instructions: that is an [`Engine`], which other crates provide.
 //! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
 
+mod devices;
 pub mod elf;
 mod engine;
 mod errno;
@@ -18,9 +19,10 @@ mod stack;
 mod syscalls;
 mod threads;
 
+pub use devices::DeviceFile;
 pub use engine::{Engine, Outcome};
 pub use errno::Errno;
-pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection};
+pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection, Window};
 pub use process::{LoadError, Process, ProcessConfig, Sink};
 pub use signals::die_by;
 pub use syscalls::{Copied, SystemCall};

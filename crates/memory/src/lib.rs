@@ -19,4 +19,4 @@ pub use cache::{LockWindow, Requester};
 pub use coherence::Violation;
 
 pub use port::{Answer, FixedLatency, MemoryPort, Source};
-pub use system::{Allocate, CorePort, Detail, LockError, MemorySystem, Traffic};
+pub use system::{Allocate, CorePort, Detail, LockError, MemorySystem, StoreWindow, Traffic};

@@ -3,6 +3,7 @@
 //! Source: our own.
 
 pub mod checkpoint;
+pub mod devices;
 mod engine;
 mod gdb;
 pub mod profile;

@@ -10,6 +10,7 @@ mod report;
 mod restart;
 mod simulated;
 mod summary;
+mod wires;
 
 use std::{
     ffi::OsString,
@@ -108,6 +109,11 @@ pub struct Arguments {
     /// The cores that the program may use, as 0,2-3.
     #[arg(long, value_name = "CORES")]
     cpu: Option<String>,
+
+    /// What is at the other end of an Ethernet device's wire: DEVICE,loop or DEVICE,tcp,KEY=VALUE,... May be repeated; the book's
+    /// chapter on devices has the keys.
+    #[arg(long, value_name = "DEVICE,WHAT")]
+    wire: Vec<String>,
 
     /// The seed of all that is random in a simulated run.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -283,6 +289,7 @@ fn refuse_simulation_options(arguments: &Arguments) -> Result<(), Failure> {
         ("--trace", arguments.trace.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
+        ("--wire", !arguments.wire.is_empty()),
         ("--numa", arguments.numa != "first-touch"),
     ];
     match refused.iter().find(|(_, given)| *given) {

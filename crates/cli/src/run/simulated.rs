@@ -20,7 +20,7 @@ use longma_node::{
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region};
 use longma_topology::Machine;
 
-use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary};
+use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary, wires};
 
 /// The largest trace that is written.
 const TRACE_BYTES: u64 = 2 << 30;
@@ -99,12 +99,14 @@ pub fn prepare(
         restored_at: checkpoint.map(Checkpoint::time),
         save: arguments.checkpoint.as_deref().map(|path| save_to(path, &saver, say)),
         timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
+        wires: wires::parse(&arguments.wire)?,
     };
     let simulation = Simulation::new(config).map_err(|error| {
         Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
     })?;
     let manifest = manifest(arguments, &machine, &simulation, region)?;
     let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
+    process.devices = simulation.device_files();
     process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
     if let Some(path) = &arguments.stats_out {
         writable(path)?;

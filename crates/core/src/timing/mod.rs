@@ -175,6 +175,25 @@ impl TimingModel {
         }
     }
 
+    /// One instruction that is in no trace, an access to a device's register, keeps the core until `cycle`. Everything before it has
+    /// retired, and nothing behind it begins before.
+    pub fn access_device_until(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(model) => {
+                model.instructions += 1;
+                model.cycle = model.cycle.max(cycle.0);
+            }
+            Model::InOrder(model) => {
+                model.issued.instructions += 1;
+                model.advance_to(cycle.0, Cause::Device);
+            }
+            Model::OutOfOrder(model) => {
+                model.retired.instructions += 1;
+                model.advance_to(cycle.0, Cause::Device);
+            }
+        }
+    }
+
     /// As [`advance_to`](Self::advance_to), and the time in between is not counted: it lies outside of what is measured.
     pub fn pass_to(&mut self, cycle: Cycle) {
         match &mut self.0 {

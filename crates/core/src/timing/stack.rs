@@ -36,6 +36,8 @@ pub enum Cause {
     Synchronization,
     /// No free entry in a queue while the core had nothing else to do: above all stores that wait for their lines.
     Structural,
+    /// Accesses to the registers of devices, until they are answered.
+    Device,
     /// The kernel, for system calls.
     System,
     /// No thread ran, or it waited outside the core.
@@ -44,7 +46,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, as a stack is drawn from the bottom.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Base,
         Self::FrontEnd,
         Self::Fetch,
@@ -59,11 +61,12 @@ impl Cause {
         Self::Translation,
         Self::Synchronization,
         Self::Structural,
+        Self::Device,
         Self::System,
         Self::Idle,
     ];
 
-    const TEXTS: [(&str, &str); 16] = [
+    const TEXTS: [(&str, &str); 17] = [
         ("base", "instructions at the core's full width"),
         ("front-end", "fetch width, taken branches, misses in the branch target buffer"),
         ("fetch", "instruction lines that missed in the first-level cache"),
@@ -78,6 +81,7 @@ impl Cause {
         ("translation", "address translation beyond a first-level TLB hit"),
         ("synchronization", "barriers, atomic operations, and refilling an emptied pipeline"),
         ("structural", "full queues, above all stores that wait for their lines"),
+        ("device", "accesses to the registers of devices, until they are answered"),
         ("system", "the kernel, for system calls"),
         ("idle", "no thread ran, or it waited outside the core"),
     ];

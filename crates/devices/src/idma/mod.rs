@@ -208,6 +208,11 @@ impl Idma {
         &self.state
     }
 
+    /// Bytes that read channels have read, and that write channels have written.
+    pub const fn bytes(&self) -> [u64; 2] {
+        self.state.bytes
+    }
+
     /// An engine in a saved state.
     ///
     /// # Errors

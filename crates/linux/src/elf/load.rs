@@ -41,6 +41,7 @@ pub(crate) fn load(
         device: metadata.dev(),
         inode: metadata.ino(),
         is_file: true,
+        window: None,
     });
     let span = image.span();
     let bias = if image.relocatable {

@@ -12,7 +12,7 @@ use super::root::{OpenHow, c_path};
 use super::{Follow, Place, ProcFile, Root, guest_path};
 use crate::host::calls::interruptible;
 use crate::syscalls::{buffer, host_call};
-use crate::{Errno, Process, Thread};
+use crate::{DeviceFile, Errno, Process, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -83,6 +83,9 @@ pub(crate) fn openat2(
 fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returned {
     if let Some(file) = ProcFile::of(path) {
         return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
+    }
+    if let Some(file) = DeviceFile::find(process, path) {
+        return Ok(file.open(how.flags as i32)?.into_raw_fd() as u64);
     }
     if process.root.is_confined() && !path.is_empty() {
         let is_host_file = ProcFile::is_descriptor(path) || Root::is_shared(path);

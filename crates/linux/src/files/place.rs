@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::ProcFile;
 use super::root::{OpenHow, c_path, open_how};
-use crate::{Errno, Process};
+use crate::{DeviceFile, Errno, Process};
 
 /// PATH_MAX, its final zero included.
 const LONGEST_PATH: usize = 4096;
@@ -57,6 +57,9 @@ impl Place {
     pub fn of(process: &Process, directory: RawFd, path: &[u8], follow: Follow) -> Result<Self, Errno> {
         if let Some(file) = ProcFile::of(path) {
             return file.place(process, follow);
+        }
+        if let Some(file) = DeviceFile::find(process, path) {
+            return Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes());
         }
         if !process.root.is_confined() || path.is_empty() {
             let path = match follow {

@@ -72,7 +72,7 @@ impl MappingImage {
             },
             shared: self.shared,
             backing: Backing::Saved {
-                origin: Arc::new(Origin { name, device, inode, is_file }),
+                origin: Arc::new(Origin { name, device, inode, is_file, window: None }),
                 offset: self.offset,
             },
             flags: libc::MAP_NORESERVE,

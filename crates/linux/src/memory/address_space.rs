@@ -48,6 +48,8 @@ pub(crate) enum Backing {
     Anonymous(Arc<Origin>),
     /// What a saved process had there: its contents are put in afterwards.
     Saved { origin: Arc<Origin>, offset: u64 },
+    /// Registers of a device.
+    Registers(Arc<Origin>),
     /// A host file descriptor's file.
     File { descriptor: i32, offset: u64, size: u64, origin: Arc<Origin> },
 }
@@ -62,6 +64,15 @@ pub(crate) struct MapRequest {
     pub backing: Backing,
     /// Further host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
     pub flags: i32,
+}
+
+impl Backing {
+    fn origin(&self) -> &Arc<Origin> {
+        match self {
+            Self::Anonymous(origin) | Self::Registers(origin) => origin,
+            Self::Saved { origin, .. } | Self::File { origin, .. } => origin,
+        }
+    }
 }
 
 impl MapRequest {
@@ -206,7 +217,9 @@ impl AddressSpace {
         let length = (range.end - range.start) as usize;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let (kind, descriptor, offset) = match &request.backing {
-            Backing::Anonymous(_) | Backing::Saved { .. } => (libc::MAP_ANONYMOUS, -1, 0),
+            Backing::Anonymous(_) | Backing::Saved { .. } | Backing::Registers(_) => {
+                (libc::MAP_ANONYMOUS, -1, 0)
+            }
             Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
         };
         let held = self.hold_code();
@@ -215,7 +228,7 @@ impl AddressSpace {
             libc::mmap(
                 self.host(range.start),
                 length,
-                request.protection.host_bits(),
+                request.protection.host_bits(request.backing.origin()),
                 sharing | kind | libc::MAP_FIXED | request.flags,
                 descriptor,
                 offset as i64,
@@ -228,11 +241,11 @@ impl AddressSpace {
         }
         self.ask_for_huge_pages(&range, request);
         let (origin, offset) = match &request.backing {
-            Backing::Anonymous(origin) => (origin.clone(), 0),
+            Backing::Anonymous(origin) | Backing::Registers(origin) => (origin.clone(), 0),
             Backing::Saved { origin, offset } => (origin.clone(), *offset),
             Backing::File { offset, size, origin, .. } => {
                 if !request.shared {
-                    self.map_file_tail(&range, *offset, *size, request.protection);
+                    self.map_file_tail(&range, *offset, *size, request.protection.host_bits(origin));
                 }
                 (origin.clone(), *offset)
             }
@@ -260,7 +273,7 @@ impl AddressSpace {
     }
 
     /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.
-    fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, protection: Protection) {
+    fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, host_bits: i32) {
         let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
         let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(PAGE_BYTES)) else { return };
         let (from, to) = (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
@@ -272,7 +285,7 @@ impl AddressSpace {
             libc::mmap(
                 self.host(from),
                 (to - from) as usize,
-                protection.host_bits(),
+                host_bits,
                 libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,
@@ -379,7 +392,7 @@ impl AddressSpace {
                 libc::mprotect(
                     self.host(piece.start),
                     (piece.end - piece.start) as usize,
-                    protection.host_bits(),
+                    protection.host_bits(&mapping.origin),
                 )
             };
             executable |= mapping.protection.execute;
@@ -478,7 +491,13 @@ impl AddressSpace {
         let _held = self.hold_code();
         // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
         // SAFETY: inside a guest mapping.
-        unsafe { libc::mprotect(self.host(old.start), old_length as usize, mapping.protection.host_bits()) };
+        unsafe {
+            libc::mprotect(
+                self.host(old.start),
+                old_length as usize,
+                mapping.protection.host_bits(&mapping.origin),
+            )
+        };
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
         // SAFETY: both ranges are inside the reservation.

@@ -11,7 +11,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Scalar};
 
 use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
-use super::mappings::Mappings;
+use super::mappings::{Mappings, Protection, Window};
 use super::spin::SpinLock;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down};
 
@@ -323,6 +323,24 @@ impl GuestMemory {
         }
     }
 
+    /// The device that `address` is a window of, the offset there, and what the mapping permits.
+    pub fn window_at(&self, address: u64) -> Option<(Window, u64, Protection)> {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        let (range, mapping) = map.at(address)?;
+        Some((mapping.origin.window?, mapping.offset + (address - range.start), mapping.protection))
+    }
+
+    /// Every window of a device: where it is and what it begins with.
+    pub fn windows(&self) -> Vec<(Range<u64>, Window, u64)> {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        map.iter().filter_map(|(range, found)| Some((range, found.origin.window?, found.offset))).collect()
+    }
+
+    /// How often windows of devices have come or gone: whoever remembers [`GuestMemory::windows`] asks again when this changes.
+    pub fn window_changes(&self) -> u64 {
+        self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it").window_changes()
+    }
+
     /// Tries to make good what made the host refuse an access that the guest may do: a page write-protected because of
     /// translated code, or the tail of a file's last 16 KiB page. True if the access should be tried again.
     pub fn mend(&self, address: u64, size: u64, access: Access) -> bool {
@@ -340,6 +358,9 @@ impl GuestMemory {
     fn mend_file_tail(&self, address: u64) -> bool {
         let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
         let Some((_, mapping)) = map.at(address) else { return false };
+        if mapping.origin.window.is_some() {
+            return false;
+        }
         let host_page = address & !(HOST_PAGE_BYTES - 1);
         let readable = |at: u64| {
             let pointer = self.0.base.wrapping_add(at as usize);
@@ -358,7 +379,7 @@ impl GuestMemory {
             libc::mmap(
                 self.0.base.wrapping_add(host_page as usize).cast(),
                 HOST_PAGE_BYTES as usize,
-                mapping.protection.host_bits(),
+                mapping.protection.host_bits(&mapping.origin),
                 libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,

@@ -32,11 +32,21 @@ impl Protection {
         self.read || self.write || self.execute
     }
 
-    /// The PROT_ bits of the host mapping: guest code is data to the host.
-    pub(super) fn host_bits(self) -> i32 {
+    /// The PROT_ bits of the host mapping: guest code is data to the host, and registers are nothing that the host has.
+    pub(super) fn host_bits(self, origin: &Origin) -> i32 {
         let write = if self.write { libc::PROT_WRITE } else { 0 };
-        if self.readable() { libc::PROT_READ | write } else { libc::PROT_NONE }
+        let registers = matches!(origin.window, Some(Window::Registers(_)));
+        if self.readable() && !registers { libc::PROT_READ | write } else { libc::PROT_NONE }
     }
+}
+
+/// What a mapping shows of a modelled device. Devices are numbered by whoever keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Registers: no access reaches memory.
+    Registers(u16),
+    /// Memory of the device's own, such as an in-core store.
+    Memory(u16),
 }
 
 /// The file or the special purpose behind a mapping.
@@ -50,6 +60,8 @@ pub struct Origin {
     pub inode: u64,
     /// Whether there is a file behind it (`name` may be empty all the same).
     pub is_file: bool,
+    /// The device behind it, if there is one.
+    pub window: Option<Window>,
 }
 
 /// One mapping.
@@ -77,6 +89,8 @@ impl Mapping {
 pub(super) struct Mappings {
     /// Start -> (end, mapping).
     map: BTreeMap<u64, (u64, Mapping)>,
+    /// How often windows of devices have come or gone.
+    window_changes: u64,
 }
 
 impl Mappings {
@@ -84,6 +98,11 @@ impl Mappings {
     pub fn at(&self, address: u64) -> Option<(Range<u64>, &Mapping)> {
         let (&start, (end, mapping)) = self.map.range(..=address).next_back()?;
         (address < *end).then_some((start..*end, mapping))
+    }
+
+    /// How often windows of devices have come or gone.
+    pub fn window_changes(&self) -> u64 {
+        self.window_changes
     }
 
     /// All mappings in order.
@@ -127,6 +146,7 @@ impl Mappings {
         let pieces = self.within(range.clone());
         let Some((first, _)) = pieces.first() else { return false };
         let executable = pieces.iter().any(|(_, mapping)| mapping.protection.execute);
+        self.window_changes += u64::from(pieces.iter().any(|(_, mapping)| mapping.origin.window.is_some()));
         if let Some((found, mapping)) = self.at(first.start) {
             let mapping = mapping.clone();
             self.map.remove(&found.start);
@@ -149,6 +169,7 @@ impl Mappings {
     /// Puts `mapping` at `range`, in place of what is there, and joins it with equal neighbours; true if something executable went.
     pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> bool {
         let executable = self.remove(range.clone());
+        self.window_changes += u64::from(mapping.origin.window.is_some());
         let joins = |a: &Mapping, b: &Mapping, distance: u64| {
             // Only private anonymous memory and pieces of one file join: two shared anonymous mappings are two objects.
             (a.origin.is_file || !a.shared) && a.advanced(distance) == *b

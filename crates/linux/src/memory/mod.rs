@@ -15,7 +15,7 @@ pub use address_space::AddressSpace;
 pub(crate) use address_space::{Backing, MapRequest, Placement};
 pub(crate) use arrays::host_address;
 pub use guest_memory::GuestMemory;
-pub use mappings::{Mapping, Origin, Protection};
+pub use mappings::{Mapping, Origin, Protection, Window};
 
 use recovery::install_recovery;
 

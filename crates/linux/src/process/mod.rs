@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use load::LoadError;
 pub(crate) use load::Parts;
 
-use crate::Engine;
 use crate::files::Root;
 use crate::memory::{AddressSpace, GuestMemory};
 use crate::network::SocketNames;
@@ -27,6 +26,7 @@ use crate::signals::Dispositions;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
 use crate::syscalls::Limits;
+use crate::{DeviceFile, Engine};
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -59,6 +59,8 @@ pub struct ProcessConfig {
     pub reexec: Vec<OsString>,
     /// Who keeps the time, if it is simulated.
     pub simulation: Option<SimulationConfig>,
+    /// The devices that the program sees in /dev/longma.
+    pub devices: Arc<[DeviceFile]>,
 }
 
 /// A guest process.

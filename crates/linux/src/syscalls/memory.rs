@@ -9,7 +9,7 @@ use longma_loongarch::State;
 
 use super::{Vectors, host_call};
 use crate::memory::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
-use crate::{Errno, Process, Thread};
+use crate::{DeviceFile, Errno, Process, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -52,7 +52,10 @@ pub(super) fn mmap(
         Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
-        file_backing(&thread.process, descriptor, offset)?
+        match DeviceFile::backing(&thread.process, descriptor, shared, offset, length)? {
+            Some(device) => device,
+            None => file_backing(&thread.process, descriptor, offset)?,
+        }
     };
     let mut host_flags = flags & HOST_FLAGS;
     if host_flags & libc::MAP_SYNC != 0 {
@@ -88,6 +91,7 @@ fn file_backing(process: &Process, descriptor: i32, offset: u64) -> Result<Backi
             device: status.st_dev,
             inode: status.st_ino,
             is_file: true,
+            window: None,
         }),
     })
 }

@@ -22,7 +22,8 @@ impl LockWindow {
 /// The lock windows of a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct LineLock {
-    windows: Vec<Option<LockWindow>>,
+    /// What each window locks; nothing while it is closed.
+    windows: Vec<Vec<LockWindow>>,
     open: usize,
     /// Ways of a set that stay unlocked.
     min_unlocked_ways: u32,
@@ -32,7 +33,11 @@ impl LineLock {
     /// `windows` windows, all closed.
     pub fn new(windows: u32, min_unlocked_ways: u32) -> Self {
         // A set whose every line is locked could not take a line any more.
-        Self { windows: vec![None; windows as usize], open: 0, min_unlocked_ways: min_unlocked_ways.max(1) }
+        Self {
+            windows: vec![Vec::new(); windows as usize],
+            open: 0,
+            min_unlocked_ways: min_unlocked_ways.max(1),
+        }
     }
 
     /// How many windows there are.
@@ -40,10 +45,10 @@ impl LineLock {
         self.windows.len()
     }
 
-    /// Opens or closes a window, which must exist.
-    pub fn set(&mut self, window: usize, to: Option<LockWindow>) {
+    /// Opens or closes a window, which must exist. What it locks may be in several pieces.
+    pub fn set(&mut self, window: usize, to: Vec<LockWindow>) {
         self.windows[window] = to;
-        self.open = self.windows.iter().flatten().count();
+        self.open = self.windows.iter().filter(|window| !window.is_empty()).count();
     }
 
     /// True if any window is open; if none is, no line is locked.

@@ -94,7 +94,7 @@ impl MemorySystem {
         }
         let home = (domains.len() > 1).then(LineTable::default);
         let line_bits = plan.line_bits;
-        Ok(Self { line_bits, cores, domains, home, path, messages: Messages::default() })
+        Ok(Self { line_bits, cores, domains, home, path, messages: Messages::default(), stores: Vec::new() })
     }
 }
 

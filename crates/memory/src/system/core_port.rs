@@ -82,10 +82,23 @@ impl<'a> CorePort<'a> {
         instruction: u64,
         at: Cycle,
     ) -> Answer {
+        if !self.system.stores.is_empty()
+            && unit == Unit::Data
+            && let Some(answer) = self.in_store(address, at)
+        {
+            return answer;
+        }
         match self.system.cores[self.core].plain_hit(unit, kind, address, bytes, at) {
             Some(answer) => answer,
             None => self.reach(unit, kind, address, bytes, instruction, at),
         }
+    }
+
+    /// The answer to an access to an in-core store.
+    fn in_store(&self, address: u64, at: Cycle) -> Option<Answer> {
+        let found = self.system.stores.iter().find(|store| store.range.contains(&address))?;
+        let latency = found.latency_cycles.get(self.core).copied().unwrap_or_default();
+        Some(Answer { ready: at + latency, source: Source::Level1, translation_cycles: 0 })
     }
 
     /// Any access, one line after another.
@@ -148,6 +161,9 @@ impl MemoryPort for CorePort<'_> {
     }
 
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
+        if self.in_store(address, at).is_some() {
+            return;
+        }
         self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
     }
 

@@ -25,12 +25,14 @@ pub use report::Traffic;
 
 use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
-use crate::interconnect::Interconnect;
-use crate::placement::{AddressSpaces, SpaceId};
+use crate::interconnect::{Interconnect, Place};
+use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
 use domain::Domain;
+use longma_sim::{Duration, Time};
 use path::Path;
 use private::Private;
 use report::Messages;
+use std::ops::Range;
 
 /// The memory of one host.
 ///
@@ -46,6 +48,17 @@ pub struct MemorySystem {
     home: Option<LineTable>,
     path: Path,
     messages: Messages,
+    /// Where programs see in-core stores.
+    stores: Vec<StoreWindow>,
+}
+
+/// Virtual addresses at which programs see an in-core store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreWindow {
+    /// The addresses.
+    pub range: Range<u64>,
+    /// Load to use, cycles of each core's own clock.
+    pub latency_cycles: Vec<u64>,
 }
 
 /// A lock window that cannot be set.
@@ -119,6 +132,20 @@ impl MemorySystem {
         window: usize,
         to: Option<LockWindow>,
     ) -> Result<(), LockError> {
+        self.set_lock_pieces(core, window, to.into_iter().collect())
+    }
+
+    /// As [`MemorySystem::set_lock_window`], of a window that is in several pieces, as a window of virtual addresses is in physical ones;
+    /// without any it is closed. The kernel of a real machine would give the program memory in one piece.
+    ///
+    /// # Errors
+    /// If that cache has no line lock, or no such window.
+    pub fn set_lock_pieces(
+        &mut self,
+        core: usize,
+        window: usize,
+        to: Vec<LockWindow>,
+    ) -> Result<(), LockError> {
         let domain = self.cores.get(core).map(|c| c.domain).ok_or(LockError::NoLock { core })?;
         let shared = self.domains[domain].shared.as_mut().ok_or(LockError::NoLock { core })?;
         let lock = shared.lock.as_mut().ok_or(LockError::NoLock { core })?;
@@ -129,6 +156,47 @@ impl MemorySystem {
         lock.set(window, to);
         shared.unlock_outside(self.line_bits);
         Ok(())
+    }
+
+    /// Sends `bytes` from one place to another at `at`, past caches and memory: what devices and in-core stores say to each other. Gives
+    /// the time the last of them arrives.
+    ///
+    /// # Panics
+    /// If the host has no such places.
+    pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
+        self.path.interconnect.cross(from, to, bytes, at)
+    }
+
+    /// How long [`MemorySystem::cross`] takes when nobody else is there, picoseconds.
+    ///
+    /// # Panics
+    /// If the host has no such places.
+    pub fn idle_ps(&mut self, from: Place, to: Place, bytes: u32) -> u64 {
+        self.path.interconnect.idle_ps(from, to, bytes)
+    }
+
+    /// How many cycles of core `core` something takes, rounded up.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn cycles_of(&self, core: usize, duration: Duration) -> u64 {
+        let hz = u128::from(self.cores[core].clock.hz());
+        (u128::from(duration.ps()) * hz).div_ceil(1_000_000_000_000) as u64
+    }
+
+    /// The physical page of a virtual one, for a device near NUMA node `node`; a page that is touched for the first time gets one.
+    ///
+    /// # Panics
+    /// If the host has no such node.
+    pub fn translate_for_device(&mut self, space: SpaceId, page: u64, node: usize) -> PhysicalPage {
+        self.path.spaces.translate(space, page, node)
+    }
+
+    /// Says where programs see in-core stores, in place of what was said before. Accesses there are answered by the store: no TLB, no
+    /// cache.
+    pub fn set_stores(&mut self, stores: Vec<StoreWindow>) {
+        self.stores = stores;
+        self.cores.iter_mut().for_each(Private::forget_translations);
     }
 
     /// Says which ways of every shared cache `requester` may fill: bit n is way n. A mask that leaves no way of a cache means all.

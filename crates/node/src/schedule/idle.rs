@@ -91,6 +91,8 @@ pub(super) fn start(scheduler: &Arc<Scheduler>) -> io::Result<()> {
         .stack_size(STACK_BYTES)
         .spawn(move || {
             faults::shield_thread();
+            // Devices write the guest's memory from here.
+            faults::prepare_thread();
             let _ = shielded.send(());
             while let Some(scheduler) = Weak::upgrade(&scheduler) {
                 idle_once(&scheduler);

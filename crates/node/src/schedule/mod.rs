@@ -12,4 +12,4 @@ pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
 pub use run::{Clockwork, Place, Simulated};
 pub(crate) use scheduler::Standing;
-pub use scheduler::{Log, Scheduler, SchedulerConfig, ThreadStatus};
+pub use scheduler::{DeviceClock, Log, Scheduler, SchedulerConfig, ThreadStatus};

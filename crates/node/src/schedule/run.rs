@@ -12,7 +12,7 @@ use longma_linux::{Copied, Outcome, SystemCall, Thread};
 use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
-use super::scheduler::Scheduler;
+use super::scheduler::{DeviceClock, Scheduler};
 use crate::checkpoint::Saver;
 
 /// Where and when a thread runs.
@@ -37,6 +37,11 @@ pub trait Clockwork: Send {
     /// The thread makes a system call. Gives the time at which the kernel does what it asks for.
     fn enter_kernel(&mut self, place: Place) -> Time {
         place.start
+    }
+
+    /// The devices that act by themselves, if there are any.
+    fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
+        None
     }
 
     /// The kernel has copied for the thread. Gives the time at which the program goes on.
@@ -69,6 +74,9 @@ pub struct Simulated {
 impl Simulated {
     /// Both together. With a `saver`, the process can be saved.
     pub fn new(scheduler: Arc<Scheduler>, clockwork: Box<dyn Clockwork>, saver: Option<Arc<Saver>>) -> Self {
+        if let Some(devices) = clockwork.devices() {
+            scheduler.attend_to(devices);
+        }
         Self {
             scheduler,
             clockwork: Mutex::new(clockwork),

@@ -24,6 +24,21 @@ const LOOK: u32 = 2;
 /// Told of every turn that begins.
 pub type Log = Arc<dyn Fn(Turn) + Send + Sync>;
 
+/// Devices that act by themselves in simulated time, beside threads.
+pub trait DeviceClock: Send + Sync {
+    /// When the next of them does something; `None` if all of them wait.
+    fn next_event(&self) -> Option<Time>;
+
+    /// Lets them act up to `limit`, or up to the first moment at which a file becomes ready.
+    fn advance(&self, limit: Time);
+
+    /// When files have become ready since this was asked last: the first moment.
+    fn take_ready(&self) -> Option<Time>;
+
+    /// What passes from a file's being ready until a thread that slept runs.
+    fn wake_delay(&self) -> Duration;
+}
+
 /// What a scheduler decides for.
 #[derive(Clone, Default)]
 pub struct SchedulerConfig {
@@ -148,6 +163,7 @@ pub struct Scheduler {
     /// Threads that sleep until a file is ready.
     file_sleepers: AtomicUsize,
     process: OnceLock<Weak<Process>>,
+    devices: OnceLock<Arc<dyn DeviceClock>>,
     pub(super) bell: OwnedFd,
     config: SchedulerConfig,
 }
@@ -184,6 +200,7 @@ impl Scheduler {
             now_ps: AtomicU64::new(0),
             file_sleepers: AtomicUsize::new(0),
             process: OnceLock::new(),
+            devices: OnceLock::new(),
             bell: idle::bell()?,
             config,
         })
@@ -212,6 +229,12 @@ impl Scheduler {
         let made = Self::with(config, state)?;
         made.set_now(now);
         Ok(Arc::new(made))
+    }
+
+    /// There are devices that act by themselves; only the first call counts.
+    pub(crate) fn attend_to(&self, devices: Arc<dyn DeviceClock>) {
+        // A process is on one machine.
+        let _ = self.devices.set(devices);
     }
 
     /// The first turn begins: every thread is there.
@@ -371,6 +394,7 @@ impl Scheduler {
             return (state, Some(next));
         }
         loop {
+            self.look_at_devices(&mut state);
             if state.roster.next().is_none() {
                 let now = linux::Scheduler::now(self);
                 self.look_at_files(&mut state, now);
@@ -387,9 +411,11 @@ impl Scheduler {
                     return (state, Some(turn.thread));
                 }
                 (None, Some(_)) if !waited && self.awaits_outside(&mut state) => return (state, None),
-                (_, Some(event)) => {
+                (turn, Some(event)) => {
                     waited = false;
-                    state = self.happen(state, event, me);
+                    if !self.devices_act(&state, event, turn) {
+                        state = self.happen(state, event, me);
+                    }
                 }
                 (None, None) => {
                     self.tell_deadlock(&mut state);
@@ -400,11 +426,38 @@ impl Scheduler {
         }
     }
 
-    /// When the next sleep or timer ends.
+    /// When the next sleep or timer ends, or a device acts.
     pub(super) fn next_event(&self, state: &State) -> Option<Time> {
+        let device = self.devices.get().and_then(|devices| devices.next_event());
+        [self.next_end(state), device].into_iter().flatten().min()
+    }
+
+    /// When the next sleep or timer ends.
+    fn next_end(&self, state: &State) -> Option<Time> {
         let deadline = state.deadlines.first().map(|(time, _)| *time);
         let timer = self.process().and_then(|process| process.simulation()?.next_timer());
         [deadline, timer].into_iter().flatten().min()
+    }
+
+    /// Lets devices act whose turn it is at `event`, until a thread's turn, a sleep's end or an interrupt; false if it is not theirs.
+    fn devices_act(&self, state: &State, event: Time, turn: Option<Turn>) -> bool {
+        let Some(devices) = self.devices.get() else { return false };
+        let end = self.next_end(state);
+        if devices.next_event() != Some(event) || end.is_some_and(|end| end <= event) {
+            return false;
+        }
+        let limit = [turn.map(|turn| turn.at), end].into_iter().flatten().min();
+        devices.advance(limit.unwrap_or(Time::from_ps(u64::MAX)));
+        true
+    }
+
+    /// Rouses those who wait for files that devices have made ready. Waking a thread takes the kernel a while.
+    fn look_at_devices(&self, state: &mut State) {
+        let Some(devices) = self.devices.get() else { return };
+        if let Some(at) = devices.take_ready() {
+            let at = at.checked_add(devices.wake_delay()).unwrap_or(at);
+            self.look_at_files(state, at);
+        }
     }
 
     /// Ends the sleeps and expires the timers that are due at `time`.

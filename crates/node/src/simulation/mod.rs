@@ -9,6 +9,7 @@ mod timeline;
 mod warming;
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -17,7 +18,8 @@ use longma_core::{
     Core, Magic, Stop,
     timing::{FetchOptions, ModelError, ModelKind, TimingModel},
 };
-use longma_linux::Copied;
+use longma_linux::{Copied, DeviceFile, Window};
+use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{
     BuildError, Detail, MemoryPort, MemorySystem,
     placement::{PolicyError, SpaceId},
@@ -31,7 +33,8 @@ use longma_topology::{
 
 use crate::{
     Ending, Report,
-    schedule::{Clockwork, Place},
+    devices::{Devices, DevicesError, Published, WireEnd},
+    schedule::{Clockwork, DeviceClock, Place},
 };
 pub use functions::FunctionTime;
 pub use longma_memory::{Traffic, placement::Policy};
@@ -44,6 +47,9 @@ const LONG_QUANTUM_WORDS: usize = 4096;
 /// Words of trace in a quantum while it has several: some thousand instructions, so that a thread sees what another one did after
 /// no more than about a microsecond. ZSim's bound phase is 10,000 cycles.
 const SHORT_QUANTUM_WORDS: usize = 1024;
+
+/// Words of trace in a quantum at whose end a device acts: some hundred instructions.
+const SHORTEST_QUANTUM_WORDS: usize = 64;
 
 /// Instructions before a region of interest that warm the models, if nobody says otherwise: some seven bytes of each are kept, and
 /// they fill the largest shared cache of the machines that come along (16 MiB) if one in eighty touches a new line.
@@ -88,6 +94,8 @@ pub struct SimulationConfig {
     pub save: Option<Save>,
     /// Where a trace is written.
     pub timeline: Option<Timeline>,
+    /// What is at the other ends of the wires of Ethernet devices, by their names.
+    pub wires: BTreeMap<String, WireEnd>,
 }
 
 /// A machine that cannot be simulated.
@@ -122,6 +130,9 @@ pub enum SimulationError {
         /// Hosts there are.
         hosts: usize,
     },
+    /// Its devices cannot be modelled.
+    #[error("the machine's devices cannot be modelled: {0}")]
+    Devices(#[from] DevicesError),
     /// The host has no core.
     #[error("the machine {0} has no core on its first host: programs need one")]
     NoCore(String),
@@ -153,6 +164,7 @@ struct ModelledCore {
 pub struct Simulation {
     config: SimulationConfig,
     memory: MemorySystem,
+    devices: Devices,
     cores: Vec<ModelledCore>,
     phase: Phase,
     warming: Warming,
@@ -193,6 +205,7 @@ impl Simulation {
         let detail = if config.level == Level::Cache { Detail::Counts } else { Detail::Timing };
         let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
         memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
+        let devices = Devices::new(&machine, config.host, &mut memory, &config.wires)?;
         let kind = match config.level {
             Level::Cache => Some(ModelKind::Counting),
             Level::Timing(kind) => kind,
@@ -210,6 +223,7 @@ impl Simulation {
             warming: Warming::new(if counts { 0 } else { config.warm_instructions }),
             config,
             memory,
+            devices,
             cores,
             phase,
             counted_since: start,
@@ -304,6 +318,7 @@ impl Simulation {
             .max(self.cores[core].clock.start_of(self.cores[core].model.now().0).unwrap_or(at));
         if self.regions == 0 {
             self.memory.clear_statistics();
+            self.devices.clear_counts();
             self.cores.iter_mut().for_each(|core| core.model.reset());
         }
         // A core that stood still while others passed over the set-up would count the difference as idle.
@@ -331,6 +346,11 @@ impl Simulation {
                 self.counted_before.checked_add(more).unwrap_or(self.counted_before)
             }
         }
+    }
+
+    /// The files by which a program sees the machine's devices.
+    pub fn device_files(&self) -> Arc<[DeviceFile]> {
+        self.devices.files()
     }
 
     /// The name of the first core's model; `None` at level `cache`.
@@ -382,6 +402,7 @@ impl Simulation {
             }
         }
         self.memory.report(&mut statistics, self.counted_time(self.end))?;
+        self.devices.report(&mut statistics)?;
         Ok(statistics)
     }
 
@@ -432,7 +453,38 @@ fn model_core(
 /// A simulation that the thread which sees the program's end can ask for its result.
 pub type SharedSimulation = Arc<Mutex<Simulation>>;
 
+/// The devices of a simulation, for the scheduler.
+struct SharedDevices {
+    simulation: SharedSimulation,
+    published: Arc<Published>,
+}
+
+impl DeviceClock for SharedDevices {
+    fn next_event(&self) -> Option<Time> {
+        self.published.next_event()
+    }
+
+    fn advance(&self, limit: Time) {
+        let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        let simulation = &mut *simulation;
+        simulation.devices.advance_to_event(limit, &mut simulation.memory);
+    }
+
+    fn take_ready(&self) -> Option<Time> {
+        self.published.take_ready()
+    }
+
+    fn wake_delay(&self) -> Duration {
+        self.published.wake()
+    }
+}
+
 impl Clockwork for SharedSimulation {
+    fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
+        let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
+        Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
+    }
+
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
         self.lock().unwrap_or_else(PoisonError::into_inner).run_quantum(place, guest)
     }
@@ -453,10 +505,17 @@ impl Simulation {
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
         // Without quanta, only a thread that nobody waits for may run.
         guest.set_tracing(self.phase == Phase::Counted || !place.alone || !self.warming.is_off());
-        guest.set_quantum(words);
+        guest.set_quantum(self.words_to_event(words, place));
+        self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(place);
-        let stop = guest.run();
+        let mut stop = guest.run();
         self.account(place.core, guest);
+        if let Stop::Trap(Trap::Memory(fault)) = stop
+            && fault.cause == FaultCause::BeyondFile
+        {
+            guest.clear_trace();
+            stop = self.access_registers(place, guest, fault);
+        }
         let mut time = self.time(place.core, place.start);
         if let Stop::Magic(magic) = stop {
             time = self.magic(place, magic, time, guest);
@@ -468,6 +527,36 @@ impl Simulation {
             timeline.sample(time, &self.cores, &self.memory);
         }
         (stop, time)
+    }
+
+    /// As many words of trace as a quantum may have that is to end near the devices' next event.
+    fn words_to_event(&self, words: usize, place: Place) -> usize {
+        let Some(next) = self.devices.next_event() else { return words };
+        let left = next.checked_since(place.start).unwrap_or_default();
+        // A word of trace stands for about two instructions, and those for one to two cycles.
+        let cycles = self.memory.cycles_of(place.core, left);
+        usize::try_from(cycles).unwrap_or(usize::MAX).clamp(SHORTEST_QUANTUM_WORDS.min(words), words)
+    }
+
+    /// The program has trapped at `fault`: if that is a device's register, the access is made, and takes as long as it takes.
+    fn access_registers(&mut self, place: Place, guest: &mut Core, fault: Fault) -> Stop {
+        let trapped = Stop::Trap(Trap::Memory(fault));
+        if !matches!(guest.cpu().guest().memory().window_at(fault.address), Some((Window::Registers(_), ..)))
+        {
+            return trapped;
+        }
+        let at = self.time(place.core, place.start);
+        let took = match self.devices.execute(&mut self.memory, guest.cpu(), place.core, at) {
+            Ok(took) => took,
+            Err(trap) => return Stop::Trap(trap),
+        };
+        let core = &mut self.cores[place.core];
+        let cycles = self.memory.cycles_of(place.core, took).max(1);
+        match self.phase {
+            Phase::Counted => core.model.access_device_until(core.model.now() + cycles),
+            Phase::Passed => core.passed = core.passed + cycles,
+        }
+        Stop::Quantum
     }
 
     /// A thread gets a core, which may have been idle until then.
@@ -487,7 +576,10 @@ impl Simulation {
         if self.phase == Phase::Counted {
             core.model.system_until(core.model.now() + core.system_call_cycles);
         }
-        self.time(place.core, place.start)
+        let time = self.time(place.core, place.start);
+        // A call that asks for events sees those up to now.
+        self.devices.advance(time, &mut self.memory);
+        time
     }
 
     /// The program's side of what the kernel copies goes through the memory; the kernel's own side is taken for near at hand.

@@ -1,0 +1,162 @@
+//! A program's access to a device's registers: the instruction that trapped is executed with the device in place of memory.
+//! Not how it came to trap: registers are mapped so that the host refuses every access.
+//! Source: our own; registers are accessed in order and never speculatively, as strongly-ordered uncached memory (LoongArch
+//! Reference Manual, volume 1, 2.1.7).
+
+use std::cell::RefCell;
+
+use longma_core::Cpu;
+use longma_linux::{GuestMemory, Window};
+use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar, Trap, decode, semantics};
+use longma_memory::MemorySystem;
+use longma_sim::{Duration, Time};
+
+use super::Devices;
+
+/// What an instruction sees that accesses registers.
+struct Registers<'a> {
+    devices: RefCell<(&'a mut Devices, &'a mut MemorySystem, Duration)>,
+    guest: GuestMemory,
+    core: usize,
+    at: Time,
+}
+
+fn refused(address: u64, access: Access) -> Fault {
+    Fault { address, access, cause: FaultCause::BeyondFile }
+}
+
+impl Registers<'_> {
+    /// The device and the offset of an access, if it may be made.
+    fn find(&self, address: u64, access: Access) -> Result<Option<(u16, u64)>, Fault> {
+        let Some((Window::Registers(number), offset, protection)) = self.guest.window_at(address) else {
+            return Ok(None);
+        };
+        let permitted = if access == Access::Write { protection.write } else { protection.readable() };
+        let forbidden = Fault { address, access, cause: FaultCause::Forbidden };
+        if permitted { Ok(Some((number, offset))) } else { Err(forbidden) }
+    }
+}
+
+impl Environment for Registers<'_> {
+    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
+        let Some((number, offset)) = self.find(address, Access::Read)? else {
+            return self.guest.load(address);
+        };
+        if T::BYTES > 8 {
+            return Err(refused(address, Access::Read));
+        }
+        let (devices, memory, takes) = &mut *self.devices.borrow_mut();
+        let (value, took) = devices.read(memory, number, offset, T::BYTES as u32, self.core, self.at);
+        *takes = took;
+        // SAFETY: T is one of the unsigned numbers of at most eight bytes, and the host is little-endian.
+        Ok(unsafe { std::mem::transmute_copy(&value) })
+    }
+
+    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
+        let Some((number, offset)) = self.find(address, Access::Write)? else {
+            return self.guest.store(address, value);
+        };
+        if T::BYTES > 8 {
+            return Err(refused(address, Access::Write));
+        }
+        let mut wide = 0u64;
+        // SAFETY: T is one of the unsigned numbers of at most eight bytes, and the host is little-endian.
+        unsafe {
+            let to = (&raw mut wide).cast::<u8>();
+            std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to, T::BYTES);
+        }
+        let (devices, memory, takes) = &mut *self.devices.borrow_mut();
+        *takes = devices.write(memory, number, (offset, T::BYTES as u32, wide), self.core, self.at);
+        Ok(())
+    }
+
+    fn compare_exchange<T: Scalar>(&self, address: u64, _: T, _: T) -> Result<T, Fault> {
+        Err(refused(address, Access::Write))
+    }
+
+    fn fetch(&self, address: u64) -> Result<u32, Fault> {
+        self.guest.fetch(address)
+    }
+
+    fn stable_counter(&self) -> u64 {
+        0
+    }
+
+    fn cpucfg(&self, _: u32) -> u32 {
+        0
+    }
+}
+
+impl Devices {
+    /// Executes the instruction at the program counter, which accesses registers from core number `core` at `at`; gives how long the
+    /// access takes.
+    ///
+    /// # Errors
+    /// It is an instruction that registers do not take, or the mapping does not permit it.
+    pub fn execute(
+        &mut self,
+        memory: &mut MemorySystem,
+        cpu: &mut Cpu,
+        core: usize,
+        at: Time,
+    ) -> Result<Duration, Trap> {
+        let guest = self.guest.clone().ok_or(Trap::IllegalInstruction)?;
+        let word = guest.fetch(cpu.state.pc)?;
+        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        let devices = RefCell::new((self, memory, Duration::ZERO));
+        let registers = Registers { devices, guest, core, at };
+        semantics::execute(&mut cpu.state, &instruction, &registers)?;
+        Ok(registers.devices.into_inner().2)
+    }
+
+    /// When an access by core `core` that begins at `at` is at part `number`.
+    fn arrival(&self, number: usize, core: usize, at: Time) -> (Duration, Time) {
+        let way = self.parts[number].way.get(core).copied().unwrap_or_default();
+        (way, at.checked_add(way).unwrap_or(at))
+    }
+
+    fn read(
+        &mut self,
+        memory: &mut MemorySystem,
+        number: u16,
+        offset: u64,
+        width: u32,
+        core: usize,
+        at: Time,
+    ) -> (u64, Duration) {
+        let number = usize::from(number);
+        let (way, there) = self.arrival(number, core, at);
+        self.advance(there, memory);
+        self.accesses += 1;
+        let Some(part) = self.parts.get_mut(number) else { return (0, way) };
+        let answer = part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| {
+            model.device().read(offset, width, there, bus)
+        });
+        self.settle(number);
+        self.publish();
+        (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
+    }
+
+    fn write(
+        &mut self,
+        memory: &mut MemorySystem,
+        number: u16,
+        (offset, width, value): (u64, u32, u64),
+        core: usize,
+        at: Time,
+    ) -> Duration {
+        let number = usize::from(number);
+        let (way, there) = self.arrival(number, core, at);
+        self.advance(there, memory);
+        self.accesses += 1;
+        let Some(part) = self.parts.get_mut(number) else { return way };
+        let takes = part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| {
+            model.device().write(offset, width, value, there, bus)
+        });
+        part.line.withdraw(&self.files[part.file]);
+        part.line.renew(there, &self.files[part.file]);
+        self.settle(number);
+        self.publish();
+        Duration::from_ps(way.ps() + takes.ps())
+    }
+}

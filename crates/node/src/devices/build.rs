@@ -1,0 +1,316 @@
+//! The devices that a machine file describes, made and put in their places.
+//! Not what they do.
+//! Source: our own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, atomic::AtomicU64};
+
+use longma_devices::{
+    bus::Attachment,
+    cache_lock::{self, CacheLock, CacheLockSpec},
+    cam::{self, Cam, CamSpec},
+    ethernet::mac::{self, Mac, MacSpec},
+    idma::{self, Idma, IdmaError, IdmaSpec},
+};
+use longma_linux::DeviceFile;
+use longma_memory::{MemorySystem, interconnect::Place};
+use longma_sim::Duration;
+use longma_topology::{
+    HostInstance, Machine,
+    parts::{Bus as BusPart, Ethernet, Host, Placed},
+    units::{Frequency, Latency},
+};
+
+use super::bus::Seat;
+use super::line::Line;
+use super::part::{Model, Part};
+use super::wire::{PROPAGATION, Wire, WireEnd};
+use super::{Devices, NEVER, Published, Store};
+
+/// Bytes that a port moves a cycle where the machine file does not say.
+const PORT_BYTES: u32 = 16;
+
+/// Devices that cannot be modelled.
+#[derive(Debug, thiserror::Error)]
+pub enum DevicesError {
+    /// A copy engine.
+    #[error(transparent)]
+    Idma(#[from] IdmaError),
+    /// The host gave no descriptor.
+    #[error("the host gives no descriptor for a device file: {0}; raise `ulimit -n`")]
+    Host(#[from] io::Error),
+    /// A wire at what is no MAC.
+    #[error("there is no Ethernet device called `{name}`: {there}")]
+    NoMac {
+        /// The name asked for.
+        name: String,
+        /// What there is.
+        there: String,
+    },
+    /// A device hangs on what is not modelled.
+    #[error("device `{name}` is on `{on}`, which is not a chip's port that the memory model knows")]
+    NoPort {
+        /// The device.
+        name: String,
+        /// What it is on.
+        on: String,
+    },
+}
+
+/// What is being built.
+struct Builder<'a> {
+    machine: &'a Machine,
+    instance: &'a HostInstance,
+    host: &'a Host,
+    memory: &'a mut MemorySystem,
+    files: Vec<DeviceFile>,
+    parts: Vec<Part>,
+    stores: Vec<Store>,
+    wires: Vec<Wire>,
+}
+
+impl Devices {
+    /// The devices of host number `host` of `machine`, which must exist; `wires` says what is at the other ends of MACs' wires, by
+    /// their names.
+    ///
+    /// # Errors
+    /// The machine file describes what is not modelled, or the host has no descriptors left.
+    pub fn new(
+        machine: &Machine,
+        host: usize,
+        memory: &mut MemorySystem,
+        wires: &BTreeMap<String, WireEnd>,
+    ) -> Result<Self, DevicesError> {
+        let instance = &machine.layout().hosts[host];
+        let host = &machine.hosts[instance.of];
+        let mut builder = Builder {
+            machine,
+            instance,
+            host,
+            memory,
+            files: Vec::new(),
+            parts: Vec::new(),
+            stores: Vec::new(),
+            wires: Vec::new(),
+        };
+        (0..instance.cores.len()).try_for_each(|core| builder.core(core))?;
+        builder.locks()?;
+        let mut unused: Vec<&String> = wires.keys().collect();
+        for placed in &host.devices {
+            unused.retain(|name| **name != placed.name);
+            builder.placed(placed, wires.get(&placed.name))?;
+        }
+        if let Some(name) = unused.first() {
+            return Err(builder.no_mac(name));
+        }
+        let Builder { files, parts, stores, wires, .. } = builder;
+        let os = host.os.as_ref();
+        let clock = machine.cores[&instance.cores[0].core].clock;
+        let wake = duration(os.and_then(|os| os.context_switch), clock);
+        let mut devices = Self {
+            files: files.into(),
+            next: vec![NEVER; parts.len() + wires.len()],
+            before: Vec::new(),
+            parts,
+            stores,
+            wires,
+            guest: None,
+            ranges: Vec::new(),
+            seen_windows: 0,
+            published: Arc::new(Published {
+                next: AtomicU64::new(NEVER),
+                ready: AtomicU64::new(NEVER),
+                wake,
+            }),
+            accesses: 0,
+        };
+        (0..devices.parts.len()).for_each(|part| devices.settle(part));
+        devices.publish();
+        Ok(devices)
+    }
+}
+
+fn duration(latency: Option<Latency>, clock: Frequency) -> Duration {
+    Duration::from_ps(latency.map_or(0, |latency| latency.ps(clock)))
+}
+
+impl<'a> Builder<'a> {
+    fn add_registers(
+        &mut self,
+        name: String,
+        bytes: u32,
+        part: impl FnOnce(usize) -> Part,
+    ) -> io::Result<()> {
+        let number = self.parts.len() as u16;
+        self.files.push(DeviceFile::registers(&name, number, bytes.into())?);
+        self.parts.push(part(self.files.len() - 1));
+        Ok(())
+    }
+
+    /// One way from each core to `place`.
+    fn ways_to(&mut self, place: Place) -> Vec<Duration> {
+        let cores = self.instance.cores.len();
+        let way = |core| match place == Place::Core(core) {
+            true => Duration::ZERO,
+            false => Duration::from_ps(self.memory.idle_ps(Place::Core(core), place, 0)),
+        };
+        (0..cores).map(way).collect()
+    }
+
+    fn core(&mut self, number: usize) -> Result<(), DevicesError> {
+        let instance = &self.instance.cores[number];
+        let core = &self.machine.cores[&instance.core];
+        let seat =
+            Seat { place: Place::Core(number), node: instance.node, ways: Some(u32::MAX), core: number };
+        if let Some(store) = &core.store {
+            let window = self.stores.len() as u16;
+            let bytes = store.size().bytes();
+            self.files.push(DeviceFile::memory(&format!("store{number}"), window, bytes)?);
+            let latency = Duration::from_ps(store.latency.ps(core.clock));
+            self.stores.push(Store { core: number, latency, bytes });
+        }
+        let way = self.ways_to(seat.place);
+        if let Some(part) = &core.idma {
+            let model = Model::Idma(Box::new(Idma::new(IdmaSpec::from_part(part, core.clock)?)?));
+            let line = Line::new(duration(part.interrupt, core.clock));
+            let (name, seat, way) = (format!("idma{number}"), seat.clone(), way.clone());
+            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
+            self.add_registers(name.clone(), idma::MAP.bytes, part)?;
+        }
+        if let Some(part) = &core.cam {
+            let model = Model::Cam(Box::new(Cam::new(CamSpec::from_part(part, core.clock))));
+            let name = format!("cam{number}");
+            let line = Line::default();
+            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
+            self.add_registers(name.clone(), cam::MAP.bytes, part)?;
+        }
+        Ok(())
+    }
+
+    /// The line locks of shared caches.
+    fn locks(&mut self) -> Result<(), DevicesError> {
+        let mut number = 0;
+        for (cache_number, instance) in self.instance.caches.iter().enumerate() {
+            let Some(lock) = &self.machine.caches[&instance.cache].lock else { continue };
+            let Some(&core) = instance.cores.first() else { continue };
+            let place = Place::Cache(cache_number);
+            let spec = CacheLockSpec {
+                windows: lock.windows,
+                min_unlocked_ways: lock.min_unlocked_ways,
+                // Beside the way there and back.
+                register_read: Duration::ZERO,
+                register_write: Duration::ZERO,
+            };
+            let node = self.instance.cores[core].node;
+            let seat = Seat { place, node, ways: None, core };
+            let (name, way) = (format!("lock{number}"), self.ways_to(place));
+            let (model, line) = (Model::Lock(CacheLock::new(spec)), Line::default());
+            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
+            self.add_registers(name.clone(), cache_lock::MAP.bytes, part)?;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    fn no_mac(&self, name: &str) -> DevicesError {
+        let is_mac = |placed: &&Placed| {
+            self.machine.devices.get(&*placed.device).is_some_and(|device| device.ethernet.is_some())
+        };
+        let names: Vec<&str> = self.host.devices.iter().filter(is_mac).map(|d| d.name.as_str()).collect();
+        let there = match names[..] {
+            [] => "this machine has none".into(),
+            _ => format!("there is {}", names.join(", ")),
+        };
+        DevicesError::NoMac { name: name.into(), there }
+    }
+
+    fn placed(&mut self, placed: &'a Placed, wire: Option<&WireEnd>) -> Result<(), DevicesError> {
+        let device = self.machine.devices.get(&*placed.device);
+        match (device.and_then(|device| device.ethernet.as_ref()), wire) {
+            (Some(ethernet), wire) => self.mac(placed, ethernet, wire),
+            (None, Some(_)) => Err(self.no_mac(&placed.name)),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The buses between a device and the chip, its own first, and the port that the last of them is at.
+    fn attached(&self, placed: &'a Placed) -> Result<(Vec<&'a BusPart>, Place), DevicesError> {
+        let host: &'a Host = self.host;
+        let mut on: &str = &placed.on;
+        let mut buses: Vec<&'a BusPart> = Vec::new();
+        while let Some(bus) = host.buses.iter().find(|bus| bus.name == on) {
+            buses.push(bus);
+            on = &bus.on;
+        }
+        let no_port = || DevicesError::NoPort { name: placed.name.clone(), on: on.into() };
+        let port = self.memory.interconnect().port(on).or_else(|| self.chips_own_port(on));
+        Ok((buses, port.ok_or_else(no_port)?))
+    }
+
+    /// A place for what hangs on a chip without saying where: beside its first shared cache.
+    fn chips_own_port(&self, on: &str) -> Option<Place> {
+        let chip: usize = on.strip_prefix("chip")?.parse().ok()?;
+        let core = self.instance.cores.iter().position(|core| core.chip == chip)?;
+        self.instance.cores[core].caches.last().map(|cache| Place::Cache(*cache))
+    }
+
+    fn mac(
+        &mut self,
+        placed: &'a Placed,
+        ethernet: &'a Ethernet,
+        wire: Option<&WireEnd>,
+    ) -> Result<(), DevicesError> {
+        // A port without a rate is down or virtual.
+        if ethernet.rate.is_none() && wire.is_none() {
+            return Ok(());
+        }
+        let (buses, place) = match self.attached(placed) {
+            Ok(attached) => attached,
+            Err(_) if wire.is_none() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let chip = match place {
+            Place::Port { chip, .. } => chip,
+            _ => 0,
+        };
+        let core = self.instance.cores.iter().position(|core| core.chip == chip).unwrap_or(0);
+        let instance = &self.instance.cores[core];
+        let clock = self.machine.cores[&instance.core].clock;
+        let chip_clock =
+            self.machine.chips.get(&self.instance.chips[chip]).and_then(|chip| chip.uncore_clock);
+        let attachment = if buses.is_empty() {
+            Attachment::direct()
+        } else {
+            Attachment::behind(&buses, chip_clock.unwrap_or(clock))
+        };
+        let spec = MacSpec::from_part(ethernet, PORT_BYTES, chip_clock.unwrap_or(clock), &attachment);
+        let dca = instance
+            .caches
+            .iter()
+            .find_map(|cache| self.machine.caches[&self.instance.caches[*cache].cache].dca.as_ref());
+        let dca = dca.filter(|dca| ethernet.dca && dca.enabled && !dca.locked_lines_only);
+        let seat = Seat { place, node: instance.node, ways: dca.map(|dca| dca.ways), core };
+        let latency = duration(self.host.os.as_ref().and_then(|os| os.interrupt), clock);
+        let propagation = self.propagation(&placed.name);
+        let model = Model::Mac(Box::new(Mac::new(spec, propagation)));
+        let (name, way) = (placed.name.clone(), self.ways_to(place));
+        let number = self.parts.len();
+        let attachment = (!buses.is_empty()).then(|| (attachment, Default::default()));
+        let line = Line::new(latency);
+        let part = |file| Part { name: name.clone(), model, seat, attachment, line, file, way };
+        self.add_registers(name.clone(), mac::MAP.bytes, part)?;
+        if let Some(end) = wire {
+            self.wires.push(Wire::new(number, end, spec.rate, propagation));
+        }
+        Ok(())
+    }
+
+    /// One way along the cable of a device.
+    fn propagation(&self, device: &str) -> Duration {
+        let name = format!("{}.{device}", self.instance.name);
+        let is_its = |cable: &&longma_topology::parts::Cable| cable.between.iter().any(|end| **end == *name);
+        let stated = self.machine.cables.iter().find(is_its).and_then(|cable| cable.latency);
+        stated.map_or(PROPAGATION, |latency| Duration::from_ps(latency.ps()))
+    }
+}

@@ -1,0 +1,218 @@
+//! The machine as its devices see it: the program's memory through the modelled caches, in-core stores, interrupts, cache lock.
+//! Not the devices, nor the buses in front of a chip's port.
+//! Source: our own.
+
+use std::ops::Range;
+
+use longma_devices::{Bus, BusFault, Placement, Region};
+use longma_linux::GuestMemory;
+use longma_loongarch::{Access, Fault, FaultCause};
+use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, placement::SpaceId};
+use longma_sim::{Duration, Time};
+
+use super::line::Line;
+
+/// The largest lock window that is opened page by page.
+const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
+/// The host's pages: an access inside one is permitted as a whole or not at all.
+const HOST_PAGE_BYTES: u64 = 4096;
+/// The program's address space.
+const SPACE: SpaceId = SpaceId(0);
+
+/// Where a device sits.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    /// Its place in the interconnect.
+    pub place: Place,
+    /// The NUMA node that it is near to.
+    pub node: usize,
+    /// Ways of the shared cache that its writes may fill; `None`: they do not go there.
+    pub ways: Option<u32>,
+    /// A core whose shared cache a lock is about.
+    pub core: usize,
+}
+
+/// Where the program sees an in-core store.
+#[derive(Clone, Debug)]
+pub(super) struct StoreRange {
+    pub range: Range<u64>,
+    pub core: usize,
+    /// Load to use of its own core.
+    pub latency: Duration,
+}
+
+/// Load to use of a store from each core, in its own cycles: another core's is a question and an answer across the chip away.
+pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> Vec<u64> {
+    let own = Place::Core(store.core);
+    (0..memory.cores())
+        .map(|core| {
+            let way = if core == store.core { 0 } else { memory.idle_ps(Place::Core(core), own, 0) };
+            memory.cycles_of(core, Duration::from_ps(2 * way + store.latency.ps()))
+        })
+        .collect()
+}
+
+/// What one device sees.
+pub(super) struct MachineBus<'a> {
+    pub memory: &'a mut MemorySystem,
+    pub guest: Option<&'a GuestMemory>,
+    pub stores: &'a [StoreRange],
+    pub seat: &'a Seat,
+    pub line: &'a mut Line,
+}
+
+impl MachineBus<'_> {
+    fn store_at(&self, address: u64) -> Option<&StoreRange> {
+        self.stores.iter().find(|store| store.range.contains(&address))
+    }
+
+    fn guest(&self, address: u64) -> Result<&GuestMemory, BusFault> {
+        self.guest.ok_or(BusFault::Unmapped { address })
+    }
+
+    /// Runs `access` for each page of `bytes` from `address` on, with its physical address; gives when the last is done.
+    fn by_page(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        at: Time,
+        access: impl Fn(&mut MemorySystem, Place, u64, u64, Time) -> Time,
+    ) -> Time {
+        let page_bytes = self.memory.spaces().page_bytes();
+        let (mut next, end, mut done) = (address, address + bytes, at);
+        while next < end {
+            let until = (next / page_bytes + 1).saturating_mul(page_bytes).min(end);
+            let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.seat.node);
+            let physical = page.0 * page_bytes + next % page_bytes;
+            done = done.max(access(self.memory, self.seat.place, physical, until - next, at));
+            next = until;
+        }
+        done
+    }
+
+    /// The time at which `bytes` have gone to or come from a store that an access at `at` is about.
+    fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
+        let (own, place) = (Place::Core(store.core), self.seat.place);
+        let at = at.checked_add(store.latency).unwrap_or(at);
+        match (own == place, to_store) {
+            (true, _) => at,
+            (false, true) => self.memory.cross(place, own, bytes as u32, at),
+            (false, false) => {
+                let asked = self.memory.cross(place, own, 0, at);
+                self.memory.cross(own, place, bytes as u32, asked)
+            }
+        }
+    }
+}
+
+/// Whether an access may be permitted in one part and refused in another.
+fn crosses_pages(address: u64, bytes: usize) -> bool {
+    address / HOST_PAGE_BYTES != address.saturating_add(bytes.max(1) as u64 - 1) / HOST_PAGE_BYTES
+}
+
+fn fault_of(fault: Fault) -> BusFault {
+    let address = fault.address;
+    match (fault.cause, fault.access) {
+        (FaultCause::Forbidden, Access::Write) => BusFault::Denied { address },
+        _ => BusFault::Unmapped { address },
+    }
+}
+
+/// Tries every page of an access before any of it is done.
+fn try_pages(guest: &GuestMemory, address: u64, bytes: usize, writes: bool) -> Result<(), Fault> {
+    let last = address.saturating_add(bytes.max(1) as u64 - 1);
+    let mut at = address;
+    while at <= last {
+        let byte: u8 = guest.load(at)?;
+        if writes {
+            guest.store(at, byte)?;
+        }
+        at = (at / HOST_PAGE_BYTES + 1) * HOST_PAGE_BYTES;
+    }
+    Ok(())
+}
+
+impl Bus for MachineBus<'_> {
+    fn region(&self, address: u64) -> Option<Region> {
+        if self.store_at(address).is_some() {
+            return Some(Region::InCoreStore);
+        }
+        let there = self.guest.is_some_and(|guest| guest.load::<u8>(address).is_ok());
+        there.then_some(Region::Memory)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
+        let guest = self.guest(address)?;
+        if crosses_pages(address, into.len()) {
+            try_pages(guest, address, into.len(), false).map_err(fault_of)?;
+        }
+        guest.read(address, into).map_err(fault_of)?;
+        if let Some(store) = self.store_at(address).cloned() {
+            return Ok(self.cross(&store, into.len(), at, false));
+        }
+        Ok(self.by_page(address, into.len() as u64, at, |memory, place, physical, bytes, at| {
+            memory.device_read(place, physical, bytes, at)
+        }))
+    }
+
+    fn write(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        placement: Placement,
+        at: Time,
+    ) -> Result<Time, BusFault> {
+        let guest = self.guest(address)?;
+        if crosses_pages(address, bytes.len()) {
+            try_pages(guest, address, bytes.len(), true).map_err(fault_of)?;
+        }
+        guest.write(address, bytes).map_err(fault_of)?;
+        if let Some(store) = self.store_at(address).cloned() {
+            return Ok(self.cross(&store, bytes.len(), at, true));
+        }
+        let allocate = match (placement, self.seat.ways) {
+            (Placement::SharedCache { ways }, Some(most)) => {
+                Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
+            }
+            (Placement::LockedLines, _) => Allocate::LockedOnly,
+            (Placement::Memory, _) | (Placement::SharedCache { .. }, None) => Allocate::No,
+        };
+        Ok(self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
+            memory.device_write(place, physical, bytes, allocate, at)
+        }))
+    }
+
+    fn interrupt(&mut self, _: u32, asserted: bool, at: Time) {
+        self.line.set(asserted, at);
+    }
+
+    fn lock_window(&mut self, window: u32, to: Option<(u64, u64)>) {
+        let pieces = to.map_or_else(Vec::new, |(base, mask)| self.pieces(base, mask));
+        // The registers have no more windows than the cache.
+        let _ = self.memory.set_lock_pieces(self.seat.core, window as usize, pieces);
+    }
+}
+
+impl MachineBus<'_> {
+    /// The physical pieces of a window of virtual addresses whose mask is ones above zeros; nothing for any other window.
+    fn pieces(&mut self, base: u64, mask: u64) -> Vec<LockWindow> {
+        const ADDRESS_BITS: u64 = (1 << 48) - 1;
+        let size = (!mask & ADDRESS_BITS) + 1;
+        if !size.is_power_of_two() || size > LARGEST_WINDOW_BYTES {
+            return Vec::new();
+        }
+        let start = base & mask;
+        let page_bytes = self.memory.spaces().page_bytes();
+        let piece = size.min(page_bytes);
+        let Some(guest) = self.guest else { return Vec::new() };
+        let mapped = |address: &u64| guest.load::<u8>(*address).is_ok();
+        let pages: Vec<u64> = (start..start + size).step_by(piece as usize).filter(mapped).collect();
+        pages
+            .into_iter()
+            .map(|address| {
+                let page = self.memory.translate_for_device(SPACE, address / page_bytes, self.seat.node);
+                LockWindow { base: page.0 * page_bytes + address % page_bytes, mask: !(piece - 1) }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! A device's interrupt line, from the device to the file that a program waits for.
+//! Not what the kernel does then: that is a delay.
+//! Source: our own; level-triggered, as PCI and the 3A5000's interrupt controller are.
+
+use longma_linux::DeviceFile;
+use longma_sim::{Duration, Time};
+
+/// An interrupt line.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// From the line's assertion to the file's being ready.
+    latency: Duration,
+    asserted: bool,
+    /// When the file becomes ready.
+    due: Option<Time>,
+    /// Assertions that the file does not say yet.
+    untold: u64,
+    /// The line was released since the last look.
+    released: bool,
+    /// How often it was asserted.
+    pub assertions: u64,
+    /// How often the file became ready.
+    pub deliveries: u64,
+}
+
+impl Line {
+    /// A line that is not asserted, `latency` away from its file.
+    pub fn new(latency: Duration) -> Self {
+        Self { latency, ..Self::default() }
+    }
+
+    /// The device sets the line's level.
+    pub fn set(&mut self, asserted: bool, at: Time) {
+        if asserted && !self.asserted {
+            self.assertions += 1;
+            self.untold += 1;
+            self.due = at.checked_add(self.latency);
+        } else if !asserted && self.asserted {
+            (self.due, self.untold, self.released) = (None, 0, true);
+        }
+        self.asserted = asserted;
+    }
+
+    /// When the file becomes ready.
+    pub fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Makes the file ready if it is time to; true if it did.
+    pub fn deliver(&mut self, at: Time, file: &DeviceFile) -> bool {
+        if self.due.is_none_or(|due| due > at) {
+            return false;
+        }
+        self.due = None;
+        self.deliveries += 1;
+        file.add_events(self.untold.max(1));
+        self.untold = 0;
+        true
+    }
+
+    /// Makes the file unready if the line was released.
+    pub fn withdraw(&mut self, file: &DeviceFile) {
+        if std::mem::take(&mut self.released) {
+            file.clear_events();
+        }
+    }
+
+    /// The program has written to a register at `at`: a line that is still asserted interrupts again.
+    pub fn renew(&mut self, at: Time, file: &DeviceFile) {
+        if self.asserted && self.due.is_none() && !file.is_ready() {
+            self.due = at.checked_add(self.latency);
+        }
+    }
+}

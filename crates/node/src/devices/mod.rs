@@ -1,0 +1,225 @@
+//! The devices of the machine that runs a program: what they are, when they act, and what they say to each other.
+//! Not the devices themselves (see `longma-devices`), nor how a program maps them (see `longma-linux`).
+//! Source: our own.
+
+mod access;
+mod build;
+mod bus;
+mod line;
+mod part;
+mod report;
+mod wire;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use longma_linux::{DeviceFile, GuestMemory, Window};
+use longma_memory::{MemorySystem, StoreWindow};
+use longma_sim::{Duration, Time};
+
+pub use build::DevicesError;
+pub use wire::{TcpOptions, WireEnd};
+
+use bus::StoreRange;
+use part::Part;
+use wire::Wire;
+
+/// No such time.
+const NEVER: u64 = u64::MAX;
+
+/// What the scheduler reads without asking the devices.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// When the next device does something, picoseconds.
+    next: AtomicU64,
+    /// When the first file became ready of which nobody was told yet.
+    ready: AtomicU64,
+    /// What passes from an interrupt until a thread that slept runs.
+    wake: Duration,
+}
+
+impl Published {
+    /// When the next device does something; `None` if all of them wait.
+    pub fn next_event(&self) -> Option<Time> {
+        time(self.next.load(Ordering::Relaxed))
+    }
+
+    /// When files have become ready since this was asked last: the first moment.
+    pub fn take_ready(&self) -> Option<Time> {
+        if self.ready.load(Ordering::Relaxed) == NEVER {
+            return None;
+        }
+        time(self.ready.swap(NEVER, Ordering::Relaxed))
+    }
+
+    /// What passes from an interrupt until a thread that slept runs.
+    pub fn wake(&self) -> Duration {
+        self.wake
+    }
+}
+
+fn time(ps: u64) -> Option<Time> {
+    (ps != NEVER).then(|| Time::from_ps(ps))
+}
+
+/// An in-core store.
+#[derive(Debug)]
+struct Store {
+    core: usize,
+    /// Load to use of its own core.
+    latency: Duration,
+    bytes: u64,
+}
+
+/// All devices of a host.
+pub(crate) struct Devices {
+    files: Arc<[DeviceFile]>,
+    /// Those with registers, as their windows number them.
+    parts: Vec<Part>,
+    /// As their windows number them.
+    stores: Vec<Store>,
+    wires: Vec<Wire>,
+    /// The program's memory, once it runs.
+    guest: Option<GuestMemory>,
+    /// Where the program has mapped stores, and as of which change of its mappings.
+    ranges: Vec<StoreRange>,
+    seen_windows: u64,
+    /// When each part, then each wire, acts next.
+    next: Vec<u64>,
+    published: Arc<Published>,
+    /// What was counted before the region of interest.
+    before: Vec<u64>,
+    accesses: u64,
+}
+
+impl Devices {
+    /// The files that the program finds in /dev/longma.
+    pub fn files(&self) -> Arc<[DeviceFile]> {
+        self.files.clone()
+    }
+
+    /// What the scheduler reads.
+    pub fn published(&self) -> Arc<Published> {
+        self.published.clone()
+    }
+
+    /// The program's memory is this, and may have changed since the last call.
+    pub fn see(&mut self, guest: &GuestMemory, memory: &mut MemorySystem) {
+        let changes = guest.window_changes();
+        if self.guest.is_some() && changes == self.seen_windows {
+            return;
+        }
+        self.guest = Some(guest.clone());
+        self.seen_windows = changes;
+        let found = guest.windows().into_iter().filter_map(|(range, window, offset)| match window {
+            Window::Memory(number) => {
+                let store = self.stores.get(usize::from(number))?;
+                let end = range.end.min(range.start + store.bytes.saturating_sub(offset));
+                Some(StoreRange { range: range.start..end, core: store.core, latency: store.latency })
+            }
+            Window::Registers(_) => None,
+        });
+        self.ranges = found.collect();
+        let windows = self.ranges.iter().map(|store| StoreWindow {
+            range: store.range.clone(),
+            latency_cycles: bus::store_latencies(store, memory),
+        });
+        let windows = windows.collect();
+        memory.set_stores(windows);
+    }
+
+    /// When the next device does something, and its place in `next`.
+    fn first(&self) -> (u64, usize) {
+        let mut first = (NEVER, 0);
+        for (number, at) in self.next.iter().enumerate() {
+            if *at < first.0 {
+                first = (*at, number);
+            }
+        }
+        first
+    }
+
+    /// When the next device does something.
+    pub fn next_event(&self) -> Option<Time> {
+        time(self.first().0)
+    }
+
+    /// Everything that happens up to `limit`, or up to the first moment at which a file becomes ready: gives how far they came.
+    pub fn advance_to_event(&mut self, limit: Time, memory: &mut MemorySystem) -> Time {
+        let reached = self.run(limit, memory, true);
+        self.publish();
+        reached
+    }
+
+    /// Everything that happens up to `limit`.
+    pub fn advance(&mut self, limit: Time, memory: &mut MemorySystem) {
+        if self.first().0 <= limit.ps() {
+            self.run(limit, memory, false);
+            self.publish();
+        }
+    }
+
+    fn run(&mut self, limit: Time, memory: &mut MemorySystem, stops: bool) -> Time {
+        if let Some(guest) = self.guest.clone() {
+            self.see(&guest, memory);
+        }
+        loop {
+            let (at, number) = self.first();
+            if at > limit.ps() || at == NEVER {
+                return limit;
+            }
+            let at = Time::from_ps(at);
+            let became_ready = match number.checked_sub(self.parts.len()) {
+                None => self.part_acts(number, at, memory),
+                Some(wire) => self.wire_acts(wire, at),
+            };
+            if became_ready {
+                self.published.ready.fetch_min(at.ps(), Ordering::Relaxed);
+                if stops {
+                    return at;
+                }
+            }
+        }
+    }
+
+    /// Lets part `number` act; true if its file became ready.
+    fn part_acts(&mut self, number: usize, at: Time, memory: &mut MemorySystem) -> bool {
+        let part = &mut self.parts[number];
+        let ready = part.line.deliver(at, &self.files[part.file]);
+        part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| model.device().advance(at, bus));
+        self.settle(number);
+        ready
+    }
+
+    fn wire_acts(&mut self, number: usize, at: Time) -> bool {
+        let wire = &mut self.wires[number];
+        let part = wire.part();
+        if let Some(mac) = self.parts[part].model.mac() {
+            wire.act(at, mac);
+        }
+        self.settle(part);
+        false
+    }
+
+    /// After part `number` has done something: its file, its frames, and when it acts next.
+    fn settle(&mut self, number: usize) {
+        let parts = self.parts.len();
+        let part = &mut self.parts[number];
+        part.line.withdraw(&self.files[part.file]);
+        if let Some(mac) = part.model.mac() {
+            let wires = self.wires.iter_mut().enumerate().filter(|(_, wire)| wire.part() == number);
+            for (wire_number, wire) in wires {
+                wire.collect(mac);
+                self.next[parts + wire_number] = wire.next_event().map_or(NEVER, Time::ps);
+            }
+        }
+        let part = &mut self.parts[number];
+        self.next[number] = part.next_event().map_or(NEVER, Time::ps);
+    }
+
+    fn publish(&self) {
+        self.published.next.store(self.first().0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,183 @@
+//! The other end of a MAC's wire, and the frames on their way.
+//! Not the MAC's own line rate, which is in its model.
+//! Source: our own.
+
+use std::collections::BTreeMap;
+
+use longma_devices::ethernet::{
+    Disturbance, Disturber, Frame,
+    mac::Mac,
+    tcp::{Endpoint, SenderCounters, SenderSpec, TcpSender},
+};
+use longma_sim::{Duration, Time};
+
+/// One way along the cable where the machine file has none: 10 m at 5 ns a metre. An estimate.
+pub(super) const PROPAGATION: Duration = Duration::from_ps(50_000);
+
+/// What is at the other end of a MAC's wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WireEnd {
+    /// What the MAC sends comes back.
+    Loop,
+    /// A TCP sender.
+    Tcp(TcpOptions),
+}
+
+/// A TCP sender at the other end, and the wire's faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// Bytes of a message, at least 1.
+    pub message_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Largest segment.
+    pub mss: u16,
+    /// When it opens the connection.
+    pub begin: Time,
+    /// From one message to the next.
+    pub message_interval: Duration,
+    /// Sends small segments at once.
+    pub no_delay: bool,
+    /// The wire's faults, both ways.
+    pub disturbance: Disturbance,
+    /// Which frames they meet.
+    pub seed: u64,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            message_bytes: 1024,
+            total_bytes: 1 << 20,
+            mss: 1460,
+            begin: Time::from_ps(100_000_000),
+            message_interval: Duration::ZERO,
+            no_delay: false,
+            disturbance: Disturbance::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// The sender's end of the connection.
+const SENDER: Endpoint = Endpoint { station: [2, 0, 0, 0, 0, 1], address: [10, 0, 0, 1], port: 40000 };
+/// The program's end.
+const RECEIVER: Endpoint = Endpoint { station: [2, 0, 0, 0, 0, 2], address: [10, 0, 0, 2], port: 5001 };
+/// Linux's ten segments (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+/// Linux's TCP_RTO_MIN.
+const SHORTEST_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
+
+/// Which way a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    ToMac,
+    ToEnd,
+}
+
+enum End {
+    Loop,
+    Tcp(Box<TcpSender>),
+}
+
+/// A wire with its far end.
+pub(super) struct Wire {
+    part: usize,
+    end: End,
+    /// Faults towards the MAC and away from it.
+    faults: [Option<Disturber>; 2],
+    /// Frames on their way, by arrival; those of one time in the order in which they were sent.
+    frames: BTreeMap<(Time, u64), (Way, Frame)>,
+    sent: u64,
+}
+
+impl Wire {
+    /// A wire at part `part`, a MAC of `rate` bits a second.
+    pub fn new(part: usize, end: &WireEnd, rate: u64, propagation: Duration) -> Self {
+        let (end, faults) = match end {
+            WireEnd::Loop => (End::Loop, [None, None]),
+            WireEnd::Tcp(options) => {
+                let spec = SenderSpec {
+                    own: SENDER,
+                    peer: RECEIVER,
+                    first_sequence: 1,
+                    mss: options.mss,
+                    message_bytes: options.message_bytes,
+                    message_interval: options.message_interval,
+                    total_bytes: Some(options.total_bytes),
+                    no_delay: options.no_delay,
+                    initial_window: Some(INITIAL_SEGMENTS * u64::from(options.mss)),
+                    shortest_timeout: SHORTEST_TIMEOUT,
+                    begin: options.begin,
+                };
+                let faulty = options.disturbance != Disturbance::default();
+                let disturber = |salt: u64| {
+                    faulty.then(|| Disturber::new(options.disturbance, options.seed.wrapping_add(salt << 32)))
+                };
+                let sender = TcpSender::new(spec, rate, propagation);
+                (End::Tcp(Box::new(sender)), [disturber(0), disturber(1)])
+            }
+        };
+        Self { part, end, faults, frames: BTreeMap::new(), sent: 0 }
+    }
+
+    /// The MAC's number among the parts.
+    pub fn part(&self) -> usize {
+        self.part
+    }
+
+    /// What the TCP sender has counted, and the bytes acknowledged.
+    pub fn sender(&self) -> Option<(&SenderCounters, u64)> {
+        match &self.end {
+            End::Loop => None,
+            End::Tcp(sender) => Some((sender.counters(), sender.acknowledged())),
+        }
+    }
+
+    /// When something happens on it.
+    pub fn next_event(&self) -> Option<Time> {
+        let frame = self.frames.first_key_value().map(|((at, _), _)| *at);
+        let end = match &self.end {
+            End::Loop => None,
+            End::Tcp(sender) => sender.next_event(),
+        };
+        [frame, end].into_iter().flatten().min()
+    }
+
+    fn put(&mut self, way: Way, frame: Frame, arrival: Time) {
+        let frames = match &mut self.faults[way as usize] {
+            None => vec![(arrival, frame)],
+            Some(faults) => faults.pass(frame, arrival),
+        };
+        for (at, frame) in frames {
+            self.sent += 1;
+            self.frames.insert((at, self.sent), (way, frame));
+        }
+    }
+
+    /// Takes what the MAC has sent.
+    pub fn collect(&mut self, mac: &mut Mac) {
+        while let Some((arrival, frame)) = mac.take_sent() {
+            let way = if matches!(self.end, End::Loop) { Way::ToMac } else { Way::ToEnd };
+            self.put(way, frame, arrival);
+        }
+    }
+
+    /// Everything that happens on it up to `at`.
+    pub fn act(&mut self, at: Time, mac: &mut Mac) {
+        while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
+            let ((arrival, _), (way, frame)) = first.remove_entry();
+            match (way, &mut self.end) {
+                (Way::ToMac, _) => mac.deliver(frame, arrival),
+                (Way::ToEnd, End::Tcp(sender)) => sender.deliver(frame, arrival),
+                (Way::ToEnd, End::Loop) => {}
+            }
+        }
+        let mut sent = Vec::new();
+        if let End::Tcp(sender) = &mut self.end {
+            sender.advance(at);
+            sent.extend(std::iter::from_fn(|| sender.take_sent()));
+        }
+        sent.into_iter().for_each(|(arrival, frame)| self.put(Way::ToMac, frame, arrival));
+    }
+}
