@@ -5,9 +5,10 @@
 //   that cannot be stopped), restart (stopped and begun again, after three times waited for), save (saved and restored; default)
 //   how addresses are translated: table (walked; default), flush (a CAM without address spaces: emptied at each switch),
 //   cam (a CAM with address spaces)
-//   VMS (default 4), KIB of each copy (default 64), LOOKUPS in each turn (default 400)
+//   VMS (default 4), KIB of each copy (default 512), LOOKUPS in each turn (default 400)
 #include "../include/idma.h"
 #include "../include/longma.h"
+#include "copy_plain.h"
 #include "guest.h"
 
 enum { MOST_VMS = 16, PAGES = 16, PART = 4096, MOST_RESTARTS = 3, LEVEL_BITS = 9, LEVELS = 3 };
@@ -113,7 +114,7 @@ static void unpark(struct vm *vm, enum copying how) {
     if (vm->done) return;
     if (how == COPY) {
         size_t part = vm->bytes - vm->copied < PART ? vm->bytes - vm->copied : PART;
-        memcpy(vm->to + vm->copied, vm->from + vm->copied, part);
+        copy_plain(vm->to + vm->copied, vm->from + vm->copied, part);
         vm->copied += part;
         vm->done = vm->copied == vm->bytes;
     } else if (vm->saved) {
@@ -175,7 +176,7 @@ int main(int argc, char **argv) {
     static const char *const COPYING[] = {"copy", "wait", "restart", "save"}, *const TRANSLATING[] = {"table", "flush", "cam"};
     enum copying copying = (enum copying)choice(argc, argv, 1, SAVE, COPYING, 4);
     enum translating translating = (enum translating)choice(argc, argv, 2, TABLE, TRANSLATING, 3);
-    size_t vms = argument(argc, argv, 3, 4, 1, MOST_VMS), bytes = argument(argc, argv, 4, 64, 1, 65536) << 10;
+    size_t vms = argument(argc, argv, 3, 4, 1, MOST_VMS), bytes = argument(argc, argv, 4, 512, 1, 65536) << 10;
     uint64_t lookups = argument(argc, argv, 5, 400, 1, 1000000);
     static struct vm all[MOST_VMS];
     open_devices(copying, translating);
