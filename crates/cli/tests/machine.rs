@@ -32,6 +32,7 @@ fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
     let wanted = [
         "godson3",
         "godson3-conventional",
+        "godson3-two-chips",
         "hygon-8node",
         "loongson-3a4000",
         "loongson-3a5000",

@@ -24,6 +24,7 @@ macro_rules! builtin {
 builtin!(
     "godson3",
     "godson3-conventional",
+    "godson3-two-chips",
     "hygon-8node",
     "loongson-3a4000",
     "loongson-3a5000",

@@ -111,7 +111,7 @@ impl Devices {
 
     /// When an access by core `core` that begins at `at` is at part `number`.
     fn arrival(&self, number: usize, core: usize, at: Time) -> (Duration, Time) {
-        let way = self.parts[number].way.get(core).copied().unwrap_or_default();
+        let way = self.parts.get(number).and_then(|part| part.way.get(core)).copied().unwrap_or_default();
         (way, at.checked_add(way).unwrap_or(at))
     }
 
@@ -128,10 +128,10 @@ impl Devices {
         let (way, there) = self.arrival(number, core, at);
         self.advance(there, memory);
         self.accesses += 1;
-        let Some(part) = self.parts.get_mut(number) else { return (0, way) };
-        let answer = part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| {
-            model.device().read(offset, width, there, bus)
-        });
+        if number >= self.parts.len() {
+            return (0, way);
+        }
+        let answer = self.act(number, memory, |model, bus| model.device().read(offset, width, there, bus));
         self.settle(number);
         self.publish();
         (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
@@ -149,10 +149,12 @@ impl Devices {
         let (way, there) = self.arrival(number, core, at);
         self.advance(there, memory);
         self.accesses += 1;
-        let Some(part) = self.parts.get_mut(number) else { return way };
-        let takes = part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| {
-            model.device().write(offset, width, value, there, bus)
-        });
+        if number >= self.parts.len() {
+            return way;
+        }
+        let takes =
+            self.act(number, memory, |model, bus| model.device().write(offset, width, value, there, bus));
+        let part = &mut self.parts[number];
         part.line.withdraw(&self.files[part.file]);
         part.line.renew(there, &self.files[part.file]);
         self.settle(number);

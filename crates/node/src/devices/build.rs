@@ -124,6 +124,7 @@ impl Devices {
                 wake,
             }),
             accesses: 0,
+            notes: None,
         };
         (0..devices.parts.len()).for_each(|part| devices.settle(part));
         devices.publish();
@@ -158,11 +159,26 @@ impl<'a> Builder<'a> {
         (0..cores).map(way).collect()
     }
 
+    /// The shared cache of each NUMA node that is on another chip than `chip`.
+    fn far_from(&self, chip: usize) -> Arc<[Option<Place>]> {
+        let far = |node: &longma_topology::NodeInstance| {
+            let core = *node.cores.first().filter(|_| node.chip != chip)?;
+            let shared = |cache: &&usize| self.instance.caches[**cache].cores.len() > 1;
+            self.instance.cores[core].caches.iter().rev().find(shared).map(|cache| Place::Cache(*cache))
+        };
+        self.instance.nodes.iter().map(far).collect()
+    }
+
     fn core(&mut self, number: usize) -> Result<(), DevicesError> {
         let instance = &self.instance.cores[number];
         let core = &self.machine.cores[&instance.core];
-        let seat =
-            Seat { place: Place::Core(number), node: instance.node, ways: Some(u32::MAX), core: number };
+        let seat = Seat {
+            place: Place::Core(number),
+            node: instance.node,
+            ways: Some(u32::MAX),
+            core: number,
+            far: self.far_from(instance.chip),
+        };
         if let Some(store) = &core.store {
             let window = self.stores.len() as u16;
             let bytes = store.size().bytes();
@@ -203,7 +219,7 @@ impl<'a> Builder<'a> {
                 register_write: Duration::ZERO,
             };
             let node = self.instance.cores[core].node;
-            let seat = Seat { place, node, ways: None, core };
+            let seat = Seat { place, node, ways: None, core, far: Arc::default() };
             let (name, way) = (format!("lock{number}"), self.ways_to(place));
             let (model, line) = (Model::Lock(CacheLock::new(spec)), Line::default());
             let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
@@ -290,7 +306,8 @@ impl<'a> Builder<'a> {
             .iter()
             .find_map(|cache| self.machine.caches[&self.instance.caches[*cache].cache].dca.as_ref());
         let dca = dca.filter(|dca| ethernet.dca && dca.enabled && !dca.locked_lines_only);
-        let seat = Seat { place, node: instance.node, ways: dca.map(|dca| dca.ways), core };
+        let ways = dca.map(|dca| dca.ways);
+        let seat = Seat { place, node: instance.node, ways, core, far: Arc::default() };
         let latency = duration(self.host.os.as_ref().and_then(|os| os.interrupt), clock);
         let propagation = self.propagation(&placed.name);
         let model = Model::Mac(Box::new(Mac::new(spec, propagation)));

@@ -2,7 +2,7 @@
 //! Not the devices, nor the buses in front of a chip's port.
 //! Source: our own.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use longma_devices::{Bus, BusFault, Placement, Region};
 use longma_linux::GuestMemory;
@@ -11,6 +11,7 @@ use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, pla
 use longma_sim::{Duration, Time};
 
 use super::line::Line;
+use super::notes::Notes;
 
 /// The largest lock window that is opened page by page.
 const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
@@ -30,6 +31,9 @@ pub(super) struct Seat {
     pub ways: Option<u32>,
     /// A core whose shared cache a lock is about.
     pub core: usize,
+    /// For a copy engine, where writes to each NUMA node go: the shared cache of that node's chip, if it is another chip. Other devices
+    /// write into their own chip's.
+    pub far: Arc<[Option<Place>]>,
 }
 
 /// Where the program sees an in-core store.
@@ -59,6 +63,8 @@ pub(super) struct MachineBus<'a> {
     pub stores: &'a [StoreRange],
     pub seat: &'a Seat,
     pub line: &'a mut Line,
+    /// Where accesses are noted, and under which number.
+    pub notes: Option<(usize, &'a mut Notes)>,
 }
 
 impl MachineBus<'_> {
@@ -147,12 +153,16 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, into.len(), false).map_err(fault_of)?;
         }
         guest.read(address, into).map_err(fault_of)?;
-        if let Some(store) = self.store_at(address).cloned() {
-            return Ok(self.cross(&store, into.len(), at, false));
+        let end = match self.store_at(address).cloned() {
+            Some(store) => self.cross(&store, into.len(), at, false),
+            None => self.by_page(address, into.len() as u64, at, |memory, place, physical, bytes, at| {
+                memory.device_read(place, physical, bytes, at)
+            }),
+        };
+        if let Some((part, notes)) = &mut self.notes {
+            notes.dma(*part, into.len(), false, at, end);
         }
-        Ok(self.by_page(address, into.len() as u64, at, |memory, place, physical, bytes, at| {
-            memory.device_read(place, physical, bytes, at)
-        }))
+        Ok(end)
     }
 
     fn write(
@@ -167,9 +177,6 @@ impl Bus for MachineBus<'_> {
             try_pages(guest, address, bytes.len(), true).map_err(fault_of)?;
         }
         guest.write(address, bytes).map_err(fault_of)?;
-        if let Some(store) = self.store_at(address).cloned() {
-            return Ok(self.cross(&store, bytes.len(), at, true));
-        }
         let allocate = match (placement, self.seat.ways) {
             (Placement::SharedCache { ways }, Some(most)) => {
                 Allocate::Shared { ways: ways.map_or(most, |ways| ways.min(most)) }
@@ -177,12 +184,36 @@ impl Bus for MachineBus<'_> {
             (Placement::LockedLines, _) => Allocate::LockedOnly,
             (Placement::Memory, _) | (Placement::SharedCache { .. }, None) => Allocate::No,
         };
-        Ok(self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
-            memory.device_write(place, physical, bytes, allocate, at)
-        }))
+        let end = match self.store_at(address).cloned() {
+            Some(store) => self.cross(&store, bytes.len(), at, true),
+            None => {
+                let far = self.seat.far.clone();
+                self.by_page(address, bytes.len() as u64, at, |memory, place, physical, bytes, at| {
+                    let home = memory.spaces().node_of(physical);
+                    match far.get(home).copied().flatten() {
+                        None => memory.device_write(place, physical, bytes, allocate, at),
+                        // The data cross the link and are written there; the answer comes back.
+                        Some(far) => {
+                            let there = memory.cross(place, far, bytes as u32, at);
+                            let done = memory.device_write(far, physical, bytes, allocate, there);
+                            memory.cross(far, place, 0, done)
+                        }
+                    }
+                })
+            }
+        };
+        if let Some((part, notes)) = &mut self.notes {
+            notes.dma(*part, bytes.len(), true, at, end);
+        }
+        Ok(end)
     }
 
     fn interrupt(&mut self, _: u32, asserted: bool, at: Time) {
+        if let Some((part, notes)) = &mut self.notes
+            && asserted
+        {
+            notes.asserted(*part, at);
+        }
         self.line.set(asserted, at);
     }
 

@@ -6,6 +6,7 @@ mod access;
 mod build;
 mod bus;
 mod line;
+mod notes;
 mod part;
 mod report;
 mod wire;
@@ -20,10 +21,13 @@ use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
 
 pub use build::DevicesError;
+pub(crate) use notes::{Note, Row};
 pub use wire::{TcpOptions, WireEnd};
 
-use bus::StoreRange;
-use part::Part;
+use bus::{MachineBus, StoreRange};
+use longma_devices::{Bus, bus::Behind};
+use notes::Notes;
+use part::{Model, Part};
 use wire::Wire;
 
 /// No such time.
@@ -92,6 +96,8 @@ pub(crate) struct Devices {
     /// What was counted before the region of interest.
     before: Vec<u64>,
     accesses: u64,
+    /// What the trace shows, if there is one.
+    notes: Option<Notes>,
 }
 
 impl Devices {
@@ -103,6 +109,27 @@ impl Devices {
     /// What the scheduler reads.
     pub fn published(&self) -> Arc<Published> {
         self.published.clone()
+    }
+
+    /// The devices' names, as notes number them.
+    pub fn names(&self) -> Vec<String> {
+        self.parts.iter().map(|part| part.name.clone()).collect()
+    }
+
+    /// From now on what happens is noted for the trace.
+    pub fn begin_notes(&mut self) {
+        self.notes = Some(Notes::new(self.parts.len()));
+    }
+
+    /// What has happened up to `until`, if it is noted.
+    pub fn take_notes(&mut self, until: Time) -> Vec<Note> {
+        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take(until))
+    }
+
+    /// A thread runs from `at` on: the arrows from interrupts that lead to it.
+    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
+        let at = Time::from_ps(at.ps().saturating_sub(self.published.wake.ps()));
+        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_told(at))
     }
 
     /// The program's memory is this, and may have changed since the last call.
@@ -188,16 +215,44 @@ impl Devices {
     fn part_acts(&mut self, number: usize, at: Time, memory: &mut MemorySystem) -> bool {
         let part = &mut self.parts[number];
         let ready = part.line.deliver(at, &self.files[part.file]);
-        part.act(memory, self.guest.as_ref(), &self.ranges, |model, bus| model.device().advance(at, bus));
+        if ready && let Some(notes) = &mut self.notes {
+            notes.delivered(number, at);
+        }
+        self.act(number, memory, |model, bus| model.device().advance(at, bus));
         self.settle(number);
         ready
+    }
+
+    /// Does something with the model of part `number`.
+    fn act<T>(
+        &mut self,
+        number: usize,
+        memory: &mut MemorySystem,
+        act: impl FnOnce(&mut Model, &mut dyn Bus) -> T,
+    ) -> T {
+        let part = &mut self.parts[number];
+        let notes = self.notes.as_mut().map(|notes| (number, notes));
+        let mut bus = MachineBus {
+            memory,
+            guest: self.guest.as_ref(),
+            stores: &self.ranges,
+            seat: &part.seat,
+            line: &mut part.line,
+            notes,
+        };
+        match &mut part.attachment {
+            None => act(&mut part.model, &mut bus),
+            Some((attachment, state)) => {
+                act(&mut part.model, &mut Behind { attachment, state, port: &mut bus })
+            }
+        }
     }
 
     fn wire_acts(&mut self, number: usize, at: Time) -> bool {
         let wire = &mut self.wires[number];
         let part = wire.part();
         if let Some(mac) = self.parts[part].model.mac() {
-            wire.act(at, mac);
+            wire.act(at, mac, self.notes.as_mut());
         }
         self.settle(part);
         false
@@ -209,9 +264,12 @@ impl Devices {
         let part = &mut self.parts[number];
         part.line.withdraw(&self.files[part.file]);
         if let Some(mac) = part.model.mac() {
+            if let Some(notes) = &mut self.notes {
+                notes.counted(number, mac.counters());
+            }
             let wires = self.wires.iter_mut().enumerate().filter(|(_, wire)| wire.part() == number);
             for (wire_number, wire) in wires {
-                wire.collect(mac);
+                wire.collect(mac, self.notes.as_mut());
                 self.next[parts + wire_number] = wire.next_event().map_or(NEVER, Time::ps);
             }
         }

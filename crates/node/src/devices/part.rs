@@ -3,18 +3,16 @@
 //! Source: our own.
 
 use longma_devices::{
-    Bus, Device,
-    bus::{Attachment, AttachmentState, Behind},
+    Device,
+    bus::{Attachment, AttachmentState},
     cache_lock::CacheLock,
     cam::Cam,
     ethernet::mac::Mac,
     idma::Idma,
 };
-use longma_linux::GuestMemory;
-use longma_memory::MemorySystem;
 use longma_sim::{Duration, Time};
 
-use super::bus::{MachineBus, Seat, StoreRange};
+use super::bus::Seat;
 use super::line::Line;
 
 /// A device's model.
@@ -68,23 +66,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Does something with the model and the bus that it sees.
-    pub fn act<T>(
-        &mut self,
-        memory: &mut MemorySystem,
-        guest: Option<&GuestMemory>,
-        stores: &[StoreRange],
-        act: impl FnOnce(&mut Model, &mut dyn Bus) -> T,
-    ) -> T {
-        let mut bus = MachineBus { memory, guest, stores, seat: &self.seat, line: &mut self.line };
-        match &mut self.attachment {
-            None => act(&mut self.model, &mut bus),
-            Some((attachment, state)) => {
-                act(&mut self.model, &mut Behind { attachment, state, port: &mut bus })
-            }
-        }
-    }
-
     /// When it does something by itself, or its interrupt arrives.
     pub fn next_event(&self) -> Option<Time> {
         [self.model.next_event(), self.line.due()].into_iter().flatten().min()

@@ -2,6 +2,8 @@
 //! Not printed here.
 //! Source: our own.
 
+use std::collections::BTreeMap;
+
 use longma_sim::{Statistics, StatisticsError};
 
 use super::Devices;
@@ -104,7 +106,12 @@ impl Devices {
         }
         let about = "loads and stores of device registers";
         statistics.count("devices.register_accesses", self.accesses, "accesses", about)?;
+        let device = |count: &Count| count.name.split('.').next().map(str::to_owned);
+        let mut idle: BTreeMap<_, bool> = BTreeMap::new();
         for (index, count) in counts.iter().enumerate() {
+            *idle.entry(device(count)).or_insert(true) &= since((index, count)) == 0;
+        }
+        for (index, count) in counts.iter().enumerate().filter(|(_, count)| !idle[&device(count)]) {
             let name = format!("devices.{}", statistic_name(&count.name));
             statistics.count(&name, since((index, count)), count.unit, count.about)?;
         }

@@ -11,6 +11,8 @@ use longma_devices::ethernet::{
 };
 use longma_sim::{Duration, Time};
 
+use super::notes::{Notes, Row};
+
 /// One way along the cable where the machine file has none: 10 m at 5 ns a metre. An estimate.
 pub(super) const PROPAGATION: Duration = Duration::from_ps(50_000);
 
@@ -83,6 +85,8 @@ enum End {
 /// A wire with its far end.
 pub(super) struct Wire {
     part: usize,
+    /// Bits a second.
+    rate: u64,
     end: End,
     /// Faults towards the MAC and away from it.
     faults: [Option<Disturber>; 2],
@@ -118,7 +122,7 @@ impl Wire {
                 (End::Tcp(Box::new(sender)), [disturber(0), disturber(1)])
             }
         };
-        Self { part, end, faults, frames: BTreeMap::new(), sent: 0 }
+        Self { part, rate, end, faults, frames: BTreeMap::new(), sent: 0 }
     }
 
     /// The MAC's number among the parts.
@@ -156,17 +160,25 @@ impl Wire {
     }
 
     /// Takes what the MAC has sent.
-    pub fn collect(&mut self, mac: &mut Mac) {
+    pub fn collect(&mut self, mac: &mut Mac, mut notes: Option<&mut Notes>) {
         while let Some((arrival, frame)) = mac.take_sent() {
+            if let Some(notes) = &mut notes {
+                notes.frame(self.part, Row::WireOut, frame.len(), arrival, self.rate);
+            }
             let way = if matches!(self.end, End::Loop) { Way::ToMac } else { Way::ToEnd };
             self.put(way, frame, arrival);
         }
     }
 
     /// Everything that happens on it up to `at`.
-    pub fn act(&mut self, at: Time, mac: &mut Mac) {
+    pub fn act(&mut self, at: Time, mac: &mut Mac, mut notes: Option<&mut Notes>) {
         while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
             let ((arrival, _), (way, frame)) = first.remove_entry();
+            if let Some(notes) = &mut notes
+                && way == Way::ToMac
+            {
+                notes.frame(self.part, Row::WireIn, frame.len(), arrival, self.rate);
+            }
             match (way, &mut self.end) {
                 (Way::ToMac, _) => mac.deliver(frame, arrival),
                 (Way::ToEnd, End::Tcp(sender)) => sender.deliver(frame, arrival),

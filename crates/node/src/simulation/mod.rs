@@ -191,7 +191,7 @@ impl Simulation {
     ///
     /// # Errors
     /// The machine file describes something that cannot be modelled.
-    pub fn new(config: SimulationConfig) -> Result<Self, SimulationError> {
+    pub fn new(mut config: SimulationConfig) -> Result<Self, SimulationError> {
         let machine = config.machine.clone();
         let hosts = &machine.layout().hosts;
         let host = hosts.get(config.host).ok_or_else(|| SimulationError::NoHost {
@@ -205,7 +205,11 @@ impl Simulation {
         let detail = if config.level == Level::Cache { Detail::Counts } else { Detail::Timing };
         let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
         memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
-        let devices = Devices::new(&machine, config.host, &mut memory, &config.wires)?;
+        let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires)?;
+        if let Some(timeline) = &mut config.timeline {
+            timeline.name_devices(&devices.names());
+            devices.begin_notes();
+        }
         let kind = match config.level {
             Level::Cache => Some(ModelKind::Counting),
             Level::Timing(kind) => kind,
@@ -523,6 +527,8 @@ impl Simulation {
         guest.clear_trace();
         self.end = self.end.max(time);
         if let Some(timeline) = &mut self.config.timeline {
+            self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
+            timeline.told(place, &self.devices.take_told(place.start));
             timeline.ran(place, time);
             timeline.sample(time, &self.cores, &self.memory);
         }

@@ -12,6 +12,7 @@ use longma_memory::{MemorySystem, Traffic};
 use longma_sim::{Duration, Time, TraceEvents, Track};
 
 use super::ModelledCore;
+use crate::devices::{Note, Row};
 use crate::schedule::Place;
 
 /// Counters are sampled this often.
@@ -21,6 +22,9 @@ const SAMPLE: Duration = Duration::from_ps(10_000_000);
 const CORES: u32 = 1;
 /// The process of the trace that holds the memory system.
 const MEMORY: u32 = 2;
+
+/// The process of the trace that holds the devices.
+const DEVICES: u32 = 3;
 
 /// Where a trace goes.
 pub type TraceWriter = Box<dyn Write + Send>;
@@ -36,6 +40,21 @@ pub struct Timeline {
     last_bytes: HashMap<String, u64>,
     /// The first error: writing a trace does not stop a run.
     failed: Option<io::Error>,
+}
+
+/// What arrows that follow a frame are called.
+const FRAME: &str = "frame";
+
+/// An arrow of a frame's way: from the wire (leg 0), from memory (1), from the interrupt (2).
+struct Arrow {
+    frame: u64,
+    leg: u64,
+}
+
+impl Arrow {
+    fn id(&self) -> u64 {
+        self.frame * 3 + self.leg
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +129,64 @@ impl Timeline {
         let duration = until.checked_since(since).unwrap_or_default();
         let done = self.events.slice(Self::track(core), &format!("thread {thread}"), since, duration);
         self.note(done);
+    }
+
+    /// Names the rows of devices.
+    pub(super) fn name_devices(&mut self, names: &[String]) {
+        if names.is_empty() {
+            return;
+        }
+        let done = self.events.process_name(DEVICES, "devices");
+        self.note(done);
+        for (part, name) in names.iter().enumerate() {
+            for (row, what) in Row::ALL {
+                let done = self.events.thread_name(Self::device_track(part, row), &format!("{name} {what}"));
+                self.note(done);
+            }
+        }
+    }
+
+    fn device_track(part: usize, row: Row) -> Track {
+        Track { process: DEVICES, thread: (part * Row::ALL.len() + row as usize) as u32 }
+    }
+
+    /// Devices have done something. A received frame's arrows lead from the wire to the DMA that ends it, on to the interrupt that
+    /// tells of it, and to the thread that runs then.
+    pub(super) fn device(&mut self, done: &Note) {
+        let track = Self::device_track(done.part, done.row);
+        let duration = done.end.checked_since(done.begin).unwrap_or_default();
+        let written = self.write_device(track, done, duration);
+        self.note(written);
+    }
+
+    fn write_device(&mut self, track: Track, done: &Note, duration: Duration) -> io::Result<()> {
+        self.events.slice(track, &done.name, done.begin, duration)?;
+        let is_dma = done.row == Row::Dma;
+        for frame in &done.from {
+            self.events.flow_end(
+                track,
+                FRAME,
+                Arrow { frame: *frame, leg: u64::from(!is_dma) }.id(),
+                done.begin,
+            )?;
+            if is_dma {
+                self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg: 1 }.id(), done.begin)?;
+            }
+        }
+        for frame in &done.to {
+            let leg = if done.row == Row::Interrupt { 2 } else { 0 };
+            self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg }.id(), done.begin)?;
+        }
+        Ok(())
+    }
+
+    /// The thread at `place` runs because of interrupts that told of these frames.
+    pub(super) fn told(&mut self, place: Place, frames: &[u64]) {
+        for frame in frames {
+            let id = Arrow { frame: *frame, leg: 2 }.id();
+            let done = self.events.flow_end(Self::track(place.core), FRAME, id, place.start);
+            self.note(done);
+        }
     }
 
     /// The program made a mark.

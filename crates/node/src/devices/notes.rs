@@ -1,0 +1,204 @@
+//! What devices did when, for the trace: frames on wires, DMA, interrupts, register accesses; an arrow follows each received frame.
+//! Not the trace's format, nor which files it goes to.
+//! Source: our own.
+
+use std::collections::VecDeque;
+
+use longma_devices::ethernet::mac::Counters;
+use longma_sim::{Duration, Time};
+
+/// Accesses of one device that follow each other this closely are shown as one. An estimate of what a reader can tell apart.
+const TOGETHER: Duration = Duration::from_ps(50_000);
+/// Preamble and start delimiter, which are on the wire before a frame (IEEE 802.3-2018, 3.2.1).
+const PREAMBLE_BYTES: u64 = 8;
+
+/// A row of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// Frames towards a device.
+    WireIn,
+    /// Frames away from it.
+    WireOut,
+    /// Its accesses to memory and in-core stores.
+    Dma,
+    /// Its interrupts, from the line to the file.
+    Interrupt,
+}
+
+impl Row {
+    /// All of them, and what they are called.
+    pub const ALL: [(Self, &str); 4] = [
+        (Self::WireIn, "wire in"),
+        (Self::WireOut, "wire out"),
+        (Self::Dma, "DMA"),
+        (Self::Interrupt, "interrupt"),
+    ];
+}
+
+/// Something to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// The device's number.
+    pub part: usize,
+    pub row: Row,
+    pub name: String,
+    pub begin: Time,
+    pub end: Time,
+    /// Arrows that end here.
+    pub from: Vec<u64>,
+    /// Arrows that begin here.
+    pub to: Vec<u64>,
+}
+
+/// DMA of one device that is not shown yet.
+#[derive(Clone, Debug)]
+struct Dma {
+    begin: Time,
+    end: Time,
+    bytes: [u64; 2],
+    accesses: u64,
+    frames: Vec<u64>,
+}
+
+/// One device's part.
+#[derive(Clone, Debug, Default)]
+struct OfPart {
+    dma: Option<Dma>,
+    /// Until when each row is taken.
+    taken: [Time; 4],
+    /// Frames that have arrived and are neither in memory nor dropped.
+    arrived: VecDeque<u64>,
+    /// Frames in memory that no interrupt has told of.
+    untold: Vec<u64>,
+    good: u64,
+    dropped: u64,
+    asserted: Option<Time>,
+}
+
+/// What is to be shown, as it comes up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    parts: Vec<OfPart>,
+    notes: Vec<Note>,
+    arrows: u64,
+    /// Frames that an interrupt has told of and no thread has run for yet.
+    told: Vec<(Time, u64)>,
+}
+
+impl Notes {
+    /// For so many devices.
+    pub fn new(parts: usize) -> Self {
+        Self { parts: vec![OfPart::default(); parts], ..Self::default() }
+    }
+
+    fn push(&mut self, part: usize, row: Row, name: String, (begin, end): (Time, Time)) -> &mut Note {
+        // Slices of one row do not overlap.
+        let taken = &mut self.parts[part].taken[row as usize];
+        let begin = begin.max(*taken);
+        let end = end.max(begin);
+        *taken = end;
+        self.notes.push(Note { part, row, name, begin, end, from: Vec::new(), to: Vec::new() });
+        let last = self.notes.len() - 1;
+        &mut self.notes[last]
+    }
+
+    /// A frame of `bytes` that arrives at `at` over a wire of `rate` bits a second.
+    pub fn frame(&mut self, part: usize, row: Row, bytes: usize, at: Time, rate: u64) {
+        let ps = u128::from(bytes as u64 + PREAMBLE_BYTES) * 8_000_000_000_000 / u128::from(rate.max(1));
+        let begin = Time::from_ps(at.ps().saturating_sub(ps as u64));
+        let arrow = self.arrows + 1;
+        let note = self.push(part, row, format!("{bytes} bytes"), (begin, at));
+        if row == Row::WireIn {
+            note.to.push(arrow);
+            self.arrows = arrow;
+            self.parts[part].arrived.push_back(arrow);
+        }
+    }
+
+    /// An access of a device.
+    pub fn dma(&mut self, part: usize, bytes: usize, writes: bool, begin: Time, end: Time) {
+        let dma = &mut self.parts[part].dma;
+        let near = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(TOGETHER.ps());
+        if !dma.as_ref().is_some_and(near) {
+            self.show_dma(part);
+        }
+        let dma = self.parts[part].dma.get_or_insert_with(|| Dma {
+            begin,
+            end,
+            bytes: [0; 2],
+            accesses: 0,
+            frames: Vec::new(),
+        });
+        dma.end = dma.end.max(end);
+        dma.bytes[usize::from(writes)] += bytes as u64;
+        dma.accesses += 1;
+    }
+
+    fn show_dma(&mut self, part: usize) {
+        let Some(dma) = self.parts[part].dma.take() else { return };
+        let [read, written] = dma.bytes;
+        let name = match (read, written) {
+            (read, 0) => format!("reads {read} bytes"),
+            (0, written) => format!("writes {written} bytes"),
+            _ => format!("reads {read} bytes, writes {written}"),
+        };
+        self.push(part, Row::Dma, name, (dma.begin, dma.end)).from = dma.frames;
+    }
+
+    /// A MAC's counters after something has happened: frames that are whole in memory, or dropped, are not on their way any more.
+    pub fn counted(&mut self, part: usize, counters: &Counters) {
+        let of = &mut self.parts[part];
+        let dropped = counters.rx_crc
+            + counters.rx_short
+            + counters.rx_long
+            + counters.rx_filtered
+            + counters.rx_missed
+            + counters.rx_bad_descriptor;
+        // Most are dropped as they arrive.
+        for _ in of.dropped..dropped {
+            of.arrived.pop_back();
+        }
+        for _ in of.good..counters.rx_good {
+            if let Some(arrow) = of.arrived.pop_front() {
+                of.untold.push(arrow);
+                of.dma.iter_mut().for_each(|dma| dma.frames.push(arrow));
+            }
+        }
+        (of.good, of.dropped) = (counters.rx_good, dropped);
+    }
+
+    /// The interrupt line was asserted.
+    pub fn asserted(&mut self, part: usize, at: Time) {
+        self.parts[part].asserted = Some(at);
+    }
+
+    /// The device's file became ready.
+    pub fn delivered(&mut self, part: usize, at: Time) {
+        let of = &mut self.parts[part];
+        let begin = of.asserted.take().unwrap_or(at);
+        let frames = std::mem::take(&mut of.untold);
+        let first = frames.first().copied();
+        let note = self.push(part, Row::Interrupt, "interrupt".into(), (begin, at));
+        note.from = frames;
+        note.to.extend(first);
+        self.told.extend(first.map(|arrow| (at, arrow)));
+    }
+
+    /// A thread runs from `at` on: what interrupts had told of by then, and no thread has run for yet.
+    pub fn take_told(&mut self, at: Time) -> Vec<u64> {
+        let (told, left) = self.told.iter().partition(|(since, _)| *since <= at);
+        self.told = left;
+        told.into_iter().map(|(_, arrow): (Time, u64)| arrow).collect()
+    }
+
+    /// Everything there is to show, up to now.
+    pub fn take(&mut self, until: Time) -> Vec<Note> {
+        for part in 0..self.parts.len() {
+            let over = |dma: &Dma| dma.end.ps().saturating_add(TOGETHER.ps()) < until.ps();
+            if self.parts[part].dma.as_ref().is_some_and(over) {
+                self.show_dma(part);
+            }
+        }
+        std::mem::take(&mut self.notes)
+    }
+}
