@@ -431,10 +431,8 @@ fn a_program_reads_the_simulated_time_of_everything_before() {
     }
 }
 
-/// A thread goes on where other code of the same process left it.
-#[test]
-fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
-    let bench = Bench::new();
+/// A round that computes, calls a function that stores, makes a system call, and loops over stores.
+fn calls_and_a_loop() -> Vec<u32> {
     let store = instruction_of(Op::StD, 5, POINTER, 8);
     let other = instruction_of(Op::AddiD, 5, 5, 3);
     let pieces = [
@@ -443,7 +441,14 @@ fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
         Piece::Syscall(1),
         Piece::Repeat(3, vec![other, store]),
     ];
-    let program = assemble(&pieces);
+    assemble(&pieces)
+}
+
+/// A thread goes on where other code of the same process left it.
+#[test]
+fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
+    let bench = Bench::new();
+    let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
     let memory = bench.load(&program, &noise(1));
     let functional = Execution { tracing: false, ..TRACED };
@@ -549,15 +554,7 @@ const PAUSABLE: Execution = Execution { pausable: true, ..TRACED };
 #[test]
 fn a_core_does_the_same_while_its_trace_is_paused() {
     let bench = Bench::new();
-    let store = instruction_of(Op::StD, 5, POINTER, 8);
-    let other = instruction_of(Op::AddiD, 5, 5, 3);
-    let pieces = [
-        Piece::Straight(vec![other; 2]),
-        Piece::CallByAddress(vec![store, other]),
-        Piece::Syscall(1),
-        Piece::Repeat(3, vec![other, store]),
-    ];
-    let program = assemble(&pieces);
+    let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
     for translate in [false, true] {
         let memory = bench.load(&program, &noise(1));

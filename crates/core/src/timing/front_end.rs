@@ -14,6 +14,7 @@ use super::{
     pipeline::{PipelineLog, Stages},
     program::{BlockCounts, Entry, Program},
     stack::Cause,
+    timeline::Timeline,
 };
 use crate::trace::{BlockNumber, Record, Trace};
 
@@ -335,6 +336,22 @@ impl FrontEnd {
         self.cycle = self.cycle.max(cycle);
         self.fetched = 0;
         self.cause = cause;
+    }
+
+    /// Nothing is fetched or leaves `last_stage` before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, last_stage: &mut Timeline, cycle: u64, cause: Cause) {
+        if cycle > last_stage.now() {
+            last_stage.wait(cycle, cause);
+            self.redirect(cycle, Cause::Synchronization);
+        }
+    }
+
+    /// As [`advance_to`](Self::advance_to), and the time in between is not counted.
+    pub fn pass_to(&mut self, last_stage: &mut Timeline, cycle: u64) {
+        if cycle > last_stage.now() {
+            last_stage.pass(cycle);
+            self.redirect(cycle, Cause::Synchronization);
+        }
     }
 
     /// Instructions from `address` on to the end of its line, after fetching that line unless it was the last one fetched. The

@@ -205,18 +205,12 @@ impl InOrder {
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
-        if cycle > self.issued.now() {
-            self.issued.wait(cycle, cause);
-            self.front.redirect(cycle, Cause::Synchronization);
-        }
+        self.front.advance_to(&mut self.issued, cycle, cause);
     }
 
     /// Nothing runs before `cycle`, and the time in between is not counted.
     pub fn pass_to(&mut self, cycle: u64) {
-        if cycle > self.issued.now() {
-            self.issued.pass(cycle);
-            self.front.redirect(cycle, Cause::Synchronization);
-        }
+        self.front.pass_to(&mut self.issued, cycle);
     }
 }
 

@@ -269,18 +269,12 @@ impl OutOfOrder {
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
-        if cycle > self.retired.now() {
-            self.retired.wait(cycle, cause);
-            self.front.redirect(cycle, Cause::Synchronization);
-        }
+        self.front.advance_to(&mut self.retired, cycle, cause);
     }
 
     /// Nothing runs before `cycle`, and the time in between is not counted.
     pub fn pass_to(&mut self, cycle: u64) {
-        if cycle > self.retired.now() {
-            self.retired.pass(cycle);
-            self.front.redirect(cycle, Cause::Synchronization);
-        }
+        self.front.pass_to(&mut self.retired, cycle);
     }
 }
 

@@ -46,9 +46,10 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// The answer to a hit on the line that was used last in its set, on a page that the first-level TLB has.
-    #[inline]
-    fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Answer> {
+    /// When the data of a hit on the line that was used last in its set can be used, if its page is in the first-level TLB.
+    // Always inline, and no more than a word: an answer that is returned through the host's memory costs it as much as the rest.
+    #[inline(always)]
+    fn again(&mut self, unit: Unit, address: u64, bytes: u32, kind: Kind, at: Cycle) -> Option<Cycle> {
         let core = &mut self.system.cores[self.core];
         let (line, page) = (address >> core.line_bits, address >> core.page_bits);
         let l1 = match unit {
@@ -68,11 +69,12 @@ impl<'a> CorePort<'a> {
         }
         let ready = entry.ready.max(at.0 + l1.latency);
         l1.counters.access(kind);
-        Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
+        Some(Cycle(ready))
     }
 
     /// The answer to another hit in the first level that changes nothing but the order of use, on a page that the first-level TLB
-    /// has.
+    /// has; and to everything else.
+    #[inline(never)]
     fn hit(
         &mut self,
         unit: Unit,
@@ -139,7 +141,7 @@ impl MemoryPort for CorePort<'_> {
     #[inline]
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         match self.again(Unit::Fetch, address, 1, Kind::Fetch, at) {
-            Some(answer) => answer,
+            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
             None => self.hit(Unit::Fetch, Kind::Fetch, address, 1, address, at),
         }
     }
@@ -147,7 +149,7 @@ impl MemoryPort for CorePort<'_> {
     #[inline]
     fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.again(Unit::Data, address, bytes, Kind::Load, at) {
-            Some(answer) => answer,
+            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
             None => self.hit(Unit::Data, Kind::Load, address, bytes, instruction, at),
         }
     }
@@ -155,7 +157,7 @@ impl MemoryPort for CorePort<'_> {
     #[inline]
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         match self.again(Unit::Data, address, bytes, Kind::Store, at) {
-            Some(answer) => answer,
+            Some(ready) => Answer { ready, source: Source::Level1, translation_cycles: 0 },
             None => self.hit(Unit::Data, Kind::Store, address, bytes, instruction, at),
         }
     }

@@ -62,15 +62,21 @@ enum Kind {
 
 type Build = fn(u32, Option<u32>) -> Kind;
 
-/// Every kind by the name a machine file uses.
-const KINDS: [(&str, Build); 7] = [
-    ("static", |_, _| Kind::Static(BackwardTaken)),
-    ("bimodal", |entries, _| Kind::Bimodal(bimodal::Bimodal::new(entries))),
-    ("two-level", |entries, history| Kind::TwoLevel(two_level::TwoLevel::new(entries, history))),
-    ("gshare", |entries, history| Kind::Gshare(gshare::Gshare::new(entries, history))),
-    ("tournament", |entries, history| Kind::Tournament(tournament::Tournament::new(entries, history))),
-    ("perceptron", |entries, history| Kind::Perceptron(perceptron::Perceptron::new(entries, history))),
-    ("tage", |entries, history| Kind::Tage(Box::new(tage::Tage::new(entries, history)))),
+/// Every kind by the name a machine file uses, with the largest table it may have.
+const KINDS: [(&str, u32, Build); 7] = [
+    ("static", MOST_TABLE_ENTRIES, |_, _| Kind::Static(BackwardTaken)),
+    ("bimodal", MOST_TABLE_ENTRIES, |entries, _| Kind::Bimodal(bimodal::Bimodal::new(entries))),
+    ("two-level", MOST_TABLE_ENTRIES, |entries, history| {
+        Kind::TwoLevel(two_level::TwoLevel::new(entries, history))
+    }),
+    ("gshare", MOST_TABLE_ENTRIES, |entries, history| Kind::Gshare(gshare::Gshare::new(entries, history))),
+    ("tournament", MOST_TABLE_ENTRIES, |entries, history| {
+        Kind::Tournament(tournament::Tournament::new(entries, history))
+    }),
+    ("perceptron", MOST_TABLE_ENTRIES, |entries, history| {
+        Kind::Perceptron(perceptron::Perceptron::new(entries, history))
+    }),
+    ("tage", tage::MOST_ENTRIES, |entries, history| Kind::Tage(Box::new(tage::Tage::new(entries, history)))),
 ];
 
 impl Direction {
@@ -84,15 +90,15 @@ impl Direction {
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
-        let Some((_, build)) = KINDS.into_iter().find(|kind| kind.0 == name) else {
+        let Some((_, most, build)) = KINDS.into_iter().find(|kind| kind.0 == name) else {
             return Err(ModelError::UnknownPredictor {
                 name: name.into(),
                 known: KINDS.map(|kind| kind.0).join(", "),
             });
         };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
-        if entries == 0 || entries > MOST_TABLE_ENTRIES {
-            let (value, most) = (entries.into(), MOST_TABLE_ENTRIES.into());
+        if entries == 0 || entries > most {
+            let (value, most) = (entries.into(), most.into());
             return Err(ModelError::OutOfRange { key: "table_entries", value, most });
         }
         Ok(Self(build(entries, history_bits)))

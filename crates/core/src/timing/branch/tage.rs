@@ -14,31 +14,38 @@ const DEFAULT_HISTORY_BITS: u32 = 128;
 const MOST_HISTORY_BITS: u32 = 128;
 /// Bits of a tag (the paper's: 8 to 11).
 const TAG_BITS: u32 = 10;
+/// The most counters that it may have: an index into a table has to fit into a lane.
+pub(super) const MOST_ENTRIES: u32 = 8 << LANE_BITS;
+/// Bits of a lane.
+const LANE_BITS: u32 = u16::BITS - 1;
 /// Branches between two agings of the useful counters (the paper's 256 K).
 const AGING_PERIOD: u32 = 256 * 1024;
 
-/// An entry of a tagged table in a word: the tag in bits 15:0; the counter in bits 18:16, three bits of which 4 to 7 mean taken; and
-/// the useful counter in bits 25:24, two bits.
+/// An entry of a tagged table: the tag in bits 9:0; the counter in bits 12:10, three bits of which 4 to 7 mean taken; and the useful
+/// counter in bits 14:13, two bits. Small, so that the host's nearest cache holds every table.
 #[derive(Clone, Copy, Debug)]
-struct Entry(u32);
+struct Entry(u16);
 
 /// What the paper counts from -4 to 3 is 0 to 7 here.
 const WEAKLY_TAKEN: u32 = 4;
+const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
+const COUNTER_SHIFT: u32 = TAG_BITS;
+const USEFUL_SHIFT: u32 = COUNTER_SHIFT + 3;
 
 impl Entry {
     /// Of no branch: its counter is the paper's 0.
     const EMPTY: Self = Self::new(0, WEAKLY_TAKEN, 0);
 
     const fn new(tag: u32, counter: u32, useful: u32) -> Self {
-        Self(tag | counter << 16 | useful << 24)
+        Self((tag | counter << COUNTER_SHIFT | useful << USEFUL_SHIFT) as u16)
     }
 
     fn tag(self) -> u32 {
-        self.0 & 0xffff
+        u32::from(self.0) & TAG_MASK
     }
 
     fn counter(self) -> u32 {
-        self.0 >> 16 & 7
+        u32::from(self.0) >> COUNTER_SHIFT & 7
     }
 
     fn taken(self) -> bool {
@@ -46,26 +53,51 @@ impl Entry {
     }
 
     fn useful(self) -> u32 {
-        self.0 >> 24
+        u32::from(self.0) >> USEFUL_SHIFT
+    }
+
+    /// As it is after its branch was `taken`. Where it and its alternative `differ`, it proves useful if it was `right`.
+    #[inline(always)]
+    fn learnt(self, taken: bool, differ: bool, right: bool) -> Self {
+        let state = usize::from(self.0 >> COUNTER_SHIFT);
+        let event = usize::from(taken) | usize::from(differ) << 1 | usize::from(right) << 2;
+        Self(self.0 & TAG_MASK as u16 | LEARNT[(state << 3 | event) % LEARNT.len()])
     }
 
     /// New and not yet sure.
+    #[inline(always)]
     fn is_weak(self) -> bool {
         self.useful() == 0 && matches!(self.counter(), 3 | 4)
     }
 }
 
 /// A counter of `most` at most one step on.
-#[inline]
-fn step(counter: u32, most: u32, up: bool) -> u32 {
-    // Both are computed: which way is what the host cannot predict either.
-    let (more, less) = ((counter + 1).min(most), counter.saturating_sub(1));
-    if up { more } else { less }
+const fn step(counter: u32, most: u32, up: bool) -> u32 {
+    match up {
+        true if counter < most => counter + 1,
+        false if counter > 0 => counter - 1,
+        _ => counter,
+    }
 }
+
+/// An entry's counters after each of their states and each event of [`Entry::learnt`]: a table, because the host's own branches and
+/// comparisons would take longer.
+static LEARNT: [u16; 32 << 3] = {
+    let mut table = [0; 32 << 3];
+    let mut at = 0;
+    while at < table.len() {
+        let (taken, differ, right) = (at & 1 != 0, at & 2 != 0, at & 4 != 0);
+        let (counter, useful) = (at as u32 >> 3 & 7, at as u32 >> 6);
+        let useful = if differ { step(useful, 3, right) } else { useful };
+        table[at] = Entry::new(0, step(counter, 7, taken), useful).0;
+        at += 1;
+    }
+    table
+};
 
 /// Lanes of the arrays that hold a value for each tagged table: a power of two, so that all are computed at once.
 const LANES: usize = 8;
-type Lanes = [u32; LANES];
+type Lanes = [u16; LANES];
 
 /// The histories of all tables, each folded to a few bits by exclusive or and kept up to date branch by branch.
 #[derive(Clone, Copy, Debug)]
@@ -77,37 +109,77 @@ struct Folded {
 }
 
 impl Folded {
-    fn new(history_bits: &Lanes, bits: u32) -> Self {
-        Self { values: [0; LANES], bits, out: history_bits.map(|n| 1 << (n % bits)) }
+    fn new(history_bits: &[u32; LANES], bits: u32) -> Self {
+        let mut out = [0; LANES];
+        out.iter_mut().zip(history_bits).for_each(|(out, n)| *out = 1 << (n % bits));
+        Self { values: [0; LANES], bits, out }
     }
 
     /// `leaving` has every bit set where the outcome that leaves a history was taken.
-    #[inline]
-    fn push(&mut self, newest: u32, leaving: &Lanes) {
-        let (bits, mask) = (self.bits, (1 << self.bits) - 1);
-        for ((value, out), leaving) in self.values.iter_mut().zip(&self.out).zip(leaving) {
-            let longer = (*value << 1 | newest) ^ (out & leaving);
-            *value = (longer ^ longer >> bits) & mask;
+    #[inline(always)]
+    fn push(&mut self, newest: u16, leaving: &Lanes) {
+        let mask = ((1u32 << self.bits) - 1) as u16;
+        let highest = self.bits - 1;
+        for lane in 0..LANES {
+            let value = self.values[lane];
+            // A shift to the left would lose the highest of sixteen bits: it comes in below instead.
+            let turned = (value << 1 | value >> highest) & mask;
+            let out = self.out[lane] & leaving[lane];
+            self.values[lane] = turned ^ newest ^ out;
         }
     }
 }
 
-/// Outcomes of the last branches, newest in the lowest bit.
-#[derive(Clone, Copy, Debug, Default)]
-struct History([u64; 2]);
+/// Outcomes of the last branches in a ring, all ones where one was taken. The ring is there twice, end to end, so that no look into the
+/// past goes over its end.
+#[derive(Clone, Debug)]
+struct History {
+    rings: [u16; 2 * RING],
+    newest: usize,
+}
+
+const RING: usize = MOST_HISTORY_BITS as usize;
 
 impl History {
-    #[inline]
+    const EMPTY: Self = Self { rings: [0; _], newest: 0 };
+
+    #[inline(always)]
     fn push(&mut self, taken: bool) {
-        self.0 = [self.0[0] << 1 | u64::from(taken), self.0[1] << 1 | self.0[0] >> 63];
+        self.newest = self.newest.wrapping_sub(1) % RING;
+        let mask = 0u16.wrapping_sub(taken.into());
+        self.rings[self.newest] = mask;
+        self.rings[self.newest + RING] = mask;
     }
 
-    /// All ones if the branch `ago` branches ago was taken, counted from 1.
-    #[inline]
-    fn mask_of(&self, ago: u32) -> u32 {
-        let bit = ago - 1;
-        0u32.wrapping_sub((self.0[(bit >> 6) as usize & 1] >> (bit & 63)) as u32 & 1)
+    /// All ones where the branch `ago` branches ago was taken, counted from 1.
+    #[inline(always)]
+    fn masks_of(&self, ago: &[u8; LANES]) -> Lanes {
+        let mut masks = [0; LANES];
+        let recent = &self.rings[self.newest % RING..][..RING];
+        for lane in 0..LANES {
+            masks[lane] = recent[usize::from(ago[lane] - 1) % RING];
+        }
+        masks
     }
+}
+
+/// Which of `numbers` are 0, a bit each.
+#[inline(always)]
+fn zeros(numbers: Lanes) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{
+            _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi16, _mm_setzero_si128,
+        };
+        let [a, b, c, d, e, f, g, h] = numbers.map(|number| number as i16);
+        // SAFETY: SSE2 is part of x86-64, and nothing here reads memory.
+        unsafe {
+            let same = _mm_cmpeq_epi16(_mm_set_epi16(h, g, f, e, d, c, b, a), _mm_setzero_si128());
+            _mm_movemask_epi8(_mm_packs_epi16(same, _mm_setzero_si128())) as u32
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    (0..).zip(numbers).fold(0, |mask, (bit, number)| mask | u32::from(number == 0) << bit)
 }
 
 /// A TAGE predictor.
@@ -117,7 +189,7 @@ pub(super) struct Tage {
     /// Every table, one after another; behind them one that no branch finds, which learns where no table knows the branch.
     entries: Box<[Entry]>,
     size: usize,
-    history_bits: Lanes,
+    history_bits: [u8; LANES],
     index: Folded,
     tag: [Folded; 2],
     history: History,
@@ -127,13 +199,14 @@ pub(super) struct Tage {
     random: u32,
 }
 
+/// Where a branch is looked for: its position in each table, and the tag it has there.
+struct Wanted {
+    positions: Lanes,
+    tags: Lanes,
+}
+
 /// What the tables say of a branch.
 struct Lookup {
-    /// The branch's place in each table.
-    places: [usize; TABLES],
-    tags: Lanes,
-    /// Tables whose entry here is not useful, a bit each.
-    free: u32,
     /// Tables up to and including the one that predicts.
     tried: u32,
     /// The entry of the longest history that knows the branch, if one does, and where it is.
@@ -147,12 +220,12 @@ struct Lookup {
 }
 
 impl Tage {
-    /// With `entries` counters in all: a quarter without tags, the rest shared by the tagged tables.
+    /// With `entries` counters in all, at most [`MOST_ENTRIES`]: a quarter without tags, the rest shared by the tagged tables.
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MOST_HISTORY_BITS);
-        let size = 1usize << (entries / 8).max(2).ilog2();
+        let size = 1usize << (entries / 8).max(2).ilog2().min(LANE_BITS);
         let ratio = (f64::from(longest) / SHORTEST_HISTORY).powf(1.0 / (TABLES - 1) as f64);
-        let history_bits: Lanes =
+        let history_bits: [u32; LANES] =
             std::array::from_fn(|i| ((SHORTEST_HISTORY * ratio.powi(i as i32)).round() as u32).min(longest));
         Self {
             base: Counters::new(entries / 4),
@@ -160,88 +233,98 @@ impl Tage {
             size,
             index: Folded::new(&history_bits, size.ilog2()),
             tag: [Folded::new(&history_bits, TAG_BITS), Folded::new(&history_bits, TAG_BITS - 1)],
-            history_bits,
-            history: History::default(),
+            history_bits: history_bits.map(|bits| bits as u8),
+            history: History::EMPTY,
             use_alternative: 0,
             branches: 0,
             random: 0x2545_f491,
         }
     }
 
-    #[inline]
-    fn look_up(&self, address: u64) -> Lookup {
+    #[inline(always)]
+    fn wanted(&self, address: u64) -> Wanted {
         let address = (address >> 2) as u32;
-        let hash = address ^ address >> self.index.bits;
+        let hash = (address ^ address >> self.index.bits) as u16;
         let (mut positions, mut tags) = ([0; LANES], [0; LANES]);
+        let last = (self.size - 1) as u16;
         for lane in 0..LANES {
-            positions[lane] = hash ^ self.index.values[lane];
-            let tag = address ^ self.tag[0].values[lane] ^ self.tag[1].values[lane] << 1;
-            tags[lane] = tag & ((1 << TAG_BITS) - 1);
+            positions[lane] = (hash ^ self.index.values[lane]) & last;
+            let tag = address as u16 ^ self.tag[0].values[lane] ^ self.tag[1].values[lane] << 1;
+            tags[lane] = tag & TAG_MASK as u16;
         }
-        let places: [usize; TABLES] =
-            std::array::from_fn(|table| table * self.size + (positions[table] as usize & (self.size - 1)));
-        let entries = places.map(|place| self.entries[place]);
-        // Gathered without a branch: which tables know the branch is what a host cannot predict either.
-        let (mut known, mut free) = (0u32, 0u32);
-        for (table, entry) in entries.iter().enumerate() {
-            known |= u32::from(entry.tag() == tags[table]) << table;
-            free |= u32::from(entry.useful() == 0) << table;
+        Wanted { positions, tags }
+    }
+
+    /// The index of a branch's entry in `table`.
+    #[inline(always)]
+    fn place(&self, wanted: &Wanted, table: usize) -> usize {
+        table * self.size + usize::from(wanted.positions[table])
+    }
+
+    #[inline(always)]
+    fn look_up(&self, address: u64) -> Lookup {
+        let wanted = self.wanted(address);
+        let mut entries = [0; LANES];
+        for table in 0..TABLES {
+            entries[table] = self.entries[self.place(&wanted, table)].0;
         }
-        let base_taken = self.base.predicts_taken(address.into());
+        // Compared without a branch: which tables know the branch is what a host cannot predict either.
+        let mut differs = [0; LANES];
+        for lane in 0..LANES {
+            differs[lane] = (entries[lane] ^ wanted.tags[lane]) & TAG_MASK as u16;
+        }
+        let known = zeros(differs) & ((1 << TABLES) - 1);
+        let base_taken = self.base.predicts_taken(address >> 2);
         let longest = |known: u32| (known | 1).ilog2() as usize;
         let provider_table = longest(known);
         let tried = if known == 0 { 0 } else { (2 << provider_table) - 1 };
         let others = known & tried >> 1;
-        let provider = entries[provider_table];
+        let provider = Entry(entries[provider_table % LANES]);
         let provider_taken = if known == 0 { base_taken } else { provider.taken() };
-        let alternative_taken = if others == 0 { base_taken } else { entries[longest(others)].taken() };
+        let alternative = Entry(entries[longest(others) % LANES]);
+        let alternative_taken = if others == 0 { base_taken } else { alternative.taken() };
         let weak = known != 0 && provider.is_weak();
         let predicted = if weak && self.use_alternative >= 0 { alternative_taken } else { provider_taken };
-        let provider_place = if known == 0 { self.entries.len() - 1 } else { places[provider_table] };
+        let place = provider_table * self.size + usize::from(wanted.positions[provider_table % LANES]);
+        let provider_place = if known == 0 { self.entries.len() - 1 } else { place };
         let known = known != 0;
-        Lookup {
-            places,
-            tags,
-            free,
-            tried,
-            provider,
-            provider_place,
-            known,
-            provider_taken,
-            alternative_taken,
-            weak,
-            predicted,
-        }
+        Lookup { tried, provider, provider_place, known, provider_taken, alternative_taken, weak, predicted }
     }
 
-    #[inline]
+    #[inline(always)]
     fn learn(&mut self, found: &Lookup, outcome: Outcome) {
         let taken = outcome.taken;
         let right = found.provider_taken == taken;
         let differ = found.known && found.provider_taken != found.alternative_taken;
-        let provider = found.provider;
-        let counter = step(provider.counter(), 7, taken);
-        let useful = if differ { step(provider.useful(), 3, right) } else { provider.useful() };
-        self.entries[found.provider_place] = Entry::new(provider.tag(), counter, useful);
-        let choice = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
-        self.use_alternative = if differ && found.weak { choice } else { self.use_alternative };
-        // An entry that has not proved useful may go: keep what would predict in its place up to date.
-        self.base.learn_if(!found.known || useful == 0, outcome.address >> 2, taken);
-        if found.predicted != taken && !(found.weak && right) {
-            self.allocate(found, taken);
+        let learnt = found.provider.learnt(taken, differ, right);
+        if learnt.0 != found.provider.0 {
+            self.entries[found.provider_place] = learnt;
         }
-        self.age();
+        if differ && found.weak {
+            self.use_alternative = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
+        }
+        // An entry that has not proved useful may go: keep what would predict in its place up to date.
+        self.base.learn_if(!found.known || learnt.useful() == 0, outcome.address >> 2, taken);
+        if found.predicted != taken && !(found.weak && right) {
+            self.allocate(found.tried, outcome);
+        }
+        self.branches += 1;
+        if self.branches == AGING_PERIOD {
+            self.age();
+        }
     }
 
-    /// Gives the branch an entry in one table of a longer history.
-    fn allocate(&mut self, found: &Lookup, taken: bool) {
-        let longer = ((1 << TABLES) - 1) & !found.tried;
-        let mut free = found.free & longer;
+    /// Gives the branch an entry in one table of a longer history than those that were `tried`.
+    #[cold]
+    fn allocate(&mut self, tried: u32, outcome: Outcome) {
+        let wanted = self.wanted(outcome.address);
+        let longer = |table: &usize| tried >> table & 1 == 0;
+        let useless = |table: &usize| self.entries[self.place(&wanted, *table)].useful() == 0;
+        let mut free = (0..TABLES).filter(longer).filter(useless).fold(0u32, |free, table| free | 1 << table);
         if free == 0 {
-            for table in 0..TABLES {
-                let entry = &mut self.entries[found.places[table]];
-                let less = u32::from(longer >> table & 1 == 1 && entry.useful() > 0) << 24;
-                entry.0 -= less;
+            for table in (0..TABLES).filter(longer) {
+                let place = self.place(&wanted, table);
+                self.entries[place].0 -= 1 << USEFUL_SHIFT;
             }
             return;
         }
@@ -250,16 +333,15 @@ impl Tage {
             free &= free - 1;
         }
         let table = free.trailing_zeros() as usize;
-        let counter = if taken { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
-        self.entries[found.places[table]] = Entry::new(found.tags[table], counter, 0);
+        let counter = if outcome.taken { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
+        let place = self.place(&wanted, table);
+        self.entries[place] = Entry::new(wanted.tags[table].into(), counter, 0);
     }
 
+    #[cold]
     fn age(&mut self) {
-        self.branches += 1;
-        if self.branches == AGING_PERIOD {
-            self.branches = 0;
-            self.entries.iter_mut().for_each(|e| *e = Entry::new(e.tag(), e.counter(), e.useful() >> 1));
-        }
+        self.branches = 0;
+        self.entries.iter_mut().for_each(|e| *e = Entry::new(e.tag(), e.counter(), e.useful() >> 1));
     }
 
     /// Xorshift (Marsaglia, 2003), from a fixed seed: the same run predicts the same.
@@ -270,11 +352,12 @@ impl Tage {
         self.random
     }
 
-    #[inline]
+    #[inline(always)]
     fn remember(&mut self, taken: bool) {
-        let leaving = self.history_bits.map(|bits| self.history.mask_of(bits));
+        let leaving = self.history.masks_of(&self.history_bits);
         self.index.push(taken.into(), &leaving);
-        self.tag.iter_mut().for_each(|tag| tag.push(taken.into(), &leaving));
+        self.tag[0].push(taken.into(), &leaving);
+        self.tag[1].push(taken.into(), &leaving);
         self.history.push(taken);
     }
 }
