@@ -120,12 +120,10 @@ impl Folded {
     fn push(&mut self, newest: u16, leaving: &Lanes) {
         let mask = ((1u32 << self.bits) - 1) as u16;
         let highest = self.bits - 1;
-        for lane in 0..LANES {
-            let value = self.values[lane];
+        for ((value, out), leaving) in self.values.iter_mut().zip(&self.out).zip(leaving) {
             // A shift to the left would lose the highest of sixteen bits: it comes in below instead.
-            let turned = (value << 1 | value >> highest) & mask;
-            let out = self.out[lane] & leaving[lane];
-            self.values[lane] = turned ^ newest ^ out;
+            let turned = (*value << 1 | *value >> highest) & mask;
+            *value = turned ^ newest ^ (out & leaving);
         }
     }
 }
@@ -265,8 +263,8 @@ impl Tage {
     fn look_up(&self, address: u64) -> Lookup {
         let wanted = self.wanted(address);
         let mut entries = [0; LANES];
-        for table in 0..TABLES {
-            entries[table] = self.entries[self.place(&wanted, table)].0;
+        for (table, entry) in entries[..TABLES].iter_mut().enumerate() {
+            *entry = self.entries[self.place(&wanted, table)].0;
         }
         // Compared without a branch: which tables know the branch is what a host cannot predict either.
         let mut differs = [0; LANES];
