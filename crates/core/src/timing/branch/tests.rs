@@ -104,7 +104,7 @@ fn an_unknown_name_is_told_which_are_known() {
 
 #[test]
 fn the_smallest_tables_work() {
-    for (name, _) in KINDS {
+    for (name, ..) in KINDS {
         for entries in 1..10 {
             let mut direction = Direction::named(name, Some(entries), Some(1)).unwrap();
             for (i, taken) in random_bits().take(100).enumerate() {
