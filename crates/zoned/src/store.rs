@@ -39,7 +39,7 @@ use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
 use snapshot::Published;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
 
@@ -93,6 +93,8 @@ struct Shared<D> {
     hand: Mutex<Vec<u8>>,
     /// Whether every leaf is in memory: then nothing has to be read before a batch.
     all_resident: AtomicBool,
+    /// From how many bytes of leaves in memory on it is worth looking for some to drop, if that is more than the cache may take.
+    shrink_from: AtomicU64,
 }
 
 /// An ordered map from byte strings to byte strings on a zoned device.

@@ -24,6 +24,28 @@ struct Run {
     seed: u64,
 }
 
+/// Updates, and some deletions, of all records of a part of the map: logs fill up.
+fn sweep(chance: &mut Chance, run: &Run, model: &mut Model) -> Batch {
+    let first = chance.below(run.keys);
+    let deletions = 10 * chance.below(2);
+    let mut batch = Batch::new();
+    for number in first..first + 80 {
+        let key = run.records.key(number);
+        if !model.contains_key(&key) {
+            continue;
+        }
+        if chance.below(100) < deletions {
+            batch.delete(&key);
+            model.remove(&key);
+        } else {
+            let value = run.records.value(chance);
+            batch.put(&key, &value);
+            model.insert(key, value);
+        }
+    }
+    batch
+}
+
 fn behaves_like_a_btree_map(run: &Run) -> Statistics {
     let (zone_blocks, conventional, sequential) = run.zones;
     let device = Arc::new(memory(zone_blocks, conventional, sequential));
@@ -40,6 +62,10 @@ fn behaves_like_a_btree_map(run: &Run) -> Statistics {
         store.apply(&batch).unwrap_or_else(|error| panic!("batch {number}: {error}"));
         let key = run.records.key(chance.below(run.keys));
         assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key), "batch {number}");
+        if number % 17 == 4 {
+            store.checkpoint().unwrap();
+            store.apply(&sweep(&mut chance, run, &mut model)).unwrap();
+        }
         if number % 61 == 7 {
             kept.push((store.snapshot(), model.clone()));
         }

@@ -27,19 +27,47 @@ struct Work {
     deletions: u64,
     zones: (u64, u32, u32),
     options: Options,
+    /// Whether the map is nine tenths full before the workload begins.
+    is_full: bool,
     seed: u64,
+}
+
+/// Puts records until nine tenths of what the map can use are in use; says how many.
+fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 {
+    let (mut chance, mut keys) = (Chance::new(work.seed), 0);
+    loop {
+        let statistics = store.statistics();
+        if statistics.live_blocks * 10 >= statistics.usable_blocks * 9 {
+            return keys;
+        }
+        let mut changes = Batch::new();
+        for _ in 0..8 {
+            let (key, value) = (work.records.key(keys), work.records.value(&mut chance));
+            changes.put(&key, &value);
+            model.insert(key, value);
+            keys += 1;
+        }
+        store.apply(&changes).unwrap();
+    }
 }
 
 fn record(work: Work) -> Recorded {
     let (zone_blocks, conventional, sequential) = work.zones;
     let device = FaultyDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), work.seed).unwrap();
-    device.record();
     let store = open(Arc::clone(&device), work.options);
     let (mut chance, mut model) = (Chance::new(work.seed), Model::new());
+    let keys = if work.is_full { fill(&store, work, &mut model) } else { work.keys };
+    if work.is_full {
+        // So that garbage is collected all the time.
+        for _ in 0..400 {
+            store.apply(&batch(&mut chance, work.records, keys, 12, work.deletions, &mut model)).unwrap();
+        }
+    }
+    device.record();
     let mut states = vec![(device.changes(), model.clone())];
     for _ in 0..work.batches {
-        let batch = batch(&mut chance, work.records, work.keys, 12, work.deletions, &mut model);
+        let batch = batch(&mut chance, work.records, keys, 12, work.deletions, &mut model);
         store.apply(&batch).unwrap();
         states.push((device.changes(), model.clone()));
     }
@@ -103,6 +131,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_c
             deletions: 30,
             zones: (64, 2, 10),
             options: busy(20_000, 6_000),
+            is_full: false,
             seed,
         };
         images += survives_every_cut(work, 6);
@@ -114,6 +143,10 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_c
         images += survives_every_cut(Work { records: Records::Variable, keys: 300, ..work }, 5);
         let large = Work { records: Records::Large, keys: 60, batches: 80, zones: (64, 2, 16), ..work };
         images += survives_every_cut(large, 5);
+        // Garbage collection without end, and recovery where there is hardly any room for it.
+        let full = Work { is_full: true, zones: (16, 1, 14), batches: 40, deletions: 2, ..work };
+        images += survives_every_cut(full, 4);
+        images += survives_every_cut(Work { zones: (32, 1, 12), batches: 30, ..full }, 4);
     }
     println!("{images} images");
     assert!(images > 2_000 * seeds, "{images} images");
@@ -130,6 +163,7 @@ fn without_a_flush_for_each_batch_a_cut_loses_the_newest_batches_only() {
             deletions: 30,
             zones: (64, 2, 16),
             options,
+            is_full: false,
             seed,
         };
         survives_every_cut(work, 8);
@@ -146,6 +180,7 @@ fn a_cut_while_the_map_recovers_from_a_cut_loses_nothing() {
             deletions: 30,
             zones: (64, 1, 10),
             options: busy(20_000, 6_000),
+            is_full: seed % 2 == 0,
             seed: seed + 100,
         };
         let Recorded { device, states } = record(work);

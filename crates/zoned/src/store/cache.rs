@@ -12,7 +12,8 @@ use std::sync::{Arc, PoisonError, TryLockError};
 impl<D: ZonedDevice> Shared<D> {
     /// Drops leaves from memory until they take what they may, if nobody else is at it.
     pub fn shrink_cache(&self) {
-        if self.io.resident_bytes() <= self.options.cache_bytes {
+        let from = self.shrink_from.load(Ordering::Relaxed).max(self.options.cache_bytes);
+        if self.io.resident_bytes() <= from {
             return;
         }
         let mut hand = match self.hand.try_lock() {
@@ -28,9 +29,13 @@ impl<D: ZonedDevice> Shared<D> {
         for _ in 0..3 {
             let from = std::mem::take(&mut *hand);
             if self.sweep(&root, &from, target, &mut hand).is_break() {
+                self.shrink_from.store(0, Ordering::Relaxed);
                 return;
             }
         }
+        // The rest waits for a checkpoint: looking again for each leaf that is read would only take time.
+        let later = self.io.resident_bytes() + self.options.cache_bytes / 16;
+        self.shrink_from.store(later, Ordering::Relaxed);
     }
 
     /// Goes over the leaves from `from` on; breaks when enough was dropped, and then `hand` is where it goes on.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::node::Value;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 /// What a device's superblock says.
@@ -118,6 +118,7 @@ pub(super) fn assemble<D: ZonedDevice>(
         writer: Mutex::new(Writer::new(space, Journal::new(superblock.journal), superblock)),
         hand: Mutex::default(),
         all_resident: AtomicBool::new(superblock.root == 0),
+        shrink_from: AtomicU64::new(0),
     })
 }
 

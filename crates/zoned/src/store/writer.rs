@@ -315,6 +315,7 @@ impl Writer {
         self.checkpoints += 1;
         self.waiting.push_back((generation, freed));
         lock(&shared.published).epoch = generation;
+        shared.shrink_from.store(0, Ordering::Relaxed);
         let start = self.superblock.journal.zone;
         while start != 0 && self.journal.zones.front().is_some_and(|&zone| zone != start) {
             self.journal.zones.pop_front();
