@@ -1,4 +1,4 @@
-//! The ring's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
+//! The ring's and the lock's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
 //! Not a stress test; what is checked here holds on any processor.
 //! Source: loom, after Norris and Demsky, "CDSChecker: checking concurrent data structures written with C/C++ atomics" (2013).
 
@@ -148,5 +148,82 @@ mod shared {
             progress.consumed.store(u32::MAX, Ordering::Release);
             assert!(producer.refresh().is_err());
         });
+    }
+}
+
+#[path = "../src/engine"]
+mod engine {
+    mod asymmetric {
+        //! The lock's parts with loom's atomics. A light and a heavy barrier together order what two full fences would.
+        pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+        pub(super) use std::cell::UnsafeCell;
+
+        loom::thread_local! { static NUMBER: usize = next_number() }
+
+        fn next_number() -> usize {
+            static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+            NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        }
+
+        pub(super) fn is_available() -> bool {
+            true
+        }
+
+        pub(super) fn light_barrier() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+
+        pub(super) fn heavy_barrier() -> bool {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            true
+        }
+
+        pub(super) fn this_thread() -> usize {
+            NUMBER.with(|number| *number)
+        }
+
+        pub(super) fn pause(_spins: u32) {
+            loom::thread::yield_now();
+        }
+    }
+
+    #[path = "lock.rs"]
+    #[allow(dead_code)]
+    mod lock;
+
+    use lock::Lock;
+    use loom::cell::UnsafeCell as Watched;
+    use loom::sync::Arc;
+
+    /// Adds one. Loom fails the model if another thread is at it, or was without an order between the two.
+    fn add(lock: &Lock<Watched<u32>>) {
+        // SAFETY: the guard says that nobody else is here; whether that is so is what is checked.
+        lock.lock().with_mut(|value| unsafe { *value += 1 });
+    }
+
+    fn count(threads: usize, rounds: u32) {
+        let mut builder = loom::model::Builder::new();
+        builder.max_branches = 20_000;
+        builder.check(move || {
+            let lock = Arc::new(Lock::new(Watched::new(0)));
+            // This thread owns the lock from the beginning.
+            add(&lock);
+            let others: Vec<_> = (0..threads)
+                .map(|_| {
+                    let lock = lock.clone();
+                    loom::thread::spawn(move || add(&lock))
+                })
+                .collect();
+            (0..rounds).for_each(|_| add(&lock));
+            others.into_iter().for_each(|other| other.join().unwrap());
+            // SAFETY: as above.
+            let sum = lock.lock().with(|value| unsafe { *value });
+            assert_eq!(sum as usize, 1 + threads + rounds as usize);
+        });
+    }
+
+    #[test]
+    fn an_owner_and_a_thread_that_takes_the_lock_from_it_are_never_inside_together() {
+        count(1, 1);
     }
 }
