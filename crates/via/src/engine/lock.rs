@@ -51,18 +51,27 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let current = self.current.load(Ordering::Relaxed);
-        if let Some(seat) = self.seats.get(current)
-            && seat.owner.load(Ordering::Relaxed) == this_thread()
-        {
-            seat.inside.store(true, Ordering::Relaxed);
-            light_barrier();
-            if self.current.load(Ordering::Relaxed) == current {
-                return Guard { lock: self, entered: &seat.inside };
-            }
-            seat.inside.store(false, Ordering::Release);
+        match self.enter_as_owner() {
+            Some(guard) => guard,
+            None => self.lock_by_exchange(),
         }
-        self.lock_by_exchange()
+    }
+
+    /// Comes in without an exchange, if this thread has the current seat.
+    #[inline]
+    pub(super) fn enter_as_owner(&self) -> Option<Guard<'_, T>> {
+        let current = self.current.load(Ordering::Relaxed);
+        let seat = self.seats.get(current)?;
+        if seat.owner.load(Ordering::Relaxed) != this_thread() {
+            return None;
+        }
+        seat.inside.store(true, Ordering::Relaxed);
+        light_barrier();
+        if self.current.load(Ordering::Relaxed) == current {
+            return Some(Guard { lock: self, entered: &seat.inside });
+        }
+        seat.inside.store(false, Ordering::Release);
+        None
     }
 
     #[cold]
@@ -73,17 +82,23 @@ impl<T> Lock<T> {
             spins += 1;
             pause(spins);
         }
-        self.take_next_seat();
+        if let Some(inside) = self.take_next_seat() {
+            while inside.load(Ordering::Acquire) {
+                spins += 1;
+                pause(spins);
+            }
+        }
         Guard { lock: self, entered: &self.held }
     }
 
-    /// With `held`, by a thread that is not the owner.
-    fn take_next_seat(&self) {
+    /// With `held`, by a thread that is not the owner. What it gives has to be seen false before the value is touched: whoever sat
+    /// there until now may still be inside, but cannot come in again.
+    pub(super) fn take_next_seat(&self) -> Option<&AtomicBool> {
         let current = self.current.load(Ordering::Relaxed);
-        let Some(seat) = self.seats.get(current) else { return };
+        let seat = self.seats.get(current)?;
         if seat.owner.load(Ordering::Relaxed) == VACANT {
             seat.owner.store(this_thread(), Ordering::Relaxed);
-            return;
+            return None;
         }
         if let Some(next) = self.seats.get(current + 1) {
             next.owner.store(this_thread(), Ordering::Relaxed);
@@ -93,11 +108,7 @@ impl<T> Lock<T> {
             // It worked before, and nothing else keeps the owner out.
             pause(u32::MAX);
         }
-        let mut spins = 0;
-        while seat.inside.load(Ordering::Acquire) {
-            spins += 1;
-            pause(spins);
-        }
+        Some(&seat.inside)
     }
 }
 
