@@ -69,6 +69,27 @@ pub fn time_ns(body: impl FnOnce()) -> f64 {
     begin.elapsed().as_nanos() as f64
 }
 
+/// Parts into which a measurement is divided.
+const PARTS: u64 = 60;
+
+/// Nanoseconds that `rounds` rounds take: the median part, times the parts, so that what else the machine does now and then, and
+/// which may hit a limit and not what is compared with it, does not count.
+pub fn rounds_ns(rounds: u64, mut round: impl FnMut(u64)) -> f64 {
+    let mut begin = Instant::now();
+    let mut parts = Vec::with_capacity(PARTS as usize);
+    for part in 0..PARTS {
+        let (first, end) = (rounds * part / PARTS, rounds * (part + 1) / PARTS);
+        (first..end).for_each(&mut round);
+        let now = Instant::now();
+        if end > first {
+            parts.push((now - begin).as_nanos() as f64 / (end - first) as f64);
+        }
+        begin = now;
+    }
+    parts.sort_by(f64::total_cmp);
+    parts[parts.len() / 2] * rounds as f64
+}
+
 /// A name that no other run uses.
 pub fn fresh_name(what: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};

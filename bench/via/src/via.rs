@@ -2,7 +2,7 @@
 //! Not its tests.
 //! Source: none.
 
-use crate::processes::{Cores, fresh_name, measure, time_ns};
+use crate::processes::{Cores, fresh_name, measure, rounds_ns, time_ns};
 use longma_via::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -70,15 +70,13 @@ fn await_receive(vi: &Vi) {
             assert!(completion.is_success(), "{completion:?}");
             return;
         }
-        std::hint::spin_loop();
     }
 }
 
 /// Waits until the server says that it is ready: its RDMA write into the last word of the page.
 fn await_word(memory: &MemoryRegion, offset: usize, least: u64) {
-    while memory.atomic(offset).load(Ordering::Acquire) < least {
-        std::hint::spin_loop();
-    }
+    let word = memory.atomic(offset);
+    while word.load(Ordering::Acquire) < least {}
 }
 
 const READY: usize = 4088;
@@ -94,20 +92,17 @@ fn say_ready(side: &Side) {
 pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
     let name = fresh_name("latency");
     let room = bytes.max(4096) + 4096;
-    let turn = |side: &Side, send_first: bool| {
+    // The answer goes out first, and then the receive is posted that takes the place of the one used.
+    let exchange = |side: &Side, send_first: bool| {
         let (out, into) = ([side.memory.segment(0, bytes)], [side.memory.segment(4096, bytes)]);
-        let (send, receive) = (Descriptor::send(&out), Descriptor::receive(&into));
-        for _ in 0..rounds {
-            if send_first {
-                side.vi.post_send(&send).expect("room");
-                while side.vi.send_done().is_none() {}
-            }
+        if !send_first {
             await_receive(&side.vi);
-            if !send_first {
-                side.vi.post_send(&send).expect("room");
-                while side.vi.send_done().is_none() {}
-            }
-            side.vi.post_receive(&receive).expect("room");
+        }
+        side.vi.post_send(&Descriptor::send(&out)).expect("room");
+        while side.vi.send_done().is_none() {}
+        side.vi.post_receive(&Descriptor::receive(&into)).expect("room");
+        if send_first {
+            await_receive(&side.vi);
         }
     };
     let prepare = |side: &Side| {
@@ -119,7 +114,7 @@ pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
         let side = serve(&name, room);
         prepare(&side);
         say_ready(&side);
-        turn(&side, false);
+        (0..rounds).for_each(|_| exchange(&side, false));
         let _ = &side.nic;
         std::thread::sleep(Duration::from_millis(50));
     };
@@ -127,7 +122,7 @@ pub fn latency_ns(cores: Cores, bytes: usize, rounds: u64) -> Option<f64> {
         let side = connect(&name, room);
         prepare(&side);
         await_word(&side.memory, READY, 1);
-        time_ns(|| turn(&side, true)) / rounds as f64 / 2.0
+        rounds_ns(rounds, |_| exchange(&side, true)) / rounds as f64 / 2.0
     };
     measure(cores, server, client)
 }
@@ -153,11 +148,9 @@ pub fn rdma_write_ns(cores: Cores, rounds: u64) -> Option<f64> {
     let client = || {
         let side = connect(&name, 8192);
         await_word(&side.memory, READY, 1);
-        time_ns(|| {
-            for round in 1..=rounds {
-                strike(&side, round);
-                await_word(&side.memory, 2048, round);
-            }
+        rounds_ns(rounds, |round| {
+            strike(&side, round + 1);
+            await_word(&side.memory, 2048, round + 1);
         }) / rounds as f64
             / 2.0
     };
@@ -182,7 +175,14 @@ pub fn bandwidth_gbps(cores: Cores, bytes: usize) -> Option<f64> {
     stream(cores, name, bytes, messages, 8, 2).map(|ns| (messages * bytes as u64) as f64 / ns)
 }
 
-fn stream(cores: Cores, name: String, bytes: usize, messages: u64, window: u64, credit_every: u64) -> Option<f64> {
+fn stream(
+    cores: Cores,
+    name: String,
+    bytes: usize,
+    messages: u64,
+    window: u64,
+    credit_every: u64,
+) -> Option<f64> {
     let room = bytes + 8192;
     let server = || {
         let side = serve(&name, room);
@@ -198,7 +198,9 @@ fn stream(cores: Cores, name: String, bytes: usize, messages: u64, window: u64, 
             side.vi.post_receive(&receive).expect("room");
             if message % credit_every == 0 || message == messages {
                 side.memory.atomic(0).store(message, Ordering::Relaxed);
-                side.vi.post_send(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], credit)).expect("room");
+                side.vi
+                    .post_send(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], credit))
+                    .expect("room");
                 while side.vi.send_done().is_none() {}
             }
         }
@@ -209,26 +211,23 @@ fn stream(cores: Cores, name: String, bytes: usize, messages: u64, window: u64, 
         await_word(&side.memory, READY, 1);
         let out = [side.memory.segment(8192, bytes)];
         let send = Descriptor::send(&out);
-        time_ns(|| {
-            let mut under_way = 0;
-            for message in 0..messages {
-                while message - side.memory.atomic(2048).load(Ordering::Acquire) >= window {
-                    if side.vi.send_done().is_some() {
-                        under_way -= 1;
-                    }
-                    std::hint::spin_loop();
-                }
-                side.vi.post_send(&send).expect("room");
-                under_way += 1;
-                while side.vi.send_done().is_some() {
-                    under_way -= 1;
-                }
+        let mut under_way = 0;
+        let ns = rounds_ns(messages, |message| {
+            while message - side.memory.atomic(2048).load(Ordering::Acquire) >= window {
+                under_way -= u64::from(side.vi.send_done().is_some());
+                std::hint::spin_loop();
             }
-            while under_way > 0 {
-                under_way -= i32::from(side.vi.send_done().is_some());
+            side.vi.post_send(&send).expect("room");
+            under_way += 1;
+            while side.vi.send_done().is_some() {
+                under_way -= 1;
             }
-            await_word(&side.memory, 2048, messages);
-        })
+        });
+        while under_way > 0 {
+            under_way -= u64::from(side.vi.send_done().is_some());
+        }
+        await_word(&side.memory, 2048, messages);
+        ns
     };
     measure(cores, server, client)
 }
@@ -253,7 +252,7 @@ pub fn rdma_gbps(cores: Cores, bytes: usize) -> Option<f64> {
             while side.vi.send_done().is_none() {}
         };
         strike(&write);
-        let ns = time_ns(|| (0..rounds).for_each(|_| strike(&write)));
+        let ns = rounds_ns(rounds as u64, |_| strike(&write));
         side.memory.atomic(0).store(1, Ordering::Relaxed);
         let end = RemoteSegment { address: side.remote.address + 2048, ..side.remote };
         strike(&Descriptor::rdma_write(&[side.memory.segment(0, 8)], end));
@@ -270,7 +269,9 @@ pub fn call_costs_ns() -> [f64; 5] {
     let (_other, peer, peers_memory) = open(16384);
     std::thread::scope(|scope| {
         let (nic, vi, address) = (&nic, &vi, Address::local(&name));
-        scope.spawn(move || nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection"));
+        scope.spawn(move || {
+            nic.connect_wait(&address, PATIENCE).expect("a client").accept(vi).expect("a connection")
+        });
         while peer.connect(&Address::local(""), &Address::local(&name), PATIENCE).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -280,7 +281,9 @@ pub fn call_costs_ns() -> [f64; 5] {
     let mut costs = [0.0; 5];
     const BATCH: usize = 100;
     for _ in 0..rounds / BATCH {
-        costs[2] += time_ns(|| (0..BATCH).for_each(|_| peer.post_receive(&Descriptor::receive(&into)).expect("room")));
+        costs[2] += time_ns(|| {
+            (0..BATCH).for_each(|_| peer.post_receive(&Descriptor::receive(&into)).expect("room"))
+        });
         costs[0] += time_ns(|| (0..BATCH).for_each(|_| vi.post_send(&Descriptor::send(&out)).expect("room")));
         costs[1] += time_ns(|| (0..BATCH).for_each(|_| assert!(vi.send_done().is_some())));
         costs[3] += time_ns(|| (0..BATCH).for_each(|_| assert!(peer.receive_done().is_some())));

@@ -16,6 +16,29 @@ pub mod shared_memory;
 pub(crate) mod slices;
 pub mod udp;
 
+/// The parsers of what peers say while they connect, for fuzz targets; no program needs it.
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Reads a letter of the shared-memory provider's control socket. What is one reads the same after it was written again.
+    pub fn read_letter(bytes: &[u8]) {
+        if let Some(letter) = super::shared_memory::letters::Letter::parse(bytes) {
+            assert_eq!(super::shared_memory::letters::Letter::parse(&letter.write()), Some(letter));
+        }
+    }
+
+    /// The same of the greeting and of the head of a message of the datagram providers.
+    pub fn read_datagram_words(bytes: &[u8]) {
+        use super::datagram::message::{Greeting, Head};
+        if let Some(greeting) = Greeting::read(bytes) {
+            assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
+        }
+        if let Some((head, data)) = Head::read(bytes) {
+            let again = [&head.write()[..], data].concat();
+            assert_eq!(Head::read(&again), Some((head, data)));
+        }
+    }
+}
+
 use crate::connection::Address;
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! The ring's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
+//! The ring's and the lock's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
 //! Not a stress test; what is checked here holds on any processor.
 //! Source: loom, after Norris and Demsky, "CDSChecker: checking concurrent data structures written with C/C++ atomics" (2013).
 
@@ -147,6 +147,91 @@ mod shared {
             assert!(producer.refresh().is_err());
             progress.consumed.store(u32::MAX, Ordering::Release);
             assert!(producer.refresh().is_err());
+        });
+    }
+}
+
+#[path = "../src/engine"]
+mod engine {
+    mod asymmetric {
+        //! The lock's parts with loom's atomics. A light and a heavy barrier together order what two full fences would.
+        pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+        pub(super) use std::cell::UnsafeCell;
+
+        loom::thread_local! { static NUMBER: usize = next_number() }
+
+        fn next_number() -> usize {
+            static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+            NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        }
+
+        pub(super) fn is_available() -> bool {
+            true
+        }
+
+        pub(super) fn light_barrier() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+
+        pub(super) fn heavy_barrier() -> bool {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            true
+        }
+
+        pub(super) fn this_thread() -> usize {
+            NUMBER.with(|number| *number)
+        }
+
+        pub(super) fn pause(_spins: u32) {
+            loom::thread::yield_now();
+        }
+    }
+
+    #[path = "lock.rs"]
+    #[allow(dead_code)]
+    mod lock;
+
+    use lock::Lock;
+    use loom::cell::UnsafeCell as Watched;
+    use loom::sync::Arc;
+
+    /// One step inside. Loom fails the model if another thread is at it, or was without an order between the two.
+    fn step(protected: &Watched<u32>) {
+        // SAFETY: whether nobody else is here is what is checked.
+        protected.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    #[test]
+    fn an_owner_and_a_thread_that_takes_its_seat_are_never_inside_together() {
+        loom::model(|| {
+            let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(Watched::new(0)));
+            // This thread owns the lock from now on.
+            drop(lock.lock());
+            let other = {
+                let (lock, protected) = (lock.clone(), protected.clone());
+                loom::thread::spawn(move || {
+                    // As if with `held`, which nobody else wants here. Instead of waiting for the owner to leave, it gives up.
+                    let gone = lock
+                        .take_next_seat()
+                        .is_none_or(|inside| !inside.load(loom::sync::atomic::Ordering::Acquire));
+                    if gone {
+                        step(&protected);
+                    }
+                    gone
+                })
+            };
+            let mut entered = 0;
+            for _ in 0..2 {
+                if let Some(_guard) = lock.enter_as_owner() {
+                    step(&protected);
+                    entered += 1;
+                }
+            }
+            let gone = other.join().unwrap();
+            assert!(lock.enter_as_owner().is_none(), "the old owner's seat is still good");
+            // SAFETY: the other thread has ended.
+            let sum = protected.with(|value| unsafe { *value });
+            assert_eq!(sum, entered + u32::from(gone));
         });
     }
 }

@@ -344,6 +344,9 @@ impl Endpoint {
     #[inline]
     fn post_send_locked(&self, inner: &mut Inner, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         let Inner { link, queues, .. } = inner;
+        if !queues.send.has_room(descriptor.segments.len()) {
+            return Err(full(&queues.send));
+        }
         let (stage, status, length) = match link {
             Some(link) => match queues.check(descriptor) {
                 Err(status) => (Stage::Done, status, 0),
@@ -353,17 +356,13 @@ impl Endpoint {
                     (Stage::Queued, Status(0), length)
                 }
                 Ok(length) => {
-                    let outgoing = Outgoing {
+                    let posted = link.post(&Outgoing {
                         request: Queues::request_of(descriptor.operation, descriptor.remote),
                         token: queues.next_token,
                         length,
                         immediate: descriptor.immediate,
                         slices: &queues.outgoing,
-                    };
-                    if !queues.send.has_room(descriptor.segments.len()) {
-                        return Err(full(&queues.send));
-                    }
-                    let posted = link.post(&outgoing);
+                    });
                     let (stage, status) = stage_of(posted, &mut queues.next_token);
                     (stage, status, length)
                 }
@@ -372,7 +371,7 @@ impl Endpoint {
             None => (Stage::Done, Status::FLUSHED, 0),
         };
         let status = if stage == Stage::Done { status.with(Status::DONE) } else { status };
-        if !queues.send.push(descriptor, length, stage, status) {
+        if !queues.send.push_in_room(descriptor, length, stage, status) {
             return Err(full(&queues.send));
         }
         if stage == Stage::Done {

@@ -1,56 +1,129 @@
-//! The lock around a VI: one atomic exchange when nobody else wants it.
+//! The lock around a VI. The thread that uses the VI takes it by a plain store; another thread pays a barrier on all cores.
 //! Not fair, and not for long holding: what is done under it is a bounded number of copies.
-//! Source: test-and-test-and-set lock, as in Anderson, "The performance of spin lock alternatives", IEEE TPDS 1 (1990).
+//! Source: Dice, Moir and Scherer, "Quickly reacquirable locks" (2003); test-and-set with a delay as in Anderson, "The performance of
+//! spin lock alternatives", IEEE TPDS 1 (1990).
+//!
+//! An atomic exchange waits until all stores before it have left the core. After a post one of them is the message, in a cache line
+//! that the peer holds, so that the exchange of the next call would cost half a hand-over. So a lock has an owner, who sits in a
+//! seat: it stores `inside` and then looks whether the seat is still the current one. Another thread takes `held` by exchange, makes
+//! the next seat current and its own, has a barrier run on all cores, and waits until nobody is inside the old seat: either the
+//! owner saw the new seat, or its `inside` is seen. A seat is never used again. When all are used up, everybody takes `held`.
 
-use std::cell::UnsafeCell;
+use super::asymmetric::{
+    AtomicBool, AtomicUsize, Ordering, UnsafeCell, heavy_barrier, is_available, light_barrier, pause,
+    this_thread,
+};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often a thread looks again before it lets others run.
-const SPINS_BEFORE_YIELD: u32 = 200;
+/// How often a lock changes its owner before it does without.
+pub(super) const SEATS: usize = 8;
+/// Nobody sits there yet.
+const VACANT: usize = 0;
+
+struct Seat {
+    owner: AtomicUsize,
+    /// Stored by the owner only.
+    inside: AtomicBool,
+}
 
 pub(crate) struct Lock<T> {
+    /// The seat whose owner may enter without `held`; `SEATS`: none. Stored under `held` only.
+    current: AtomicUsize,
+    seats: [Seat; SEATS],
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `held` lets one thread at a time reach the value, with acquire and release around it.
+// SAFETY: one thread at a time reaches the value: who has `held` has waited for the owner of the seat before, and an owner comes in
+// only while its seat is current, that is, while nobody else has had the lock since it took the seat.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Lock<T> {
-        Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        let seat = |_| Seat { owner: AtomicUsize::new(VACANT), inside: AtomicBool::new(false) };
+        Lock {
+            current: AtomicUsize::new(if is_available() { 0 } else { SEATS }),
+            seats: std::array::from_fn(seat),
+            held: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        if self.held.swap(true, Ordering::Acquire) {
-            self.lock_contended();
+        match self.enter_as_owner() {
+            Some(guard) => guard,
+            None => self.lock_by_exchange(),
         }
-        Guard { lock: self }
+    }
+
+    /// Comes in without an exchange, if this thread has the current seat.
+    #[inline]
+    pub(super) fn enter_as_owner(&self) -> Option<Guard<'_, T>> {
+        let current = self.current.load(Ordering::Relaxed);
+        let seat = self.seats.get(current)?;
+        if seat.owner.load(Ordering::Relaxed) != this_thread() {
+            return None;
+        }
+        seat.inside.store(true, Ordering::Relaxed);
+        light_barrier();
+        if self.current.load(Ordering::Relaxed) == current {
+            return Some(Guard { lock: self, entered: &seat.inside });
+        }
+        seat.inside.store(false, Ordering::Release);
+        None
     }
 
     #[cold]
-    fn lock_contended(&self) {
-        loop {
-            let mut spins = 0;
-            while self.held.load(Ordering::Relaxed) {
+    #[inline(never)]
+    fn lock_by_exchange(&self) -> Guard<'_, T> {
+        let mut spins = 0;
+        while self.held.swap(true, Ordering::Acquire) {
+            spins += 1;
+            pause(spins);
+        }
+        if let Some(inside) = self.take_next_seat() {
+            while inside.load(Ordering::Acquire) {
                 spins += 1;
-                if spins > SPINS_BEFORE_YIELD {
-                    std::thread::yield_now();
-                } else {
-                    std::hint::spin_loop();
-                }
-            }
-            if !self.held.swap(true, Ordering::Acquire) {
-                return;
+                pause(spins);
             }
         }
+        Guard { lock: self, entered: &self.held }
+    }
+
+    /// With `held`, by a thread that is not the owner. What it gives has to be seen false before the value is touched: whoever sat
+    /// there until now may still be inside, but cannot come in again.
+    pub(super) fn take_next_seat(&self) -> Option<&AtomicBool> {
+        let current = self.current.load(Ordering::Relaxed);
+        let seat = self.seats.get(current)?;
+        if seat.owner.load(Ordering::Relaxed) == VACANT {
+            seat.owner.store(this_thread(), Ordering::Relaxed);
+            return None;
+        }
+        if let Some(next) = self.seats.get(current + 1) {
+            next.owner.store(this_thread(), Ordering::Relaxed);
+        }
+        self.current.store(current + 1, Ordering::Relaxed);
+        while !heavy_barrier() {
+            // It worked before, and nothing else keeps the owner out.
+            pause(u32::MAX);
+        }
+        Some(&seat.inside)
     }
 }
 
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
+    /// What says that somebody is inside: the seat's word or `held`.
+    entered: &'a AtomicBool,
+}
+
+#[cfg(test)]
+impl<T> Guard<'_, T> {
+    /// Whether the owner came in without an exchange.
+    pub(super) fn by_owner(&self) -> bool {
+        !std::ptr::eq(self.entered, &raw const self.lock.held)
+    }
 }
 
 impl<T> Deref for Guard<'_, T> {
@@ -73,22 +146,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.held.store(false, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_threads_that_count_under_the_lock_lose_nothing() {
-        let lock = Lock::new(0u64);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| (0..20_000).for_each(|_| *lock.lock() += 1));
-            }
-        });
-        assert_eq!(*lock.lock(), 40_000);
+        self.entered.store(false, Ordering::Release);
     }
 }

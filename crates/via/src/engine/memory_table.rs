@@ -25,13 +25,6 @@ impl Region {
             rdma_read: facts.rdma_read,
         }
     }
-
-    /// Whether `length` bytes at `address` lie inside.
-    #[inline]
-    fn covers(&self, address: u64, length: u32) -> bool {
-        let Some(offset) = address.checked_sub(self.facts.address) else { return false };
-        offset.checked_add(u64::from(length)).is_some_and(|end| end <= self.facts.length)
-    }
 }
 
 /// Index bits of a handle; the bits above count the slot's uses, so that an old handle does not name a new region.
@@ -234,10 +227,54 @@ fn unknown_region(handle: MemoryHandle) -> Error {
 
 const CACHED: usize = 8;
 
+/// What a transfer is checked against, in one cache line.
+#[derive(Default)]
+struct Cached {
+    handle: MemoryHandle,
+    tag: u32,
+    address: u64,
+    length: u64,
+    rdma_write: bool,
+    rdma_read: bool,
+    readable_by_peer: bool,
+    /// Keeps the memory. `None`: this place is empty.
+    region: Option<Arc<Region>>,
+}
+
+impl Cached {
+    fn of(region: Arc<Region>) -> Cached {
+        let facts = &region.facts;
+        Cached {
+            handle: facts.handle,
+            tag: facts.tag,
+            address: facts.address,
+            length: facts.length,
+            rdma_write: facts.rdma_write,
+            rdma_read: facts.rdma_read,
+            readable_by_peer: facts.rdma_read && facts.memory.is_some(),
+            region: Some(region),
+        }
+    }
+
+    /// Whether `length` bytes at `address` lie inside.
+    #[inline]
+    fn covers(&self, address: u64, length: u32) -> bool {
+        let offset = address.wrapping_sub(self.address);
+        // Addresses below the region wrap round to offsets beyond any length.
+        offset <= self.length && u64::from(length) <= self.length - offset
+    }
+
+    #[inline]
+    fn slice(&self, address: u64, length: u32) -> Slice {
+        let readable_by_peer = self.readable_by_peer;
+        Slice { address: address as *mut u8, length, handle: self.handle, readable_by_peer }
+    }
+}
+
 /// The regions that a VI used last, so that its path takes no lock of the NIC. Keeps them alive while they are in it.
 pub(crate) struct RegionCache {
     seen_changes: u64,
-    regions: [Option<Arc<Region>>; CACHED],
+    regions: [Cached; CACHED],
 }
 
 impl RegionCache {
@@ -246,21 +283,26 @@ impl RegionCache {
     }
 
     #[inline]
-    fn find(&mut self, table: &MemoryTable, handle: MemoryHandle) -> Option<&Region> {
-        if self.seen_changes != table.changes.load(Ordering::Acquire) {
-            self.forget(table);
-        }
+    fn find(&mut self, table: &MemoryTable, handle: MemoryHandle) -> Option<&Cached> {
         let place = handle.0 as usize % CACHED;
-        if !self.regions[place].as_ref().is_some_and(|region| region.facts.handle == handle) {
-            self.regions[place] = table.find(handle);
+        let cached = &self.regions[place];
+        let fresh = self.seen_changes == table.changes.load(Ordering::Acquire);
+        if !(fresh && cached.handle == handle && cached.region.is_some()) {
+            self.fill(table, handle)?;
         }
-        self.regions[place].as_deref()
+        Some(&self.regions[place])
     }
 
     #[cold]
-    fn forget(&mut self, table: &MemoryTable) {
-        self.seen_changes = table.changes.load(Ordering::Acquire);
-        self.regions = Default::default();
+    #[inline(never)]
+    fn fill(&mut self, table: &MemoryTable, handle: MemoryHandle) -> Option<()> {
+        let changes = table.changes.load(Ordering::Acquire);
+        if self.seen_changes != changes {
+            self.seen_changes = changes;
+            self.regions = Default::default();
+        }
+        self.regions[handle.0 as usize % CACHED] = Cached::of(table.find(handle)?);
+        Some(())
     }
 
     /// A descriptor's segment, checked.
@@ -272,15 +314,10 @@ impl RegionCache {
         segment: &Segment,
     ) -> Result<Slice, Status> {
         let region = self.find(table, segment.handle).ok_or(Status::PROTECTION_ERROR)?;
-        if region.facts.tag != tag.0 || !region.covers(segment.address, segment.length) {
+        if region.tag != tag.0 || !region.covers(segment.address, segment.length) {
             return Err(Status::PROTECTION_ERROR);
         }
-        Ok(Slice {
-            address: segment.address as *mut u8,
-            length: segment.length,
-            handle: segment.handle,
-            readable_by_peer: region.facts.rdma_read && region.facts.memory.is_some(),
-        })
+        Ok(region.slice(segment.address, segment.length))
     }
 
     /// Memory of ours that the peer names, checked for writing (or else reading).
@@ -293,13 +330,11 @@ impl RegionCache {
         write: bool,
     ) -> Result<Slice, Refusal> {
         let region = self.find(table, remote.handle).ok_or(Refusal::RdmaProtection)?;
-        let facts = &region.facts;
-        let enabled = if write { facts.rdma_write } else { facts.rdma_read };
-        if facts.tag != tag.0 || !enabled || !region.covers(remote.address, length) {
+        let enabled = if write { region.rdma_write } else { region.rdma_read };
+        if region.tag != tag.0 || !enabled || !region.covers(remote.address, length) {
             return Err(Refusal::RdmaProtection);
         }
-        let readable_by_peer = facts.rdma_read && facts.memory.is_some();
-        Ok(Slice { address: remote.address as *mut u8, length, handle: remote.handle, readable_by_peer })
+        Ok(region.slice(remote.address, length))
     }
 }
 

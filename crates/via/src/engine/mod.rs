@@ -3,11 +3,14 @@
 //! Source: VIA 1.0; each module names its part.
 
 mod arrivals;
+mod asymmetric;
 pub(crate) mod completion_ring;
 pub(crate) mod endpoint;
 pub(crate) mod errors;
 pub(crate) mod futures;
 mod lock;
+#[cfg(test)]
+mod lock_tests;
 pub(crate) mod memory_table;
 mod queues;
 pub(crate) mod roster;

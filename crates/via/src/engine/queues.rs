@@ -93,9 +93,14 @@ impl Queues {
             _ => {}
         }
         let mut length = 0u64;
-        for segment in descriptor.segments {
+        if let [segment] = descriptor.segments {
             self.outgoing.push(self.cache.local(&self.nic.memory, tag, segment)?);
-            length += u64::from(segment.length);
+            length = u64::from(segment.length);
+        } else {
+            for segment in descriptor.segments {
+                self.outgoing.push(self.cache.local(&self.nic.memory, tag, segment)?);
+                length += u64::from(segment.length);
+            }
         }
         if length > u64::from(self.max_transfer_bytes) && descriptor.operation != Operation::Receive {
             return Err(Status::LENGTH_ERROR);

@@ -188,9 +188,18 @@ impl WorkQueue {
         stage: Stage,
         status: Status,
     ) -> bool {
-        if !self.has_room(descriptor.segments.len()) {
-            return false;
-        }
+        self.has_room(descriptor.segments.len()) && self.push_in_room(descriptor, length, stage, status)
+    }
+
+    /// As `push`, when `has_room` has just said yes.
+    #[inline]
+    pub(crate) fn push_in_room(
+        &mut self,
+        descriptor: &Descriptor<'_>,
+        length: u32,
+        stage: Stage,
+        status: Status,
+    ) -> bool {
         let (first, end) = match stage {
             // Nobody asks for the segments of a complete entry.
             Stage::Done => (self.segments_tail, self.segments_tail),
@@ -200,18 +209,20 @@ impl WorkQueue {
             },
         };
         let place = self.place(self.tail);
-        self.entries[place] = Entry {
-            operation: descriptor.operation,
-            stage,
-            status,
-            fence: descriptor.fence,
-            immediate: descriptor.immediate,
-            length,
-            context: descriptor.context,
-            remote: descriptor.remote,
-            first_segment: first,
-            end_segment: end,
-        };
+        let Some(entry) = self.entries.get_mut(place) else { return false };
+        entry.operation = descriptor.operation;
+        entry.stage = stage;
+        entry.status = status;
+        entry.length = length;
+        entry.context = descriptor.context;
+        entry.first_segment = first;
+        entry.end_segment = end;
+        entry.immediate = descriptor.immediate;
+        if stage != Stage::Done {
+            // Only what has still to be done asks for these.
+            entry.fence = descriptor.fence;
+            entry.remote = descriptor.remote;
+        }
         self.tail = self.tail.wrapping_add(1);
         if stage != Stage::Queued {
             debug_assert_eq!(self.next.wrapping_add(1), self.tail);
@@ -225,7 +236,8 @@ impl WorkQueue {
         let room = self.segments.len() as u32;
         let count = segments.len() as u32;
         let mut first = self.segments_tail;
-        let place = first % room;
+        // The room is a power of two; a division would take longer than all the rest.
+        let place = first & (room - 1);
         if place + count > room {
             // They stay in one piece: skip what is left before the end.
             first = first.wrapping_add(room - place);
@@ -234,8 +246,11 @@ impl WorkQueue {
         if end.wrapping_sub(self.segments_head) > room {
             return None;
         }
-        let place = (first % room) as usize;
-        self.segments[place..place + segments.len()].copy_from_slice(segments);
+        let place = (first & (room - 1)) as usize;
+        match (segments, self.segments.get_mut(place)) {
+            ([only], Some(held)) => *held = *only,
+            _ => self.segments[place..place + segments.len()].copy_from_slice(segments),
+        }
         self.segments_tail = end;
         Some((first, end))
     }
@@ -263,7 +278,7 @@ impl WorkQueue {
 
     #[inline]
     fn segments_of(&self, entry: &Entry) -> &[Segment] {
-        let place = entry.first_segment as usize % self.segments.len();
+        let place = entry.first_segment as usize & (self.segments.len() - 1);
         let count = entry.end_segment.wrapping_sub(entry.first_segment) as usize;
         &self.segments[place..place + count]
     }

@@ -2,8 +2,8 @@
 //! Not fast: a system call a packet. Not secret: anybody on the path can read, and who can forge packets can break a connection.
 //! Source: udp(7), ip(7).
 
-use super::datagram::{DatagramNic, OverDatagrams};
 use super::datagram::medium::{Medium, Peer};
+use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::io;

@@ -10,6 +10,7 @@ mod connection;
 mod data;
 mod errors;
 mod memory;
+mod namespaces;
 mod providers;
 mod rdma;
 

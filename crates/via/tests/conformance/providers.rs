@@ -3,6 +3,7 @@
 //! Source: none.
 
 use crate::bed::Bed;
+use crate::namespaces::Namespaces;
 use longma_topology::Machine;
 use longma_via::provider::myrinet::{Fabric, Kind, Parameters, Settings};
 use longma_via::provider::udp::Udp;
@@ -11,7 +12,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All providers that this machine can run.
 pub fn all() -> Vec<Bed> {
-    vec![shared_memory(), udp(), myrinet("BVIA", Kind::Bvia), myrinet("MyVIA", Kind::Myvia)]
+    let mut beds = vec![shared_memory(), udp()];
+    beds.extend(af_xdp());
+    beds.extend([myrinet("BVIA", Kind::Bvia), myrinet("MyVIA", Kind::Myvia)]);
+    beds
+}
+
+/// A NIC at each end of a veth pair between two network namespaces, which all cases share. `None`, with a word, where the system
+/// does not permit that.
+fn af_xdp() -> Option<Bed> {
+    let namespaces = Namespaces::new("conf")?;
+    let ends = namespaces.nics()?;
+    let opened = AtomicUsize::new(0);
+    let open = move || {
+        // They live as long as the bed.
+        let _ = &namespaces;
+        ends[opened.fetch_add(1, Ordering::Relaxed) % 2].clone()
+    };
+    Some(Bed::new("AF_XDP", open, |nic, discriminator| {
+        Address::new(&nic.attributes().local_address, discriminator)
+    }))
 }
 
 fn udp() -> Bed {

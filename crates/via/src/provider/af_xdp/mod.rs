@@ -5,8 +5,8 @@
 mod program;
 mod rings;
 
-use super::datagram::{DatagramNic, OverDatagrams};
 use super::datagram::medium::{Medium, Peer};
+use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
 use program::{ETHER_TYPE, Program};
 use rings::{Mapping, Ring};

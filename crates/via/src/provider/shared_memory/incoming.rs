@@ -61,6 +61,19 @@ impl SharedLink {
     /// Takes one message, and moves on to the next.
     #[inline]
     pub(super) fn take(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
+        let small = message.kind == Kind::Send as u8
+            && message.place == Place::Slot as u8
+            && message.length <= INLINE_BYTES
+            && self.arriving.is_none();
+        if small {
+            let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);
+            let header = Header { request: Request::Send, length: message.length, immediate };
+            return self.take_in_slot(message, &header, 0, target);
+        }
+        self.take_other(message, target)
+    }
+
+    fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
         let kind = Kind::from_byte(message.kind).ok_or(Gone::Lost)?;
         let place = Place::from_byte(message.place).ok_or(Gone::Lost)?;
         // Between the parts of a message only answers to reads come.
@@ -71,9 +84,6 @@ impl SharedLink {
         let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);
         let send = Header { request: Request::Send, length: message.length, immediate };
         match (kind, place) {
-            (Kind::Send, Place::Slot) if message.length <= INLINE_BYTES => {
-                self.take_in_slot(message, &send, 0, target)
-            }
             (Kind::Send, Place::Arena) => self.take_in_arena(message, &send, target),
             (Kind::Send, Place::Memory) => self.fetch(message, &send, target),
             (Kind::Send, Place::Parts) => self.take_first_part(message, &send, target),
@@ -132,18 +142,14 @@ impl SharedLink {
         first: usize,
         target: &mut dyn Target,
     ) -> Result<(), Gone> {
-        match target.begin(header) {
-            Ok([slice]) if header.length == 8 => {
-                // SAFETY: the engine checked the slice, which holds exactly the message's eight bytes.
-                unsafe { slice.address.cast::<u64>().write_unaligned(message.words[first]) };
-            }
-            Ok(slices) => {
-                // SAFETY: the words hold the length, which `take` compared; they are ours. The engine checked the slices.
-                unsafe { scatter(slices, 0, message.words[first..].as_ptr().cast(), header.length) };
-            }
-            Err(refusal) => return self.refused(refusal, 0),
+        let words = &message.words[first..];
+        debug_assert!(header.length as usize <= words.len() * 8, "the callers compare");
+        // SAFETY: the words are ours, any bytes are valid, and `take` compared the length with what the words hold.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), header.length as usize) };
+        if let Err(refusal) = target.deliver(header, bytes) {
+            return self.refused(refusal, 0);
         }
-        target.end(Status::DONE);
         self.next(0, false);
         Ok(())
     }

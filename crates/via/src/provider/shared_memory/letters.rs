@@ -14,14 +14,14 @@ const MOST_BYTES: usize = 1024;
 
 /// Where the peer can find a word of ours, to learn whether it can read our memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Probe {
+pub(in crate::provider) struct Probe {
     pub(super) address: u64,
     pub(super) cookie: u64,
 }
 
 /// A region of the sender that the receiver may map; the memory file travels along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Showing {
+pub(in crate::provider) struct Showing {
     pub(super) handle: u32,
     pub(super) address: u64,
     pub(super) length: u64,
@@ -32,7 +32,7 @@ pub(super) struct Showing {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Letter {
+pub(in crate::provider) enum Letter {
     /// The connecting side begins; the segment travels along.
     Hello {
         local: Address,
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Letter {
-    fn write(&self) -> Vec<u8> {
+    pub(in crate::provider) fn write(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
             Letter::Hello { local, attributes, barrier, probe } => {
@@ -161,7 +161,7 @@ impl Letter {
     }
 
     /// The letter in `bytes`, if it is one.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Letter> {
+    pub(in crate::provider) fn parse(bytes: &[u8]) -> Option<Letter> {
         let mut reader = Reader(bytes);
         let letter = match reader.number()? {
             1 => {

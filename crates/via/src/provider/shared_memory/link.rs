@@ -43,6 +43,20 @@ pub(super) struct Answer {
     pub(super) sent: u32,
 }
 
+/// What a transfer to or from a region of the peer is checked against, without a look at the region itself.
+pub(super) struct LastRegion {
+    handle: u32,
+    slot: usize,
+    address: u64,
+    length: u64,
+    base: *mut u8,
+    write: bool,
+    read: bool,
+}
+
+// SAFETY: `base` is the address of a mapping, which belongs to the whole process.
+unsafe impl Send for LastRegion {}
+
 pub(super) struct SharedLink {
     nic: Arc<SharedMemory>,
     pub(super) peer: Arc<Peer>,
@@ -62,8 +76,12 @@ pub(super) struct SharedLink {
     pub(super) last_indirect: Option<u32>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
+    /// The one of `regions` that was used last.
+    pub(super) last_region: Option<LastRegion>,
     /// How many consumed messages the peer waits to hear of.
     pub(super) owed: u32,
+    /// Messages posted since the last one came.
+    pub(super) posted_in_a_row: u32,
     /// The peer said goodbye.
     pub(super) bye: bool,
     /// The peer broke the protocol.
@@ -95,8 +113,10 @@ impl SharedLink {
             last_indirect: None,
             regions_seen: peer.mapped_changes(),
             regions: peer.mapped(),
+            last_region: None,
             peer,
             owed: 0,
+            posted_in_a_row: 0,
             bye: false,
             broken: false,
         }
@@ -114,19 +134,41 @@ impl SharedLink {
     /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, for writing (or reading).
     #[inline]
     pub(super) fn mapped(&mut self, handle: u32, address: u64, length: u32, write: bool) -> Option<*mut u8> {
+        let known = self.last_region.as_ref().is_some_and(|last| last.handle == handle);
+        if !known || self.regions_seen != self.peer.mapped_changes() {
+            self.find_region(handle)?;
+        }
+        let last = self.last_region.as_ref()?;
+        let allowed = if write { last.write } else { last.read };
+        // The peer takes a region back by clearing its word.
+        let live = self.peer.theirs().exports[last.slot].load(Ordering::Acquire) == handle;
+        let offset = address.wrapping_sub(last.address);
+        // Addresses below the region wrap round to offsets beyond any length.
+        let inside = offset <= last.length && u64::from(length) <= last.length - offset;
+        // SAFETY: the mapping, which `self.regions` keeps, has at least `last.length` bytes, and `offset` is not beyond them.
+        (allowed && live && inside).then(|| unsafe { last.base.add(offset as usize) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_region(&mut self, handle: u32) -> Option<()> {
         if self.regions_seen != self.peer.mapped_changes() {
+            self.last_region = None;
             self.regions_seen = self.peer.mapped_changes();
             self.regions = self.peer.mapped();
         }
         let region = self.regions.iter().find(|region| region.showing.handle == handle)?;
         let showing = &region.showing;
-        let allowed = if write { showing.write } else { showing.read };
-        // The peer takes a region back by clearing its word.
-        let live = self.peer.theirs().exports[showing.slot as usize].load(Ordering::Acquire) == handle;
-        if !allowed || !live {
-            return None;
-        }
-        region.find(address, u64::from(length))
+        self.last_region = Some(LastRegion {
+            handle,
+            slot: showing.slot as usize,
+            address: showing.address,
+            length: showing.length,
+            base: region.base(),
+            write: showing.write,
+            read: showing.read,
+        });
+        Some(())
     }
 
     /// Completes, in order, the posts that are complete.
@@ -223,6 +265,7 @@ impl Link for SharedLink {
                 self.inn.prefetch(if large { 1 } else { PREFETCH_DISTANCE });
             }
             left -= 1;
+            self.posted_in_a_row = 0;
             self.take(&message, target)?;
             if large {
                 // The program can work on this one while the next is copied into place.

@@ -9,7 +9,7 @@ mod barrier;
 mod hostile;
 mod incoming;
 mod layout;
-mod letters;
+pub(in crate::provider) mod letters;
 mod link;
 mod mapping;
 mod monitor;

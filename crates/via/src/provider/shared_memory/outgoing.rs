@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering as Order;
 
 /// The largest message that is copied twice through the arena although the peer could fetch it.
 const FETCH_FROM_BYTES: u32 = 8 * 1024;
+/// From so many messages on without one coming back a sender asks for the cache lines of the next ones. In a conversation that would
+/// only take them from the peer, who looks at them.
+const ROW_BEGINS: u32 = 4;
 /// Words of the payload that an RDMA message's remote address takes.
 const REMOTE_WORDS: usize = 2;
 /// The payload word that holds an arena offset.
@@ -98,6 +101,10 @@ impl SharedLink {
         let used = gather_words(outgoing.slices, &mut words, 0, outgoing.length);
         let head = head(Kind::Send, Place::Slot, flags_of(outgoing.immediate), 0);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
+        self.posted_in_a_row += 1;
+        if self.posted_in_a_row > ROW_BEGINS {
+            self.out.claim_ahead();
+        }
         Ok(self.taken(outgoing.token, false))
     }
 

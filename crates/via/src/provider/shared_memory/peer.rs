@@ -22,13 +22,9 @@ pub(super) struct PeerRegion {
 }
 
 impl PeerRegion {
-    /// Where `length` bytes at the peer's `address` are here, if they lie inside.
-    #[inline]
-    pub(super) fn find(&self, address: u64, length: u64) -> Option<*mut u8> {
-        let offset = address.checked_sub(self.showing.address)?;
-        let inside = offset.checked_add(length)? <= self.showing.length;
-        // SAFETY: the mapping has at least `showing.length` bytes, and `offset` is not beyond them.
-        inside.then(|| unsafe { self.mapping.base().add(offset as usize) })
+    /// Where it is mapped; `showing.length` bytes from there on are.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.mapping.base()
     }
 }
 

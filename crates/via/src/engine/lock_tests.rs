@@ -1,0 +1,41 @@
+//! The lock with real threads. Every interleaving of a few steps is checked in `tests/ring_model.rs`.
+//! Not its speed.
+//! Source: none.
+
+use super::asymmetric::is_available;
+use super::lock::Lock;
+
+fn count(threads: u64, rounds: u64) {
+    let lock = Lock::new(0u64);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| (0..rounds).for_each(|_| *lock.lock() += 1));
+        }
+    });
+    assert_eq!(*lock.lock(), threads * rounds);
+}
+
+#[test]
+fn threads_that_count_under_the_lock_lose_nothing() {
+    count(2, 20_000);
+    count(4, 20_000);
+}
+
+#[test]
+fn threads_that_take_the_lock_from_its_owner_lose_nothing() {
+    // Short lives, so that most of the counting is done while a lock still has an owner.
+    (0..300).for_each(|_| count(3, 20));
+}
+
+#[test]
+fn who_uses_a_lock_alone_owns_it_after_its_first_use() {
+    let lock = Lock::new(0);
+    assert!(!lock.lock().by_owner());
+    assert_eq!(lock.lock().by_owner(), is_available());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(!lock.lock().by_owner());
+            assert_eq!(lock.lock().by_owner(), is_available());
+        });
+    });
+}
