@@ -210,8 +210,9 @@ def boot(image, initrd, timeout_s, memory_mib, echo):
 
 def tables(lines):
     """Prints what the workloads printed: lines of counts, and one table of all phases of the map."""
-    for line in dict.fromkeys(line for line in lines if re.match(r"W\d \d+ pairs: ", line)):
-        print(line)
+    # The emulated devices come before the kernel's.
+    trees = [line for line in lines if re.match(r"W\d \d+ pairs: ", line)]
+    print("\n".join(trees[-len(WORKLOADS):]))
     heads = [line for line in lines if line.startswith("PHASE ")]
     if heads:
         print(heads[0])

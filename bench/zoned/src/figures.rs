@@ -20,11 +20,11 @@ pub struct Figures {
     pub scan_per_s: f64,
     /// Operations a second: half lookups, half new values for keys that are there.
     pub mixed_per_s: f64,
-    /// Bytes written to the storage layer for each byte of keys and values that was inserted in random order, until all was synced,
-    /// closed, opened again and closed.
-    pub written_per_byte: f64,
+    /// Bytes written to the disk for each byte of keys and values that was inserted in random order, until all was synced, closed, opened
+    /// again and closed.
+    pub written_per_byte: Option<f64>,
     /// The same while half of the operations of the mixture gave keys new values.
-    pub mixed_written_per_byte: f64,
+    pub mixed_written_per_byte: Option<f64>,
     /// Bytes of the files after the random inserts, for each byte of keys and values.
     pub space_per_byte: f64,
     /// What all phases together took, seconds.
@@ -40,7 +40,8 @@ pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
     };
     let written = |phase: Phase| {
         let payload: u64 = of(phase).map(|piece| piece.payload_bytes).sum();
-        of(phase).map(|piece| piece.written_bytes).sum::<u64>() as f64 / payload as f64
+        let bytes: Option<u64> = of(phase).map(|piece| piece.disk_bytes).sum();
+        bytes.map(|bytes| bytes as f64 / payload as f64)
     };
     let last = of(Phase::Insert).last().ok_or("there is no piece of inserting")?;
     Ok(Figures {

@@ -7,18 +7,18 @@ use crate::measure::Task;
 use std::fmt::Write;
 
 /// A column: its head, what it shows, and whether more is better.
-type Column = (&'static str, fn(&Figures) -> f64, bool);
+type Column = (&'static str, fn(&Figures) -> Option<f64>, bool);
 
 const COLUMNS: &[Column] = &[
-    ("load k/s", |f| f.load_per_s / 1e3, true),
-    ("random insert k/s", |f| f.insert_per_s / 1e3, true),
-    ("random read k/s", |f| f.read_per_s / 1e3, true),
-    ("scan k/s", |f| f.scan_per_s / 1e3, true),
-    ("mixed k/s", |f| f.mixed_per_s / 1e3, true),
+    ("load k/s", |f| Some(f.load_per_s / 1e3), true),
+    ("random insert k/s", |f| Some(f.insert_per_s / 1e3), true),
+    ("random read k/s", |f| Some(f.read_per_s / 1e3), true),
+    ("scan k/s", |f| Some(f.scan_per_s / 1e3), true),
+    ("mixed k/s", |f| Some(f.mixed_per_s / 1e3), true),
     ("written per byte inserted", |f| f.written_per_byte, false),
     ("written per byte updated", |f| f.mixed_written_per_byte, false),
-    ("space per byte", |f| f.space_per_byte, false),
-    ("seconds", |f| f.seconds, false),
+    ("space per byte", |f| Some(f.space_per_byte), false),
+    ("seconds", |f| Some(f.seconds), false),
 ];
 
 /// All figures; the best of a column in bold.
@@ -26,7 +26,8 @@ pub fn markdown(all: &[Figures]) -> String {
     let mut text = String::new();
     let mut rest = all;
     while let Some(first) = rest.first() {
-        let same = |f: &&Figures| f.task.shape == first.task.shape && f.task.durability == first.task.durability;
+        let same =
+            |f: &&Figures| f.task.shape == first.task.shape && f.task.durability == first.task.durability;
         let (group, after) = rest.split_at(rest.iter().take_while(same).count());
         let Task { shape, durability, records, batch, .. } = &first.task;
         let _ = writeln!(
@@ -49,8 +50,8 @@ pub fn markdown(all: &[Figures]) -> String {
 }
 
 fn cell((_, value, more): &Column, figures: &Figures, group: &[Figures]) -> String {
-    let own = value(figures);
-    let best = group.iter().map(value).reduce(if *more { f64::max } else { f64::min });
+    let Some(own) = value(figures) else { return "-".into() };
+    let best = group.iter().filter_map(value).reduce(if *more { f64::max } else { f64::min });
     let text = match own {
         large if large >= 100.0 => format!("{large:.0}"),
         middle if middle >= 10.0 => format!("{middle:.1}"),
