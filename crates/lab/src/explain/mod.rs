@@ -7,7 +7,7 @@ mod shapley;
 pub use shapley::{Contribution, Game, MOST_MEMBERS};
 
 use crate::campaign::Campaign;
-use crate::experiment::{Axis, Experiment};
+use crate::experiment::{Axis, Experiment, Mechanism, in_order};
 use crate::point::{Point, PointError};
 use crate::setting::Setting;
 use crate::store::Results;
@@ -129,8 +129,7 @@ impl<'a> Explanation<'a> {
         }
         let at = asked_place(experiment, quick, selection)?;
         let switched = |name: &str| {
-            let all = switches.iter().flat_map(|switch| &switch.off).chain(&off);
-            all.clone().any(|(known, _)| known == name)
+            switches.iter().flat_map(|switch| &switch.off).chain(&off).any(|(known, _)| known == name)
         };
         let places = experiment.combinations_except(quick, &|name| switched(name) || at.contains_key(name));
         let (mut points, mut explained) = (Vec::new(), Vec::new());
@@ -217,14 +216,13 @@ fn switches(experiment: &Experiment, selection: &Selection) -> Result<(Vec<Switc
 fn declared(experiment: &Experiment) -> Vec<Switch> {
     let Some(explain) = &experiment.parts().explain else { return Vec::new() };
     let settings = |map: &BTreeMap<String, Setting>| map.clone().into_iter().collect();
-    let switch = |(name, mechanism): (&String, &crate::experiment::Mechanism)| Switch {
-        name: name.clone(),
-        title: mechanism.title.clone().unwrap_or_else(|| name.clone()),
+    let switch = |(name, mechanism): (&str, &Mechanism)| Switch {
+        name: name.into(),
+        title: mechanism.title.clone().unwrap_or_else(|| name.into()),
         off: settings(&mechanism.off),
         on: settings(&mechanism.on),
     };
-    let by_place = crate::experiment::in_order(&explain.mechanisms, |m| m.marks().at());
-    by_place.into_iter().map(|(name, mechanism)| switch((&name.to_string(), mechanism))).collect()
+    in_order(&explain.mechanisms, |mechanism| mechanism.marks().at()).into_iter().map(switch).collect()
 }
 
 /// The swept parameters that have two values: the first is off, the second on; of flags, `true` is on.
@@ -236,7 +234,7 @@ fn swept(experiment: &Experiment) -> Vec<Switch> {
         let of = |value: &Setting| vec![(name.to_string(), value.clone())];
         Some(Switch { name: name.into(), title: name.into(), off: of(off), on: of(on) })
     };
-    crate::experiment::in_order(&experiment.parts().sweep, Axis::at).into_iter().filter_map(switch).collect()
+    in_order(&experiment.parts().sweep, Axis::at).into_iter().filter_map(switch).collect()
 }
 
 impl Switch {
