@@ -56,10 +56,11 @@ const PROCESSOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/pro
 const PARAMETERS_START: &str = "<!-- parameters: generated -->\n";
 const PARAMETERS_END: &str = "<!-- /parameters -->\n";
 /// The machines of the chapter, each from the repository's root; of all but the first, what is not in those before.
-const MACHINES: [&str; 4] = [
+const MACHINES: [&str; 5] = [
     "machines/godson3.toml",
     "machines/godson3-conventional.toml",
     "machines/godson3-two-chips.toml",
+    "experiments/machines/godson3-and-pci.toml",
     "experiments/machines/3a5000-ethernet.toml",
 ];
 
