@@ -30,6 +30,8 @@ enum Command {
     Compare(compare::Arguments),
     /// Experiments: one file each, run with one command, compared with what was published.
     Experiment(experiment::Args),
+    /// How much each mechanism of an experiment contributes to its result.
+    Explain(experiment::explain::Arguments),
     /// Maps on zoned flash: format, check, read, write and measure them.
     Zoned(zoned::Args),
     /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => experiment::run(args),
+        Command::Explain(arguments) => experiment::explain::run(&arguments),
         Command::Zoned(args) => zoned::run(args),
         Command::Via(args) => via::run(args),
     };

@@ -1,5 +1,7 @@
 //! Programs in simulated time, through the command as a user types it.
 
+mod data_path;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},

@@ -8,6 +8,7 @@ use longma_topology::read;
 mod campaign;
 mod compare;
 mod experiment;
+mod explain;
 mod export;
 mod number;
 mod point;
@@ -21,6 +22,9 @@ mod workload;
 pub use campaign::{Campaign, Observer, Options, Outcome, RunError, Shard, State};
 pub use compare::{Comparison, Verdict, compare};
 pub use experiment::*;
+pub use explain::{
+    Contribution, ExplainError, Explanation, Game, Gap, MOST_MEMBERS, Place, Selection, Switch,
+};
 pub use export::{ExportError, Exported, export, write_whole};
 pub use number::number;
 pub use point::{Key, Point, PointError};

@@ -148,7 +148,8 @@ impl Experiment {
         varied: &[(String, Setting)],
     ) -> Result<Point, PointError> {
         let mut parameters = fixed.clone();
-        parameters.extend(varied.iter().filter(|(name, _)| !name.starts_with("machine.")).cloned());
+        let of_workload = varied.iter().filter(|(name, _)| !is_of_machine(name));
+        of_workload.for_each(|(name, value)| assign(&mut parameters, name, value));
         let several = self.parts().machines.len() > 1;
         let with_machine =
             machine.iter().filter(|_| several).map(|m| ("machine".into(), Setting::Text(m.name.clone())));
@@ -175,11 +176,57 @@ impl Experiment {
         let defaults = workload.parameters().iter();
         let mut fixed: BTreeMap<_, _> =
             defaults.filter_map(|p| Some((p.name.to_string(), p.default.clone()?))).collect();
-        fixed.extend(self.parts().parameters.clone());
-        if let Some(form) = self.parts().quick.as_ref().filter(|_| quick) {
-            fixed.extend(form.parameters.clone());
-        }
+        let of_quick = self.parts().quick.as_ref().filter(|_| quick).map(|form| &form.parameters);
+        // Whole tables come before their single entries, in the order of names.
+        let given = self.parts().parameters.iter().chain(of_quick.into_iter().flatten());
+        given.for_each(|(name, value)| assign(&mut fixed, name, value));
         fixed
+    }
+
+    /// The point at which `varied` holds, whether or not it is one of the experiment's. `machine` among them is the machine.
+    pub(crate) fn point_at(
+        &self,
+        quick: bool,
+        registry: &Registry,
+        version: &str,
+        varied: &[(String, Setting)],
+    ) -> Result<Point, PointError> {
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        let given = varied.iter().rev().find(|(name, _)| name == "machine").and_then(|(_, m)| m.text());
+        let machine = given.or(self.machines(quick).first().copied().flatten());
+        let modelled = machine.map(|name| self.modelled(name, varied, &mut BTreeMap::new())).transpose()?;
+        self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
+    }
+
+    /// Every combination of what varies, the machine included, along axes of which no parameter is to be left out.
+    pub(crate) fn combinations_except(
+        &self,
+        quick: bool,
+        leave_out: &dyn Fn(&str) -> bool,
+    ) -> Vec<Vec<(String, Setting)>> {
+        let machines: Vec<_> =
+            self.machines(quick).into_iter().flatten().filter(|_| !leave_out("machine")).collect();
+        let axes = self.axes(quick).into_iter();
+        let kept: Vec<_> = axes.filter(|axis| !axis.iter().any(|(name, _)| leave_out(name))).collect();
+        let all = combinations(&kept);
+        if machines.len() < 2 {
+            return all;
+        }
+        let on = |name: &str, settings: &Vec<(String, Setting)>| {
+            let machine = [("machine".to_string(), Setting::from(name))];
+            machine.into_iter().chain(settings.iter().cloned()).collect()
+        };
+        machines.iter().flat_map(|name| all.iter().map(|settings| on(name, settings))).collect()
+    }
+
+    /// The values that a swept parameter, or the machine, takes.
+    pub(crate) fn values_of(&self, quick: bool, name: &str) -> Vec<Setting> {
+        if name == "machine" {
+            return self.machines(quick).into_iter().flatten().map(Setting::from).collect();
+        }
+        let axes = self.axes(quick).into_iter().flatten();
+        axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| axis.values.clone()).collect()
     }
 
     /// Machines by the names of the experiment; one `None` if it has none.
@@ -223,6 +270,22 @@ impl Experiment {
         };
         Ok(Modelled { name: name.into(), text })
     }
+}
+
+/// Whether `name` is the machine or a key of it.
+pub(crate) fn is_of_machine(name: &str) -> bool {
+    name == "machine" || name.starts_with("machine.")
+}
+
+/// Gives the parameter called `name` a value; `TABLE.NAME` is an entry of a parameter that holds texts by name.
+fn assign(parameters: &mut BTreeMap<String, Setting>, name: &str, value: &Setting) {
+    if let Some((table, entry)) = name.split_once('.')
+        && let Some(Setting::Named(texts)) = parameters.get_mut(table)
+    {
+        texts.insert(entry.into(), value.to_string());
+        return;
+    }
+    parameters.insert(name.into(), value.clone());
 }
 
 /// Every combination of one row of each axis; the last axis varies fastest.

@@ -90,6 +90,12 @@ impl Program {
                 "the seed of what is random when simulated",
             ),
             parameter(
+                "wire",
+                Kind::Named,
+                Some(Setting::Named(BTreeMap::new())),
+                "the TCP sender at the other end of a MAC's wire: `device`, and the keys of `longma run --wire`; nobody if empty",
+            ),
+            parameter(
                 "environment",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
@@ -152,7 +158,19 @@ impl Program {
                 command.arg(format!("--{name}")).arg(value);
             }
         }
+        if let Some(Setting::Named(wire)) = point.parameter("wire")
+            && !wire.is_empty()
+        {
+            command.arg("--wire").arg(wire_words(wire));
+        }
     }
+}
+
+/// A sender in the words of `longma run --wire`.
+fn wire_words(wire: &BTreeMap<String, String>) -> String {
+    let device = wire.get("device").map_or("eth0", String::as_str);
+    let keys = wire.iter().filter(|(key, _)| *key != "device").map(|(key, value)| format!(",{key}={value}"));
+    format!("{device},tcp{}", keys.collect::<String>())
 }
 
 impl Workload for Program {
@@ -402,6 +420,13 @@ mod tests {
         assert_eq!(results, [("core0.ipc", 1.5), ("instructions", 12.0)]);
         let host: Vec<_> = metrics.host.keys().map(String::as_str).collect();
         assert_eq!(host, ["peak_bytes", "wall_s"]);
+    }
+
+    #[test]
+    fn the_sender_on_the_wire_is_named_as_the_command_takes_it() {
+        let wire = [("message", "64"), ("bytes", "100000"), ("device", "eth1")];
+        let wire = wire.map(|(key, value)| (key.to_string(), value.to_string()));
+        assert_eq!(wire_words(&BTreeMap::from(wire)), "eth1,tcp,bytes=100000,message=64");
     }
 
     #[test]

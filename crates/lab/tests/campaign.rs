@@ -285,3 +285,89 @@ fn a_key_changes_with_whatever_may_change_the_result_and_with_nothing_else() {
 }
 
 use std::os::unix::fs::PermissionsExt;
+
+/// A rate that depends on three mechanisms, one of them in two parameters.
+const MECHANISMS: &str = r#"
+format = 1
+name = "mechanisms"
+title = "Mechanisms"
+workload = "synthetic"
+[sweep]
+n = [2, 6]
+size = ["4 KiB", "16 KiB"]
+mode = ["plain", "fast"]
+[metrics.rate]
+unit = "MB/s"
+[metrics.latency]
+unit = "ns"
+[explain]
+at = { n = 2 }
+[explain.mechanisms.fast]
+title = "fast mode"
+off = { mode = "plain" }
+on = { mode = "fast" }
+[explain.mechanisms.large]
+off = { size = "4 KiB", "notes.a" = "small" }
+on = { size = "16 KiB", "notes.a" = 16 }
+"#;
+
+fn explain(text: &str, selection: &Selection, check: &dyn Fn(&Explanation<'_>, &Results)) {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(text, &registry);
+    let explanation = Explanation::plan(&experiment, false, selection, &registry, "test").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let outcome = explanation.campaign.run(&store, &registry, &Options::default(), &(), &Stop::default());
+    check(&explanation, &outcome.unwrap().results);
+}
+
+#[test]
+fn every_subset_of_the_mechanisms_is_run_and_each_is_given_its_share() {
+    explain(MECHANISMS, &Selection::default(), &|explanation, results| {
+        let titles: Vec<_> = explanation.switches.iter().map(|switch| switch.title.as_str()).collect();
+        assert_eq!(titles, ["fast mode", "large"]);
+        assert_eq!((explanation.places.len(), explanation.campaign.points.len()), (1, 4));
+        let notes: Vec<_> =
+            explanation.campaign.points.iter().map(|p| p.parameter("notes").unwrap().to_string()).collect();
+        assert_eq!(notes, ["a=small", "a=small", "a=16", "a=16"]);
+        let of = |metric| explanation.game(&explanation.places[0], metric, results).unwrap();
+        // rate = speed * 2 / 1.25 * 1000 with speed 1 or 3, whatever the size.
+        let rate = of("rate").contributions();
+        assert_eq!((rate[0].alone, rate[0].last, rate[0].shapley), (3200.0, 3200.0, 3200.0));
+        assert_eq!(rate[1], Contribution::default());
+        // latency = sqrt(size in KiB) + 2/3.
+        assert!((of("latency").contributions()[1].shapley - 2.0).abs() < 1e-9);
+    });
+}
+
+#[test]
+fn a_swept_parameter_of_two_values_is_a_mechanism_when_asked_for_and_places_are_explained_each() {
+    let text = MECHANISMS.split("[explain]").next().unwrap();
+    let selection =
+        Selection { mechanisms: vec!["mode".into()], at: BTreeMap::from([("n".into(), "6".into())]) };
+    explain(text, &selection, &|explanation, results| {
+        let places: Vec<_> = explanation.places.iter().map(|place| format!("{:?}", place.settings)).collect();
+        assert_eq!(places.len(), 2, "a place for each size: {places:?}");
+        for place in &explanation.places {
+            let game = explanation.game(place, "rate", results).unwrap();
+            assert_eq!(game.all(), 3.0 * game.none());
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_explained_says_what_to_do() {
+    let (registry, _) = synthetic::registry();
+    let text = MECHANISMS.split("[explain]").next().unwrap();
+    let message = |text: &str, mechanism: &[&str], at: &[(&str, &str)]| {
+        let experiment = synthetic::experiment(text, &registry);
+        let mechanisms = mechanism.iter().map(ToString::to_string).collect();
+        let at = at.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let planned = Explanation::plan(&experiment, false, &Selection { mechanisms, at }, &registry, "test");
+        planned.err().unwrap().to_string()
+    };
+    assert!(message(text, &[], &[]).contains("add [explain.mechanisms.NAME]"));
+    assert!(message(MECHANISMS, &["lage"], &[]).contains("did you mean `large`?"));
+    assert!(message(MECHANISMS, &[], &[("n", "3")]).contains("it takes 2, 6"));
+    assert!(message(MECHANISMS, &[], &[("m", "3")]).contains("`m` does not vary"));
+}

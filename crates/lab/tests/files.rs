@@ -100,6 +100,32 @@ fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
 }
 
 #[test]
+fn mechanisms_that_cannot_be_switched_are_told() {
+    let explain = "[explain]\nmetrics = [\"rate\"]\nat = { n = 2 }\n[explain.mechanisms.fast]\noff = { mode = \"plain\" }\non = { mode = \"fast\" }\n";
+    let with = |from: &str, to: &str| {
+        assert!(explain.contains(from));
+        problems(&format!("{SOUND}\n{}", explain.replacen(from, to, 1))).join("\n")
+    };
+    assert_eq!(with("fast", "fast"), "");
+    let twice = "on = { mode = \"fast\" }\n[explain.mechanisms.other]\noff = { mode = \"fast\" }\non = { mode = \"plain\" }\n";
+    let cases = [
+        ("rate", "rat", "there is no metric `rat`; did you mean `rate`?"),
+        ("n = 2", "m = 2", "`m` does not vary"),
+        ("on = { mode", "on = { n = 1, mode", "do not set the same parameters"),
+        ("\"fast\" }", "\"fats\" }", "there is no choice \"fats\""),
+        ("on = { mode = \"fast\" }\n", twice, "`mode` is set by `fast` and by `other`"),
+        (
+            "off = { mode = \"plain\" }\non = {",
+            "off = { machine = \"nobody\", mode = \"plain\" }\non = { machine = \"godson3\",",
+            "`nobody`",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        assert!(with(from, to).contains(wanted), "{to}: {}", with(from, to));
+    }
+}
+
+#[test]
 fn points_are_every_combination_with_columns_that_vary_together() {
     let (registry, _) = synthetic::registry();
     let text = "format = 1\nname = \"p\"\ntitle = \"t\"\nworkload = \"synthetic\"\n[sweep]\nmode = [\"plain\", \"fast\"]\n[[zip]]\nn = [1, 2]\nsize = [\"1 KiB\", \"2 KiB\"]\n[metrics.rate]\nunit = \"x\"\n[quick.sweep]\nmode = [\"fast\"]\n";

@@ -19,7 +19,7 @@ pub fn text(text: &str) -> Outcome {
 }
 
 /// Rows with the last `right` columns flush right.
-fn table(mut rows: Vec<Vec<String>>, right: usize) -> String {
+pub fn table(mut rows: Vec<Vec<String>>, right: usize) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     for column in count.saturating_sub(right)..count {
         let width =
@@ -31,7 +31,7 @@ fn table(mut rows: Vec<Vec<String>>, right: usize) -> String {
     lay_out(&rows)
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(String::from).to_vec()
 }
 

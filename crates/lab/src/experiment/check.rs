@@ -2,11 +2,11 @@
 //! Not the reading of single values: that is the `part!`s' own.
 //! Source: none.
 
-use super::{ExperimentFile, Plot, PlotKind, Published, Quick, Reading};
-use crate::point::{edit_machine, machine_file};
+use super::{ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
+use crate::point::{edit_machine, is_of_machine, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
-use crate::workload::{Registry, Workload};
+use crate::workload::{Kind, Registry, Workload};
 use longma_topology::Machine;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -46,6 +46,9 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
     axes(file, problems);
     file.published.iter().for_each(|published| check_published(file, published, problems));
     file.plots.iter().for_each(|plot| check_plot(file, plot, problems));
+    if let Some(explain) = &file.explain {
+        check_explain(file, explain, folder, problems);
+    }
     if let Some(quick) = &file.quick {
         check_quick(file, quick, problems);
     }
@@ -61,6 +64,16 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
     let names = || known.iter().map(|p| p.name).chain(["machine.PATH"]);
     let mut one = |name: &str, values: &[Setting], name_at: Range<usize>, at: Range<usize>| {
         if machine_path(name).is_some() {
+            return;
+        }
+        if let Some((table, _)) = name.split_once('.')
+            && known.iter().any(|p| p.name == table && p.kind == Kind::Named)
+        {
+            let is_text = |value: &Setting| !matches!(value, Setting::Texts(_) | Setting::Named(_));
+            if !values.iter().all(is_text) {
+                let message = format!("`{name}`: expected a text or a number");
+                problems.error(at, message, "here", String::new());
+            }
             return;
         }
         let Some(parameter) = known.iter().find(|p| p.name == name) else {
@@ -88,6 +101,15 @@ fn parameters(file: &ExperimentFile, workload: &dyn Workload, problems: &mut Pro
             || file.sweep.contains_key(name)
             || file.zip.iter().any(|zip| zip.contains_key(name))
     };
+    for mechanism in file.explain.iter().flat_map(|e| e.mechanisms.values()) {
+        for (settings, key) in [(&mechanism.off, "off"), (&mechanism.on, "on")] {
+            let at = mechanism.marks().key(key);
+            let of_workload = settings.iter().filter(|(name, _)| !is_of_machine(name));
+            of_workload.for_each(|(name, value)| {
+                one(name, std::slice::from_ref(value), at.clone(), at.clone());
+            });
+        }
+    }
     let missing: Vec<_> = known.iter().filter(|p| p.default.is_none() && !given(p.name)).collect();
     if file.marks.sound(&["parameters", "sweep", "zip"]) {
         for parameter in missing {
@@ -227,6 +249,35 @@ fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
     if is_matrix && plot.by.is_none() && marks.sound(&["by", "kind"]) {
         let help = "add `by = \"PARAMETER\"`, the vertical axis".into();
         problems.error(marks.at(), "this plot has no vertical axis".into(), "here", help);
+    }
+}
+
+fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, problems: &mut Problems) {
+    let names: Vec<_> = explain.metrics.iter().map(|name| (&**name, name.span())).collect();
+    known_metrics(file, &names, problems);
+    for name in explain.at.keys().filter(|name| !varying(file).contains(&name.as_str())) {
+        let help = suggestion(name, varying(file), "swept parameter");
+        problems.error(explain.marks().key("at"), format!("`{name}` does not vary"), "here", help);
+    }
+    let mut set_by: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, mechanism) in &explain.mechanisms {
+        let marks = mechanism.marks();
+        if !mechanism.off.keys().eq(mechanism.on.keys()) || mechanism.off.is_empty() {
+            let message = format!("`off` and `on` of `{name}` do not set the same parameters");
+            problems.error(marks.at(), message, "this mechanism", "give both a value for each".into());
+        }
+        for parameter in mechanism.off.keys() {
+            if let Some(other) = set_by.insert(parameter, name) {
+                let message = format!("`{parameter}` is set by `{other}` and by `{name}`");
+                problems.error(marks.at(), message, "here", "let one mechanism set it".into());
+            }
+        }
+        for (settings, key) in [(&mechanism.off, "off"), (&mechanism.on, "on")] {
+            let machine = settings.get("machine").and_then(Setting::text);
+            if let Some(Err(error)) = machine.map(|name| Machine::open(&machine_file(name, folder))) {
+                problems.error(marks.key(key), error.to_string(), "this machine", String::new());
+            }
+        }
     }
 }
 

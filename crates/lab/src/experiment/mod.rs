@@ -3,10 +3,12 @@
 //! Source: the published values cite theirs; the format is our own, checked in the manner of machine files.
 
 mod check;
+mod mechanism;
 mod plot;
 mod published;
 mod sweep;
 
+pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
 pub use sweep::{Axis, Column as SweepColumn};
@@ -93,6 +95,8 @@ part! {
         published: Vec<Published>,
         /// The figures of the report.
         plots: Vec<Plot>,
+        /// What `longma explain` switches off and on.
+        explain: Option<Explain>,
         /// The quick form, for a first look; the whole if left out.
         quick: Option<Quick>,
     }

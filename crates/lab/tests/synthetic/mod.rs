@@ -20,6 +20,7 @@ impl Synthetic {
             parameter("n", Kind::Integer, Some(1.into())),
             parameter("size", Kind::Size, Some("4 KiB".into())),
             parameter("mode", Kind::Word(&["plain", "fast"]), Some("plain".into())),
+            parameter("notes", Kind::Named, Some(Setting::Named(Default::default()))),
             parameter("fails_at", Kind::Integer, Some((-1).into())),
             parameter("panics_at", Kind::Integer, Some((-1).into())),
         ];

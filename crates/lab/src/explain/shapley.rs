@@ -1,0 +1,188 @@
+//! What each member of a set contributes: alone, as the last one, and as the Shapley value.
+//! Not where the values of the sets come from.
+//! Source: L. S. Shapley, A value for n-person games, 1953, equation 13.
+
+use serde::Serialize;
+
+/// No set has more members: 1024 runs.
+pub const MOST_MEMBERS: usize = 10;
+
+/// The value of every subset of a set of members. A subset is a number whose bit `i` stands for member `i`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Game {
+    members: usize,
+    values: Vec<f64>,
+}
+
+/// What one member contributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Contribution {
+    /// What it adds to none.
+    pub alone: f64,
+    /// What it adds to all others.
+    pub last: f64,
+    /// What it adds on average over all orders in which the members may come: its Shapley value.
+    pub shapley: f64,
+}
+
+impl Game {
+    /// The game in which subset `s` is worth `values[s]`; `None` unless there are 2^n finite values, n at most [`MOST_MEMBERS`].
+    pub fn new(values: Vec<f64>) -> Option<Self> {
+        let members = values.len().checked_ilog2()? as usize;
+        let whole = values.len() == 1 << members && members <= MOST_MEMBERS;
+        (whole && values.iter().all(|v| v.is_finite())).then_some(Self { members, values })
+    }
+
+    /// Members of the whole set.
+    pub const fn members(&self) -> usize {
+        self.members
+    }
+
+    /// The value of a subset.
+    pub fn value(&self, subset: usize) -> f64 {
+        self.values[subset]
+    }
+
+    /// The value of the empty set.
+    pub fn none(&self) -> f64 {
+        self.values[0]
+    }
+
+    /// The value of the whole set.
+    pub fn all(&self) -> f64 {
+        self.values[self.values.len() - 1]
+    }
+
+    /// What each member contributes. The Shapley values add up to [`Self::all`] less [`Self::none`].
+    pub fn contributions(&self) -> Vec<Contribution> {
+        (0..self.members).map(|member| self.contribution(member)).collect()
+    }
+
+    fn contribution(&self, member: usize) -> Contribution {
+        let bit = 1 << member;
+        let whole = self.values.len() - 1;
+        let adds = |subset: usize| self.values[subset | bit] - self.values[subset];
+        let without = (0..self.values.len()).filter(|subset| subset & bit == 0);
+        let shapley = without.map(|subset| self.weight(subset.count_ones() as usize) * adds(subset)).sum();
+        Contribution { alone: adds(0), last: adds(whole ^ bit), shapley }
+    }
+
+    /// The share of the orders in which exactly a given subset of `before` members comes before a given other one.
+    fn weight(&self, before: usize) -> f64 {
+        let others = self.members - 1;
+        let subsets =
+            (0..before).fold(1.0, |count, index| count * (others - index) as f64 / (index + 1) as f64);
+        1.0 / (self.members as f64 * subsets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn game() -> impl Strategy<Value = Game> {
+        (0usize..=5)
+            .prop_flat_map(|n| prop::collection::vec(-1000.0..1000.0f64, 1 << n))
+            .prop_map(|v| Game::new(v).unwrap())
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs())) * 1000.0
+    }
+
+    fn shapley(game: &Game) -> Vec<f64> {
+        game.contributions().iter().map(|c| c.shapley).collect()
+    }
+
+    /// `subset` with the bits `a` and `b` exchanged.
+    fn exchanged(subset: usize, a: usize, b: usize) -> usize {
+        let (has_a, has_b) = (subset >> a & 1, subset >> b & 1);
+        subset & !(1 << a) & !(1 << b) | has_a << b | has_b << a
+    }
+
+    /// Every order of `0..n`.
+    fn orders(n: usize) -> Vec<Vec<usize>> {
+        if n == 0 {
+            return vec![Vec::new()];
+        }
+        let shorter = orders(n - 1);
+        let insert = |order: &Vec<usize>, at: usize| {
+            let mut order = order.clone();
+            order.insert(at, n - 1);
+            order
+        };
+        shorter.iter().flat_map(|order| (0..n).map(move |at| insert(order, at))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_shapley_values_share_out_exactly_what_the_whole_set_adds(game in game()) {
+            prop_assert!(near(shapley(&game).iter().sum::<f64>(), game.all() - game.none()));
+        }
+
+        #[test]
+        fn members_that_may_be_exchanged_have_equal_values(game in game(), a in 0usize..5, b in 0usize..5) {
+            let (a, b) = (a % game.members().max(1), b % game.members().max(1));
+            prop_assume!(a != b);
+            let same = |s: usize| (game.value(s) + game.value(exchanged(s, a, b))) / 2.0;
+            let values = shapley(&Game::new((0..1 << game.members()).map(same).collect()).unwrap());
+            prop_assert!(near(values[a], values[b]), "{values:?}");
+        }
+
+        #[test]
+        fn a_member_that_changes_nothing_has_the_value_zero(game in game(), member in 0usize..5) {
+            prop_assume!(game.members() > 0);
+            let member = member % game.members();
+            let values = (0..1 << game.members()).map(|s: usize| game.value(s & !(1 << member))).collect();
+            let contribution = Game::new(values).unwrap().contributions()[member];
+            prop_assert_eq!(contribution, Contribution::default());
+        }
+
+        #[test]
+        fn the_values_of_a_sum_of_games_are_the_sums_of_the_values(
+            (one, other) in (0usize..=5).prop_flat_map(|n| {
+                let values = prop::collection::vec(-1000.0..1000.0f64, 1 << n);
+                (values.clone(), values)
+            })
+        ) {
+            let sum = Game::new(one.iter().zip(&other).map(|(a, b)| a + b).collect()).unwrap();
+            let [one, other] = [one, other].map(|values| shapley(&Game::new(values).unwrap()));
+            for (member, value) in shapley(&sum).into_iter().enumerate() {
+                prop_assert!(near(value, one[member] + other[member]));
+            }
+        }
+
+        #[test]
+        fn the_values_are_the_means_over_all_orders(game in game()) {
+            let orders = orders(game.members());
+            let mut sums = vec![0.0; game.members()];
+            for order in &orders {
+                let mut before = 0;
+                for member in order {
+                    sums[*member] += game.value(before | 1 << member) - game.value(before);
+                    before |= 1 << member;
+                }
+            }
+            for (value, sum) in shapley(&game).into_iter().zip(sums) {
+                prop_assert!(near(value, sum / orders.len() as f64));
+            }
+        }
+    }
+
+    #[test]
+    fn of_one_left_and_two_right_gloves_the_left_one_is_worth_two_thirds() {
+        // The textbook's glove game: a pair is worth 1; member 0 has the left glove.
+        let worth = |s: usize| f64::from(u8::from(s & 1 == 1 && s & 6 != 0));
+        let values = shapley(&Game::new((0..8).map(worth).collect()).unwrap());
+        assert!(near(values[0], 2.0 / 3.0) && near(values[1], 1.0 / 6.0) && near(values[2], 1.0 / 6.0));
+    }
+
+    #[test]
+    fn what_is_no_game_is_refused() {
+        assert_eq!(Game::new(Vec::new()), None);
+        assert_eq!(Game::new(vec![0.0; 3]), None);
+        assert_eq!(Game::new(vec![0.0, f64::NAN]), None);
+        assert_eq!(Game::new(vec![0.0; 2048]), None);
+    }
+}
