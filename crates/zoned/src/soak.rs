@@ -58,6 +58,8 @@ pub struct Window {
     pub operations: u64,
     /// Operations in a second.
     pub operations_per_second: f64,
+    /// Operations in a second of processor time, where the kernel says it: on a machine that others use, too, it is the steadier figure.
+    pub operations_per_processor_second: Option<f64>,
     /// Blocks written, of all kinds.
     pub blocks_written: u64,
     /// The longest batch, seconds.
@@ -85,6 +87,10 @@ pub struct SoakReport {
     pub mean: f64,
     /// The lowest of a window.
     pub lowest: f64,
+    /// The same by processor time.
+    pub processor_mean: Option<f64>,
+    /// The lowest of a window by processor time.
+    pub processor_lowest: Option<f64>,
     /// Zones reset during the load, those of the journal included.
     pub zones_reset: u64,
     /// Checks of the whole map.
@@ -255,7 +261,7 @@ pub fn soak<D: ZonedDevice>(
     soak.load()?;
     let (records, filled, before) = (store.len(), fill(store), store.statistics());
     let (mut windows, mut problems, mut checks) = (Vec::new(), Vec::new(), 0);
-    let (mut operations, mut busy) = (0, Duration::ZERO);
+    let (mut operations, mut busy, mut processor) = (0, Duration::ZERO, Some(0.0));
     let begin = Instant::now();
     while problems.is_empty()
         && !stop()
@@ -269,10 +275,14 @@ pub fn soak<D: ZonedDevice>(
             problems.extend(report.problems.into_iter().map(|problem| problem.what));
         }
         (operations, busy) = (operations + window.operations, busy + took);
+        let rate = window.operations_per_processor_second;
+        processor = processor.zip(rate).map(|(sum, rate)| sum + window.operations as f64 / rate);
         tick(&window);
         windows.push(window);
     }
     let lowest = windows.iter().map(|window| window.operations_per_second).fold(f64::INFINITY, f64::min);
+    let processor_rates: Vec<f64> =
+        windows.iter().filter_map(|window| window.operations_per_processor_second).collect();
     if problems.is_empty() {
         let report = store.check_now()?;
         checks += 1;
@@ -285,6 +295,10 @@ pub fn soak<D: ZonedDevice>(
         windows,
         mean: operations as f64 / busy.as_secs_f64(),
         lowest,
+        processor_mean: processor.map(|seconds| operations as f64 / seconds),
+        processor_lowest: processor_rates
+            .into_iter()
+            .fold(None, |lowest: Option<f64>, rate| Some(lowest.map_or(rate, |lowest| lowest.min(rate)))),
         zones_reset: statistics.reclaim.zones_reset - before.reclaim.zones_reset,
         checks,
         problems,
@@ -292,15 +306,26 @@ pub fn soak<D: ZonedDevice>(
     })
 }
 
+/// How long this thread has had a processor, seconds: the first field of proc(5)'s schedstat, nanoseconds.
+fn processor_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)
+}
+
 impl<D: ZonedDevice> Soak<'_, D> {
     fn measure(&mut self) -> Result<(Window, Duration)> {
         let (start, before) = (Instant::now(), self.store.statistics());
+        let processor = processor_seconds();
         self.longest_batch = Duration::ZERO;
         let operations = self.window()?;
         let (took, after) = (start.elapsed(), self.store.statistics());
+        let processor = processor_seconds().zip(processor).map(|(after, before)| after - before);
         let window = Window {
             operations,
             operations_per_second: operations as f64 / took.as_secs_f64(),
+            operations_per_processor_second: processor
+                .filter(|&seconds| seconds > 0.0)
+                .map(|seconds| operations as f64 / seconds),
             blocks_written: after.traffic.written() - before.traffic.written(),
             longest_batch: self.longest_batch.as_secs_f64(),
             fill: fill(self.store),
