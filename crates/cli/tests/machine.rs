@@ -1,32 +1,17 @@
 //! `longma machine` from the outside.
 
+mod typed;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use typed::{Group, text};
 
-fn longma(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-    command.arg("machine").args(args).current_dir("/").output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Standard output of a run that must succeed.
-fn success(args: &[&str]) -> String {
-    let output = longma(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&success(args)).unwrap()
-}
+const MACHINE: Group = Group("machine");
 
 #[test]
 fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
-    let list = json(&["list", "--format", "json"]);
+    let list = MACHINE.json(&["list", "--format", "json"]);
     let names: Vec<_> =
         list.as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap().to_string()).collect();
     let wanted = [
@@ -43,15 +28,15 @@ fn every_listed_machine_can_be_shown_and_checked_from_any_folder() {
     ];
     assert_eq!(names, wanted);
     for name in &names {
-        assert!(success(&["list"]).contains(name.as_str()));
-        assert!(success(&["show", name, "--width", "100"]).contains("NUMA node"), "{name}");
-        assert!(success(&["check", name]).contains("0 errors, 0 warnings"), "{name}");
+        assert!(MACHINE.success(&["list"]).contains(name.as_str()));
+        assert!(MACHINE.success(&["show", name, "--width", "100"]).contains("NUMA node"), "{name}");
+        assert!(MACHINE.success(&["check", name]).contains("0 errors, 0 warnings"), "{name}");
     }
 }
 
 #[test]
 fn json_of_a_machine_holds_every_part_and_every_instance() {
-    let machine = json(&["show", "hygon-8node", "--format", "json"]);
+    let machine = MACHINE.json(&["show", "hygon-8node", "--format", "json"]);
     assert_eq!(machine["layout"]["hosts"][0]["cores"].as_array().unwrap().len(), 64);
     assert_eq!(machine["machine"]["caches"]["l3"]["size"], "8 MiB");
     assert_eq!(machine["machine"]["hosts"][0]["distances"]["latency"][0][7], "240 ns");
@@ -61,19 +46,19 @@ fn json_of_a_machine_holds_every_part_and_every_instance() {
 fn a_drawing_is_written_as_svg() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("m.svg");
-    assert_eq!(success(&["show", "godson3", "--svg", file.to_str().unwrap()]), "");
+    assert_eq!(MACHINE.success(&["show", "godson3", "--svg", file.to_str().unwrap()]), "");
     assert!(std::fs::read_to_string(&file).unwrap().contains("IDMA 3r 1w"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn sources_are_listed_on_request() {
-    assert!(success(&["show", "loongson-3a5000", "--sources"]).contains("JEDEC"));
+    assert!(MACHINE.success(&["show", "loongson-3a5000", "--sources"]).contains("JEDEC"));
 }
 
 #[test]
 fn a_name_nearly_right_is_answered_with_the_right_one() {
-    let output = longma(&["show", "loongson-3a500"]);
+    let output = MACHINE.output(&["show", "loongson-3a500"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("did you mean `loongson-3a5000`?"), "{}", text(&output.stderr));
 }
@@ -84,11 +69,11 @@ fn a_broken_file_is_reported_and_the_command_fails() {
     let file = folder.path().join("broken.toml");
     std::fs::write(&file, "format = 1\nname = \"x\"\ntitle = \"x\"\n[caches.l1]\nlevle = 1\n").unwrap();
     let path = file.to_str().unwrap();
-    let output = longma(&["check", path]);
+    let output = MACHINE.output(&["check", path]);
     assert_eq!(output.status.code(), Some(1));
     let report = text(&output.stdout);
     assert!(report.contains("broken.toml:5:1") && report.contains("did you mean `level`?"), "{report}");
-    let output = longma(&["check", path, "--format", "json"]);
+    let output = MACHINE.output(&["check", path, "--format", "json"]);
     assert_eq!(output.status.code(), Some(1));
     let problems: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(
@@ -102,7 +87,7 @@ fn a_broken_file_is_reported_and_the_command_fails() {
 
 #[test]
 fn a_missing_file_is_an_error_that_names_it() {
-    let output = longma(&["check", "/nowhere/at-all.toml"]);
+    let output = MACHINE.output(&["check", "/nowhere/at-all.toml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("/nowhere/at-all.toml"));
 }
@@ -118,16 +103,16 @@ fn check_stdin(file: &str) -> Output {
 
 #[test]
 fn what_discover_writes_is_what_check_accepts() {
-    let file = success(&["discover"]);
+    let file = MACHINE.success(&["discover"]);
     let output = check_stdin(&file);
     assert!(output.status.success(), "{}\n{file}", text(&output.stdout));
-    assert!(success(&["discover", "--format", "table"]).contains("NUMA node 0"));
-    assert!(json(&["discover", "--format", "json"])["layout"]["hosts"][0]["cores"].is_array());
+    assert!(MACHINE.success(&["discover", "--format", "table"]).contains("NUMA node 0"));
+    assert!(MACHINE.json(&["discover", "--format", "json"])["layout"]["hosts"][0]["cores"].is_array());
 }
 
 #[test]
 fn discover_reads_a_recorded_tree_and_says_when_there_is_none() {
-    let output = longma(&["discover", "--root", "/nowhere"]);
+    let output = MACHINE.output(&["discover", "--root", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no CPU is described"), "{}", text(&output.stderr));
 }
@@ -137,12 +122,12 @@ fn a_quick_measurement_is_written_as_a_machine_file_that_check_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("host.toml");
     let path = file.to_str().unwrap();
-    let measured = json(&["measure", "--quick", "--output", path, "--format", "json"]);
+    let measured = MACHINE.json(&["measure", "--quick", "--output", path, "--format", "json"]);
     assert!(measured["memory_ps"][0][0].as_u64().unwrap() > 500, "{measured}");
     assert!(measured["bandwidths"][0]["read"].as_u64().unwrap() > 100_000_000, "{measured}");
     let written = std::fs::read_to_string(Path::new(path)).unwrap();
     assert!(written.contains("[sources.measured]") && written.contains("[[hosts.bandwidths]]"), "{written}");
-    assert!(success(&["check", path]).contains("0 errors"));
+    assert!(MACHINE.success(&["check", path]).contains("0 errors"));
 }
 
 #[test]

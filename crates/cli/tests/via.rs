@@ -1,39 +1,13 @@
 //! `longma via` from the outside, as a user types it.
 
+mod typed;
+
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+use typed::Group;
 
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
-    command.arg("via").args(args).current_dir("/");
-    command
-}
-
-fn longma(args: &[&str]) -> Output {
-    command(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn success(args: &[&str]) -> String {
-    let output = longma(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn json(args: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&success(args)).unwrap()
-}
-
-/// What the command says when it fails, as it must.
-fn failure(args: &[&str]) -> String {
-    let output = longma(args);
-    assert!(!output.status.success(), "{args:?}: {}", text(&output.stdout));
-    text(&output.stderr)
-}
+const VIA: Group = Group("via");
 
 /// A serving end; killed when dropped.
 struct Server {
@@ -44,7 +18,7 @@ struct Server {
 impl Server {
     fn start(args: &[&str]) -> Self {
         let child =
-            command(&[&["serve"], args].concat()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+            VIA.command(&[&["serve"], args].concat()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -70,7 +44,7 @@ impl Drop for Server {
 fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
     let server = Server::start(&["--provider", "udp", "--at", "127.0.0.1:0"]);
     let sizes = ["--sizes", "8,1400,64KiB", "--iterations", "50", "--time-limit", "60", "--format", "json"];
-    let result = json(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
+    let result = VIA.json(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
     assert_eq!((&result["provider"], &result["simulated"]), (&"udp".into(), &false.into()));
     let rows = result["results"].as_array().unwrap();
     let bytes: Vec<_> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
@@ -82,7 +56,8 @@ fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
     }
     // The same server answers another client, and a stream.
     let stream = ["--sizes", "1000", "--iterations", "2000", "--format", "json", "--time-limit", "60"];
-    let result = json(&[&["bandwidth", "--provider", "udp", "--to", &server.address], &stream[..]].concat());
+    let result =
+        VIA.json(&[&["bandwidth", "--provider", "udp", "--to", &server.address], &stream[..]].concat());
     let row = &result["results"][0];
     let (rate, megabytes) = (row["messages_per_second"].as_f64(), row["megabytes_per_second"].as_f64());
     assert!((rate.unwrap() * 1000.0 / 1e6 - megabytes.unwrap()).abs() < 1e-6, "{row}");
@@ -92,7 +67,7 @@ fn a_ping_over_udp_gives_ordered_percentiles_for_each_size() {
 fn a_server_ends_on_ctrl_c_and_a_client_says_when_nobody_serves() {
     let mut server = Server::start(&["--provider", "udp", "--at", "127.0.0.1:0", "--wait", "sleep"]);
     let sizes = ["--sizes", "4", "--iterations", "5", "--wait", "sleep", "--time-limit", "60"];
-    success(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
+    VIA.success(&[&["ping", "--provider", "udp", "--to", &server.address], &sizes[..]].concat());
     server.interrupt();
     let limit = Instant::now() + Duration::from_secs(20);
     let status = loop {
@@ -103,7 +78,7 @@ fn a_server_ends_on_ctrl_c_and_a_client_says_when_nobody_serves() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(status.success(), "{status}");
-    let told = failure(&["ping", "--provider", "udp", "--to", &server.address, "--time-limit", "20"]);
+    let told = VIA.failure(&["ping", "--provider", "udp", "--to", &server.address, "--time-limit", "20"]);
     assert!(told.contains("start `longma via serve` there"), "{told}");
 }
 
@@ -113,7 +88,7 @@ fn shared_memory_between_two_processes() {
     let _server = Server::start(&["--name", &name]);
     let sizes = ["--sizes", "8,100000", "--iterations", "100", "--format", "json", "--time-limit", "60"];
     for measure in ["ping", "bandwidth"] {
-        let result = json(&[&[measure, "--name", &name], &sizes[..]].concat());
+        let result = VIA.json(&[&[measure, "--name", &name], &sizes[..]].concat());
         assert_eq!(result["results"].as_array().unwrap().len(), 2, "{result}");
     }
 }
@@ -122,7 +97,7 @@ fn shared_memory_between_two_processes() {
 fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
     for firmware in ["bvia", "myvia"] {
         let args = ["ping", "--provider", firmware, "--sizes", "4,4096", "--iterations", "20"];
-        let (first, second) = (success(&args), success(&args));
+        let (first, second) = (VIA.success(&args), VIA.success(&args));
         assert_eq!(first, second);
         assert_eq!(first.lines().count(), 3, "{first}");
         let args = [
@@ -136,7 +111,7 @@ fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
             "--format",
             "json",
         ];
-        let row = json(&args)["results"][0].clone();
+        let row = VIA.json(&args)["results"][0].clone();
         let megabytes = row["megabytes_per_second"].as_f64().unwrap();
         assert!(megabytes > 20.0 && megabytes < 110.0, "{row}");
     }
@@ -144,8 +119,8 @@ fn the_modelled_myrinet_gives_the_same_numbers_every_time() {
 
 #[test]
 fn info_says_what_a_nic_can_do() {
-    assert_eq!(json(&["info", "--provider", "bvia", "--format", "json"])["max_transfer_bytes"], 102_400);
-    assert!(success(&["info", "--provider", "udp", "--at", "127.0.0.1:0"]).contains("ReliableReception"));
+    assert_eq!(VIA.json(&["info", "--provider", "bvia", "--format", "json"])["max_transfer_bytes"], 102_400);
+    assert!(VIA.success(&["info", "--provider", "udp", "--at", "127.0.0.1:0"]).contains("ReliableReception"));
 }
 
 #[test]
@@ -159,7 +134,7 @@ fn a_wrong_request_is_answered_with_what_to_do() {
         (&["serve", "--provider", "myvia"], "need no server"),
     ];
     for (args, expected) in cases {
-        let told = failure(args);
+        let told = VIA.failure(args);
         assert!(told.contains(expected), "{args:?}: {told}");
     }
 }
@@ -169,7 +144,7 @@ fn a_time_limit_ends_a_measurement_that_is_too_long() {
     let begin = Instant::now();
     let args =
         ["ping", "--provider", "myvia", "--sizes", "100000", "--iterations", "10000000", "--time-limit", "1"];
-    let told = failure(&args);
+    let told = VIA.failure(&args);
     assert!(told.contains("--time-limit"), "{told}");
     assert!(begin.elapsed() < Duration::from_secs(20));
 }
