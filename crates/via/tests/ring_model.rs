@@ -192,11 +192,11 @@ mod engine {
     mod lock;
 
     use lock::Lock;
-    use loom::cell::UnsafeCell as Watched;
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
     /// One step inside. Loom fails the model if another thread is at it, or was without an order between the two.
-    fn step(protected: &Watched<u32>) {
+    fn step(protected: &UnsafeCell<u32>) {
         // SAFETY: whether nobody else is here is what is checked.
         protected.with_mut(|value| unsafe { *value += 1 });
     }
@@ -204,7 +204,7 @@ mod engine {
     #[test]
     fn an_owner_and_a_thread_that_takes_its_seat_are_never_inside_together() {
         loom::model(|| {
-            let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(Watched::new(0)));
+            let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
             // This thread owns the lock from now on.
             drop(lock.lock());
             let other = {
