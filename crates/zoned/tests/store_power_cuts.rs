@@ -144,9 +144,9 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_c
         let large = Work { records: Records::Large, keys: 60, batches: 80, zones: (64, 2, 16), ..work };
         images += survives_every_cut(large, 5);
         // Garbage collection without end, and recovery where there is hardly any room for it.
-        let full = Work { is_full: true, zones: (16, 1, 14), batches: 40, deletions: 2, ..work };
-        images += survives_every_cut(full, 4);
-        images += survives_every_cut(Work { zones: (32, 1, 12), batches: 30, ..full }, 4);
+        let full = Work { is_full: true, zones: (16, 1, 14), batches: 12, deletions: 2, ..work };
+        images += survives_every_cut(full, 3);
+        images += survives_every_cut(Work { zones: (32, 1, 12), batches: 8, ..full }, 3);
     }
     println!("{images} images");
     assert!(images > 2_000 * seeds, "{images} images");
