@@ -89,7 +89,8 @@ const HEAD: &str = "# VIA conformance
 
 What the Virtual Interface Architecture Specification 1.0 says of a VI provider, and whether each provider does it. A row is a
 statement of the section named; it is checked at every reliability level that the provider has and that the statement is about.
-`n/a`: the provider has no such level. The suite is `crates/via/tests/conformance`; this page is written by
+`n/a`: the provider has no such level. Sections are named by their titles, since copies in circulation number them differently. AF_XDP runs
+over a veth pair between two network namespaces; where the system does not permit that, the suite says so and leaves it out. The suite is `crates/via/tests/conformance`; this page is written by
 
 ```sh
 LONGMA_UPDATE=1 cargo test -p longma-via --test conformance
