@@ -90,3 +90,65 @@ fn a_run_without_marks_says_that_nothing_was_counted() {
     let run = longma(&["--level", "timing", "--roi"], "hello", &[]);
     assert!(String::from_utf8_lossy(&run.stderr).contains("marked no region of interest"));
 }
+
+const GODSON3: [&str; 6] = ["--machine", "godson3", "--level", "timing", "--quiet", "--stats-out"];
+
+#[test]
+fn the_copy_engine_copies_what_memcpy_copies_and_no_tag_is_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = std::env::var("LONGMA_IDMA_CASES").unwrap_or_else(|_| "24".into());
+    let results: Vec<(Vec<u8>, Vec<u8>)> = ["a.json", "b.json"]
+        .map(|name| {
+            let path = folder.path().join(name);
+            let options: Vec<&str> = GODSON3.into_iter().chain([path.to_str().unwrap()]).collect();
+            let run = longma(&options, "idma_check", &[&cases, "7"]);
+            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+            (run.stdout, std::fs::read(&path).unwrap())
+        })
+        .into();
+    assert_eq!(results[0], results[1], "two runs give the same bytes");
+    let counted = result(&folder.path().join("a.json"))["statistics"]["devices"].clone();
+    assert!(counted["idma0"]["bytes_written"]["value"].as_u64().unwrap() > 0, "{counted}");
+    assert!(counted["register_accesses"]["value"].as_u64().unwrap() > 100);
+    assert!(counted["idma1"].is_null(), "what nobody used is left out: {counted}");
+}
+
+#[test]
+fn the_copy_engine_does_the_same_whatever_times_and_executes_the_core() {
+    let outputs: Vec<Vec<u8>> = [
+        &["--machine", "godson3", "--level", "cache", "--quiet"][..],
+        &["--machine", "godson3", "--level", "timing", "--core", "in-order", "--quiet"],
+        &["--machine", "godson3", "--level", "timing", "--interpret", "--quiet"],
+    ]
+    .into_iter()
+    .map(|options| {
+        let run = longma(options, "idma_check", &["8", "3", "2"]);
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+        run.stdout
+    })
+    .collect();
+    assert!(outputs[0] == outputs[1] && outputs[1] == outputs[2]);
+}
+
+#[test]
+fn a_machine_without_a_copy_engine_has_no_file_of_one() {
+    let run = longma(&["--machine", "godson3-conventional", "--level", "timing"], "idma_check", &["1"]);
+    assert_eq!(run.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(told.contains("cannot open /dev/longma/idma0"), "{told}");
+}
+
+#[test]
+fn a_wire_that_leads_nowhere_is_refused_with_what_there_is() {
+    for (options, told) in [
+        (&["--level", "timing", "--machine", "godson3", "--wire", "eth7,loop"][..], "eth0, eth1"),
+        (&["--level", "timing", "--machine", "loongson-3a5000", "--wire", "eth0,loop"], "has none"),
+        (&["--wire", "eth0,loop"], "--level cache or --level timing"),
+        (&["--level", "timing", "--machine", "godson3", "--wire", "eth0,udp"], "neither"),
+    ] {
+        let run = longma(options, "hello", &[]);
+        assert_eq!(run.status.code(), Some(125), "{options:?}");
+        let text = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(text.contains(told), "{options:?}: {text}");
+    }
+}

@@ -8,8 +8,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use longma_linux::GuestMemory;
-use longma_loongarch::{Environment, Fault, Instruction, State, Trap, decode, semantics};
+use longma_linux::{GuestMemory, Window};
+use longma_loongarch::{
+    Access, Class, Environment, Fault, FaultCause, Instruction, State, Trap, decode, semantics,
+};
 
 use crate::{
     block::{Block, reads_clock},
@@ -22,7 +24,7 @@ use crate::{
     recorder::Recorder,
     return_stack::ReturnStack,
     shared_code::SharedCode,
-    trace::{BlockNumber, Trace, TracedBlock},
+    trace::{BlockNumber, Trace, TracedBlock, address_of, has_address},
 };
 
 /// Why [`Core::run`] came back.
@@ -215,6 +217,29 @@ impl Core {
         self.cpu.guest.set_clock(clock);
     }
 
+    /// The instruction at the program counter has trapped because it accesses a register of a device: if it does so often, it will
+    /// trap without a fault of the host from now on. Code of other cores that is not translated anew only costs more.
+    pub fn note_register_access(&mut self) {
+        let pc = self.cpu.state.pc;
+        if self.code.registers.note(pc) && self.translator.is_some() {
+            self.code.invalidate(&(pc..pc + 4));
+            self.cpu.attention.request();
+        }
+    }
+
+    /// The fault of the instruction at the program counter, if it is known to access registers and does so now.
+    fn register_fault(&self) -> Option<Fault> {
+        if !self.code.registers.is_known(self.cpu.state.pc) {
+            return None;
+        }
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).ok()?;
+        let instruction = decode(word).filter(|instruction| has_address(instruction.op))?;
+        let address = address_of(&instruction, &self.cpu.state.x);
+        let (Window::Registers(_), ..) = self.cpu.guest.memory().window_at(address)? else { return None };
+        let access = if instruction.op.row().class == Class::Load { Access::Read } else { Access::Write };
+        Some(Fault { address, access, cause: FaultCause::BeyondFile })
+    }
+
     /// Runs until something needs the caller.
     pub fn run(&mut self) -> Stop {
         set_segment_base(self.segment_base);
@@ -342,11 +367,14 @@ impl Core {
         self.cpu.collect_exceptions();
         let done = match reason {
             ExitReason::Unlinked | ExitReason::Indirect | ExitReason::Attention => return Ok(()),
-            ExitReason::Interpret if self.recorder.is_some() => return self.record_inside_block(),
-            ExitReason::Interpret => {
-                self.clock_is_fresh &= pc == self.cpu.state.pc;
-                return self.interpret_one();
-            }
+            ExitReason::Interpret => match (self.register_fault(), self.recorder.is_some()) {
+                (Some(fault), _) => Err(Trap::from(fault).into()),
+                (None, true) => return self.record_inside_block(),
+                (None, false) => {
+                    self.clock_is_fresh &= pc == self.cpu.state.pc;
+                    return self.interpret_one();
+                }
+            },
             ExitReason::Syscall => Err(Trap::Syscall(0).into()),
             ExitReason::Trap => Err(self.cpu.trap.take().expect("translated code set it").into()),
         };

@@ -12,6 +12,7 @@ mod jit;
 mod magic;
 mod profile;
 mod recorder;
+mod register_accesses;
 mod return_stack;
 mod shared_code;
 pub mod timing;

@@ -15,6 +15,7 @@ use crate::{
     changes::{Change, Changes},
     counting::{Counting, Executed},
     jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession},
+    register_accesses::RegisterAccesses,
     trace::{BlockNumber, TracedBlock},
     traced_blocks::TracedBlocks,
 };
@@ -59,6 +60,7 @@ pub struct SharedCode {
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) watch: Arc<dyn Watch>,
+    pub(crate) registers: Arc<RegisterAccesses>,
     /// The same code without traces, for stretches that nobody follows.
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
@@ -109,17 +111,29 @@ impl SharedCode {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
         let interest = Interest { magic: execution.magic, clock };
+        let registers: Arc<RegisterAccesses> = Arc::default();
         let origin = Origin {
             based: !memory.base().is_null(),
             cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
             counting: counting.clone(),
             tracing: tracing.clone(),
             translated_blocks: Arc::default(),
+            registers: registers.clone(),
         };
         let translates = execution.translate && host_is_able();
         let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
         let (counts, changes) = (Arc::default(), Arc::default());
-        Ok(Self { translators, counting, tracing, interest, counts, changes, watch, untraced: None })
+        Ok(Self {
+            translators,
+            counting,
+            tracing,
+            interest,
+            counts,
+            changes,
+            watch,
+            registers,
+            untraced: None,
+        })
     }
 
     /// True if hot code is translated.

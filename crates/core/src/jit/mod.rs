@@ -37,6 +37,7 @@ pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
 
@@ -56,6 +57,8 @@ pub(crate) struct Origin {
     pub tracing: Option<Arc<TracedBlocks>>,
     /// Blocks in all regions ever translated.
     pub translated_blocks: Arc<AtomicU64>,
+    /// Instructions that access registers of devices.
+    pub registers: Arc<RegisterAccesses>,
 }
 
 /// What the fault handler needs to know of a region.
@@ -199,6 +202,7 @@ impl Translator {
                 based: self.origin.based,
                 counting: self.origin.counting.as_deref(),
                 tracing: self.origin.tracing.as_deref(),
+                registers: &self.origin.registers,
             },
         );
         let address = work.cache.append(&emitted.code);

@@ -72,3 +72,52 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ps: u64) -> Time {
+        Time::from_ps(ps)
+    }
+
+    fn line() -> (Line, DeviceFile) {
+        (Line::new(Duration::from_ps(100)), DeviceFile::registers("test", 0, 4096).unwrap())
+    }
+
+    #[test]
+    fn an_interrupt_makes_the_file_ready_after_its_latency_and_once() {
+        let (mut line, file) = line();
+        line.set(true, at(10));
+        assert!(!line.deliver(at(109), &file) && !file.is_ready());
+        assert!(line.deliver(at(110), &file) && file.is_ready());
+        assert!(!line.deliver(at(111), &file), "it was delivered");
+        assert_eq!((line.assertions, line.deliveries), (1, 1));
+    }
+
+    #[test]
+    fn a_released_line_takes_back_what_nobody_has_read() {
+        let (mut line, file) = line();
+        line.set(true, at(0));
+        line.deliver(at(100), &file);
+        line.set(false, at(150));
+        line.withdraw(&file);
+        assert!(!file.is_ready());
+        line.set(true, at(200));
+        line.set(false, at(250));
+        assert_eq!(line.due(), None, "it was released before anybody was told");
+    }
+
+    #[test]
+    fn a_cause_that_comes_between_reading_and_clearing_is_told_again() {
+        let (mut line, file) = line();
+        line.set(true, at(0));
+        line.deliver(at(100), &file);
+        file.clear_events();
+        line.renew(at(300), &file);
+        assert_eq!(line.due(), Some(at(400)), "the line is still asserted");
+        line.deliver(at(400), &file);
+        line.renew(at(500), &file);
+        assert_eq!(line.due(), None, "the file says so already");
+    }
+}

@@ -202,3 +202,55 @@ impl Notes {
         std::mem::take(&mut self.notes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ps: u64) -> Time {
+        Time::from_ps(ps)
+    }
+
+    #[test]
+    fn a_frames_arrows_lead_from_the_wire_to_memory_and_on_to_the_interrupt() {
+        let mut notes = Notes::new(1);
+        notes.frame(0, Row::WireIn, 117, at(1_000_000), 1_000_000_000);
+        notes.dma(0, 117, true, at(1_000_100), at(1_200_000));
+        notes.counted(0, &Counters { rx_good: 1, ..Counters::default() });
+        notes.asserted(0, at(1_210_000));
+        notes.delivered(0, at(1_460_000));
+        let shown = notes.take(at(9_000_000));
+        let rows: Vec<Row> = shown.iter().map(|note| note.row).collect();
+        assert_eq!(rows, [Row::WireIn, Row::Interrupt, Row::Dma]);
+        assert_eq!(shown[0].begin, at(0), "125 bytes with the preamble take 1 us at 1 Gb/s");
+        assert_eq!(shown[0].to, shown[2].from, "wire to memory");
+        assert_eq!(shown[2].from, shown[1].from, "memory to interrupt");
+        assert_eq!(notes.take_told(at(1_459_999)), [0; 0], "no thread can know yet");
+        assert_eq!(notes.take_told(at(1_460_000)), shown[1].to);
+    }
+
+    #[test]
+    fn a_frame_that_is_dropped_leads_nowhere() {
+        let mut notes = Notes::new(1);
+        notes.frame(0, Row::WireIn, 64, at(1000), 1_000_000_000);
+        notes.counted(0, &Counters { rx_crc: 1, ..Counters::default() });
+        notes.frame(0, Row::WireIn, 64, at(2_000_000), 1_000_000_000);
+        notes.dma(0, 60, true, at(2_000_000), at(2_100_000));
+        notes.counted(0, &Counters { rx_crc: 1, rx_good: 1, ..Counters::default() });
+        let shown = notes.take(at(9_000_000));
+        assert_eq!(shown[2].from, shown[1].to, "the second frame, not the first");
+    }
+
+    #[test]
+    fn accesses_close_together_are_shown_as_one_and_rows_do_not_overlap() {
+        let mut notes = Notes::new(1);
+        for access in 0..10 {
+            notes.dma(0, 32, access % 2 == 0, at(access * 1000), at(access * 1000 + 40_000));
+        }
+        notes.dma(0, 32, true, at(1_000_000), at(1_040_000));
+        let shown = notes.take(at(9_000_000));
+        assert_eq!(shown.len(), 2);
+        assert_eq!(shown[0].name, "reads 160 bytes, writes 160");
+        assert!(shown[0].end <= shown[1].begin);
+    }
+}

@@ -551,6 +551,7 @@ impl Simulation {
         {
             return trapped;
         }
+        guest.note_register_access();
         let at = self.time(place.core, place.start);
         let took = match self.devices.execute(&mut self.memory, guest.cpu(), place.core, at) {
             Ok(took) => took,

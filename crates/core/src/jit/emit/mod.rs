@@ -29,6 +29,8 @@ use crate::{
     block::End,
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    register_accesses::RegisterAccesses,
+    trace::has_address,
     traced_blocks::TracedBlocks,
 };
 
@@ -88,6 +90,7 @@ pub(super) struct Emitter<'a> {
     based: bool,
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
+    registers: &'a RegisterAccesses,
     /// The record of the block being emitted, if blocks are traced.
     record: tracing::OpenRecord,
     block_labels: Vec<(u64, Label)>,
@@ -122,11 +125,13 @@ pub(crate) struct Surroundings<'a> {
     pub counting: Option<&'a Counting>,
     /// Blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,
+    /// Instructions that access registers of devices.
+    pub registers: &'a RegisterAccesses,
 }
 
 /// Translates a region.
 pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
-    let Surroundings { start, first_link, trampolines, based, counting, tracing } = surroundings;
+    let Surroundings { start, first_link, trampolines, based, counting, tracing, registers } = surroundings;
     let mut a = Assembler::new(start);
     let (spill, call_out) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
@@ -138,6 +143,7 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         based,
         counting,
         tracing,
+        registers,
         record: tracing::OpenRecord::default(),
         block_labels,
         stubs: Vec::new(),
@@ -221,6 +227,10 @@ impl Emitter<'_> {
             self.positions.push((self.a.position() as u32, self.pc));
             if following.is_none() && self.ends_block(block, instruction, next) {
                 return;
+            }
+            if has_address(instruction.op) && self.registers.is_known(self.pc) {
+                // What follows is there for jumps into the block.
+                self.leave_here();
             }
             self.record_address(instruction);
             skip = self.fused(instruction, following, block, index, next);
