@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-const HEAD: &str = "WINDOW  OPERATIONS/S  BLOCKS WRITTEN/OPERATION  LONGEST BATCH  IN USE  EMPTY ZONES  RESETS  NODES CHECKED";
+const HEAD: &str = "WINDOW  OPERATIONS/S  PER PROCESSOR SECOND  BLOCKS WRITTEN/OPERATION  LONGEST BATCH  IN USE  EMPTY ZONES  RESETS  NODES CHECKED";
 
 fn row(number: u32, window: &Window) -> String {
     let checked = window.checked_nodes.map_or("-".into(), |nodes| nodes.to_string());
