@@ -55,7 +55,8 @@ fn virtual_machines_take_turns_at_one_engine_without_a_wrong_byte_or_translation
 
 #[test]
 fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
-    let wire = "eth0,tcp,bytes=300000,lost=20000,damaged=40000,doubled=20000,late=20000,lateness_us=100,seed=5";
+    let wire =
+        "eth0,tcp,bytes=300000,lost=20000,damaged=40000,doubled=20000,late=20000,lateness_us=100,seed=5";
     let receive = |wire: &str, variables: &[(&str, &str)]| {
         let (printed, report) = run("godson3", &["--wire", wire], variables, "tcp_receive eth0");
         assert_eq!(printed, "tcp_receive: 300000 bytes right\n", "{report}");
