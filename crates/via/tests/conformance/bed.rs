@@ -78,7 +78,16 @@ impl Bed {
 
     /// A side that is not connected, whose VI is like the attributes say.
     pub fn side_like(&self, change: impl FnOnce(ViAttributes) -> ViAttributes) -> Side {
+        self.side_on(self.open(), change)
+    }
+
+    /// As many sides as the array has, on one NIC: an Ethernet NIC does not reach itself, so a server's clients share the other end.
+    pub fn sides_of_one_nic<const N: usize>(&self) -> [Side; N] {
         let nic = self.open();
+        std::array::from_fn(|_| self.side_on(nic.clone(), |attributes| attributes))
+    }
+
+    fn side_on(&self, nic: Nic, change: impl FnOnce(ViAttributes) -> ViAttributes) -> Side {
         let tag = nic.create_protection_tag().unwrap();
         let vi = nic.create_vi(change(self.attributes(tag)), None, None).unwrap();
         let memory = nic.allocate(MEMORY_BYTES, MemoryAttributes::remote(tag)).unwrap();

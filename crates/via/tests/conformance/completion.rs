@@ -107,12 +107,12 @@ pub const CASES: &[Case] = &[
         claim: "a queue is told of completions of both queues of several VIs, and by which",
         levels: Levels::All,
         check: |bed| {
-            let (server, other) = (bed.side(), bed.side());
+            let server = bed.side();
             let queue = server.nic.create_completion_queue(64).unwrap();
             let make =
                 || server.nic.create_vi(bed.attributes(server.tag), Some(&queue), Some(&queue)).unwrap();
             let vis = [make(), make()];
-            let clients = [bed.side(), bed.side()];
+            let clients = bed.sides_of_one_nic::<2>();
             for (vi, client) in vis.iter().zip(&clients) {
                 bed.connect((&server.nic, vi), &client.vi);
             }
@@ -128,7 +128,7 @@ pub const CASES: &[Case] = &[
                 let told = until([vi, &client.vi], "a notification", || queue.done());
                 assert_eq!(told, (vi.number(), Queue::Send));
                 assert!(vi.send_done().unwrap().is_success());
-                client.collect_receive(&other);
+                client.collect_receive(&server);
             }
             assert!(queue.done().is_none());
         },
@@ -142,7 +142,7 @@ pub const CASES: &[Case] = &[
             let queue = server.nic.create_completion_queue(16).unwrap();
             let make = || server.nic.create_vi(bed.attributes(server.tag), None, Some(&queue)).unwrap();
             let vis = [make(), make()];
-            let clients = [bed.side(), bed.side()];
+            let clients = bed.sides_of_one_nic::<2>();
             for (vi, client) in vis.iter().zip(&clients) {
                 bed.connect((&server.nic, vi), &client.vi);
                 (0..2).for_each(|_| {
