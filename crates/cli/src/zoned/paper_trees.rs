@@ -304,53 +304,38 @@ trait Tree: OrderedMap + Clone {
     fn seconds(&self) -> f64;
 }
 
-impl Tree for ZbTree<Device> {
-    fn search(&mut self, key: u64) -> Result<Option<u64>, Error> {
-        self.search(key)
-    }
-    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error> {
-        self.insert(key, value)
-    }
-    fn remove(&mut self, key: u64) -> Result<bool, Error> {
-        self.remove(key)
-    }
-    fn counts(&self) -> &PaperCounts {
-        self.counts()
-    }
-    fn sequential_used(&self) -> (u64, u64) {
-        self.sequential_used()
-    }
-    fn conventional_used(&self) -> (u64, u64) {
-        self.conventional_used()
-    }
-    fn seconds(&self) -> f64 {
-        self.device().now().ps() as f64 / 1e12
-    }
+/// Both trees have the same functions of their own; only one of them has conventional slots.
+macro_rules! tree {
+    ($tree:ty, |$it:ident| $conventional_used:expr) => {
+        impl Tree for $tree {
+            fn search(&mut self, key: u64) -> Result<Option<u64>, Error> {
+                self.search(key)
+            }
+            fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error> {
+                self.insert(key, value)
+            }
+            fn remove(&mut self, key: u64) -> Result<bool, Error> {
+                self.remove(key)
+            }
+            fn counts(&self) -> &PaperCounts {
+                self.counts()
+            }
+            fn sequential_used(&self) -> (u64, u64) {
+                self.sequential_used()
+            }
+            fn conventional_used(&self) -> (u64, u64) {
+                let $it = self;
+                $conventional_used
+            }
+            fn seconds(&self) -> f64 {
+                self.device().now().ps() as f64 / 1e12
+            }
+        }
+    };
 }
 
-impl Tree for CowTree<Device> {
-    fn search(&mut self, key: u64) -> Result<Option<u64>, Error> {
-        self.search(key)
-    }
-    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Error> {
-        self.insert(key, value)
-    }
-    fn remove(&mut self, key: u64) -> Result<bool, Error> {
-        self.remove(key)
-    }
-    fn counts(&self) -> &PaperCounts {
-        self.counts()
-    }
-    fn sequential_used(&self) -> (u64, u64) {
-        self.sequential_used()
-    }
-    fn conventional_used(&self) -> (u64, u64) {
-        (0, 0)
-    }
-    fn seconds(&self) -> f64 {
-        self.device().now().ps() as f64 / 1e12
-    }
-}
+tree!(ZbTree<Device>, |tree| tree.conventional_used());
+tree!(CowTree<Device>, |_tree| (0, 0));
 
 /// Does one operation. Keys are record numbers, scattered as YCSB does it if `hashed`.
 fn step(tree: &mut impl Tree, operation: Operation, hashed: bool) -> Result<(), Error> {
