@@ -2,6 +2,8 @@
 //! Not TAGE-SC-L: no statistical corrector and no loop predictor.
 //! Source: Seznec and Michaud, A Case for (Partially) Tagged Geometric History Length Branch Prediction (JILP 8, 2006).
 
+use std::hint::select_unpredictable;
+
 use super::{Counters, Outcome, Predict};
 
 /// Tagged tables.
@@ -161,25 +163,6 @@ impl History {
     }
 }
 
-/// Which of `numbers` are 0, a bit each.
-#[inline(always)]
-fn zeros(numbers: Lanes) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{
-            _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_set_epi16, _mm_setzero_si128,
-        };
-        let [a, b, c, d, e, f, g, h] = numbers.map(|number| number as i16);
-        // SAFETY: SSE2 is part of x86-64, and nothing here reads memory.
-        unsafe {
-            let same = _mm_cmpeq_epi16(_mm_set_epi16(h, g, f, e, d, c, b, a), _mm_setzero_si128());
-            _mm_movemask_epi8(_mm_packs_epi16(same, _mm_setzero_si128())) as u32
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    (0..).zip(numbers).fold(0, |mask, (bit, number)| mask | u32::from(number == 0) << bit)
-}
-
 /// A TAGE predictor.
 #[derive(Debug)]
 pub(super) struct Tage {
@@ -203,15 +186,33 @@ struct Wanted {
     tags: Lanes,
 }
 
-/// What the tables say of a branch.
+/// An entry and its place, in one word so that the host selects both at once.
+#[derive(Clone, Copy, Debug)]
+struct Placed(u64);
+
+impl Placed {
+    #[inline(always)]
+    fn new(place: usize, entry: Entry) -> Self {
+        Self((place as u64) << 16 | u64::from(entry.0))
+    }
+
+    #[inline(always)]
+    fn entry(self) -> Entry {
+        Entry(self.0 as u16)
+    }
+
+    #[inline(always)]
+    fn place(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+}
+
+/// What the tables say of a branch. Where none knows it, the base stands for both entries.
 struct Lookup {
-    /// Tables up to and including the one that predicts.
-    tried: u32,
-    /// The entry of the longest history that knows the branch, if one does, and where it is.
-    provider: Entry,
-    provider_place: usize,
-    known: bool,
+    /// The entry of the longest history that knows the branch.
+    provider: Placed,
     provider_taken: bool,
+    /// What the next shorter history says that knows it.
     alternative_taken: bool,
     weak: bool,
     predicted: bool,
@@ -262,49 +263,41 @@ impl Tage {
     #[inline(always)]
     fn look_up(&self, address: u64) -> Lookup {
         let wanted = self.wanted(address);
-        let mut entries = [0; LANES];
-        for (table, entry) in entries[..TABLES].iter_mut().enumerate() {
-            *entry = self.entries[self.place(&wanted, table)].0;
+        let counter = if self.base.predicts_taken(address >> 2) { WEAKLY_TAKEN } else { WEAKLY_TAKEN - 1 };
+        let base = Placed::new(self.entries.len() - 1, Entry::new(0, counter, 0));
+        let (mut provider, mut alternative) = (base, base);
+        // One selection after another and no branch: which tables know the branch, a host cannot predict either, and what is learnt
+        // next waits for nothing but these.
+        for table in 0..TABLES {
+            let place = self.place(&wanted, table);
+            let entry = self.entries[place];
+            let knows = entry.tag() == u32::from(wanted.tags[table]);
+            alternative = select_unpredictable(knows, provider, alternative);
+            provider = select_unpredictable(knows, Placed::new(place, entry), provider);
         }
-        // Compared without a branch: which tables know the branch is what a host cannot predict either.
-        let mut differs = [0; LANES];
-        for lane in 0..LANES {
-            differs[lane] = (entries[lane] ^ wanted.tags[lane]) & TAG_MASK as u16;
-        }
-        let known = zeros(differs) & ((1 << TABLES) - 1);
-        let base_taken = self.base.predicts_taken(address >> 2);
-        let longest = |known: u32| (known | 1).ilog2() as usize;
-        let provider_table = longest(known);
-        let tried = if known == 0 { 0 } else { (2 << provider_table) - 1 };
-        let others = known & tried >> 1;
-        let provider = Entry(entries[provider_table % LANES]);
-        let provider_taken = if known == 0 { base_taken } else { provider.taken() };
-        let alternative = Entry(entries[longest(others) % LANES]);
-        let alternative_taken = if others == 0 { base_taken } else { alternative.taken() };
-        let weak = known != 0 && provider.is_weak();
-        let predicted = if weak && self.use_alternative >= 0 { alternative_taken } else { provider_taken };
-        let place = provider_table * self.size + usize::from(wanted.positions[provider_table % LANES]);
-        let provider_place = if known == 0 { self.entries.len() - 1 } else { place };
-        let known = known != 0;
-        Lookup { tried, provider, provider_place, known, provider_taken, alternative_taken, weak, predicted }
+        let provider_taken = provider.entry().taken();
+        let alternative_taken = alternative.entry().taken();
+        let weak = provider.entry().is_weak();
+        let use_alternative = weak & (self.use_alternative >= 0);
+        let predicted = select_unpredictable(use_alternative, alternative_taken, provider_taken);
+        Lookup { provider, provider_taken, alternative_taken, weak, predicted }
     }
 
     #[inline(always)]
     fn learn(&mut self, found: &Lookup, outcome: Outcome) {
         let taken = outcome.taken;
         let right = found.provider_taken == taken;
-        let differ = found.known && found.provider_taken != found.alternative_taken;
-        let learnt = found.provider.learnt(taken, differ, right);
-        if learnt.0 != found.provider.0 {
-            self.entries[found.provider_place] = learnt;
-        }
+        let differ = found.provider_taken != found.alternative_taken;
+        let learnt = found.provider.entry().learnt(taken, differ, right);
+        // Where no table knows the branch, it is the entry that no branch finds.
+        self.entries[found.provider.place()] = learnt;
         if differ && found.weak {
             self.use_alternative = (self.use_alternative + if right { -1 } else { 1 }).clamp(-8, 7);
         }
         // An entry that has not proved useful may go: keep what would predict in its place up to date.
-        self.base.learn_if(!found.known || learnt.useful() == 0, outcome.address >> 2, taken);
+        self.base.learn_if(learnt.useful() == 0, outcome.address >> 2, taken);
         if found.predicted != taken && !(found.weak && right) {
-            self.allocate(found.tried, outcome);
+            self.allocate(found.provider.place(), outcome);
         }
         self.branches += 1;
         if self.branches == AGING_PERIOD {
@@ -312,11 +305,12 @@ impl Tage {
         }
     }
 
-    /// Gives the branch an entry in one table of a longer history than those that were `tried`.
+    /// Gives the branch an entry in one table of a longer history than that of the entry at `provider`.
     #[cold]
-    fn allocate(&mut self, tried: u32, outcome: Outcome) {
+    fn allocate(&mut self, provider: usize, outcome: Outcome) {
         let wanted = self.wanted(outcome.address);
-        let longer = |table: &usize| tried >> table & 1 == 0;
+        let (size, nobody) = (self.size, self.entries.len() - 1);
+        let longer = |table: &usize| provider == nobody || *table > provider / size;
         let useless = |table: &usize| self.entries[self.place(&wanted, *table)].useful() == 0;
         let mut free = (0..TABLES).filter(longer).filter(useless).fold(0u32, |free, table| free | 1 << table);
         if free == 0 {
