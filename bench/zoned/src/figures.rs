@@ -29,6 +29,10 @@ pub struct Figures {
     pub space_per_byte: f64,
     /// What all phases together took, seconds.
     pub seconds: f64,
+    /// Processor time of one random insert, of a lookup and of half a pair of the mixture, microseconds.
+    pub insert_processor_us: Option<f64>,
+    pub read_processor_us: Option<f64>,
+    pub mixed_processor_us: Option<f64>,
 }
 
 /// The figures of a task all of whose pieces are there.
@@ -43,6 +47,11 @@ pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
         let bytes: Option<u64> = of(phase).map(|piece| piece.disk_bytes).sum();
         bytes.map(|bytes| bytes as f64 / payload as f64)
     };
+    let processor_us = |phase: Phase, operations_each: u64| {
+        let operations: u64 = of(phase).map(|piece| (piece.to - piece.from) * operations_each).sum();
+        let seconds: Option<f64> = of(phase).map(|piece| piece.processor_seconds).sum();
+        seconds.map(|seconds| seconds * 1e6 / operations as f64)
+    };
     let last = of(Phase::Insert).last().ok_or("there is no piece of inserting")?;
     Ok(Figures {
         task: task.clone(),
@@ -56,5 +65,8 @@ pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
         mixed_written_per_byte: written(Phase::Mixed),
         space_per_byte: last.space_bytes as f64 / (task.records * task.shape.record_bytes()) as f64,
         seconds: pieces.iter().filter(|piece| piece.task == *task).map(|piece| piece.seconds).sum(),
+        insert_processor_us: processor_us(Phase::Insert, 1),
+        read_processor_us: processor_us(Phase::Read, 1),
+        mixed_processor_us: processor_us(Phase::Mixed, 2),
     })
 }

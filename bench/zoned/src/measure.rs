@@ -85,6 +85,10 @@ pub struct Piece {
     pub to: u64,
     /// What they took.
     pub seconds: f64,
+    /// Processor time of all the process's threads meanwhile, the kernel's work for them included; what other programs do, or a disk that
+    /// is busy, hardly changes it.
+    #[serde(default)]
+    pub processor_seconds: Option<f64>,
     /// Bytes of keys and values written.
     pub payload_bytes: u64,
     /// Bytes written to the disk meanwhile, by whomever, opening and closing and all that was still in the page cache included; not known
@@ -102,7 +106,7 @@ pub struct Piece {
 pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
     let before = disk_bytes(folder)?;
     let mut engine = engine::open(&task.engine, folder, task.durability)?;
-    let mut clock = Clock { seconds: 0.0, most_seconds };
+    let mut clock = Clock { seconds: 0.0, processor_seconds: 0.0, most_seconds };
     let engine_ref = engine.as_mut();
     let to = match phase {
         Phase::Load => clock.write(engine_ref, task, from, |number| task.shape.ascending_key(number))?,
@@ -133,6 +137,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
         from,
         to,
         seconds: clock.seconds,
+        processor_seconds: Some(clock.processor_seconds),
         payload_bytes: if written { (to - from) * task.shape.record_bytes() } else { 0 },
         disk_bytes: disk_bytes(folder)?.zip(before).map(|(after, before)| after - before),
         space_bytes: used_bytes(folder)?,
@@ -143,14 +148,16 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
 /// The time that an engine took so far, without that of making its records.
 struct Clock {
     seconds: f64,
+    processor_seconds: f64,
     most_seconds: f64,
 }
 
 impl Clock {
     fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let begin = Instant::now();
+        let (begin, processor) = (Instant::now(), processor_seconds());
         let result = work();
         self.seconds += begin.elapsed().as_secs_f64();
+        self.processor_seconds += processor_seconds() - processor;
         result
     }
 
@@ -233,6 +240,14 @@ fn disk_bytes(folder: &Path) -> Fallible<Option<u64>> {
         .nth(6)
         .and_then(|sectors| sectors.parse::<u64>().ok())
         .map(|sectors| sectors * 512))
+}
+
+/// Processor time that this process has had so far, all threads together (clock_gettime(2), CLOCK_PROCESS_CPUTIME_ID).
+fn processor_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one timespec, which is there; that clock is always there on Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 fn load_average() -> Fallible<f64> {

@@ -19,6 +19,9 @@ const COLUMNS: &[Column] = &[
     ("written per byte updated", |f| f.mixed_written_per_byte, false),
     ("space per byte", |f| Some(f.space_per_byte), false),
     ("seconds", |f| Some(f.seconds), false),
+    ("insert, processor us", |f| f.insert_processor_us, false),
+    ("read, processor us", |f| f.read_processor_us, false),
+    ("mixed, processor us", |f| f.mixed_processor_us, false),
 ];
 
 /// All figures; the best of a column in bold.

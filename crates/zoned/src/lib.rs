@@ -8,10 +8,12 @@ pub mod map;
 pub mod node;
 pub mod paper;
 pub mod soak;
+pub mod states;
 pub mod store;
 pub mod ycsb;
 
 pub use device::ZonedDevice;
 pub use error::{Error, Result};
 pub use map::{Direction, KeyRange, OrderedMap};
+pub use states::NodeStates;
 pub use store::{Batch, Durability, Options, Snapshot, Store};

@@ -9,6 +9,7 @@ mod fanout;
 mod head;
 mod kept;
 mod map;
+mod published;
 mod record;
 mod space;
 mod zb;

@@ -3,8 +3,8 @@
 //! Source: our own.
 
 use longma_zoned::device::{BlankDevice, Counted, Geometry, MemoryDevice};
-use longma_zoned::paper::{CowTree, Fanout, Kept, NodeKind, ZbTree};
-use longma_zoned::{Direction, KeyRange, OrderedMap};
+use longma_zoned::paper::{CowTree, Fanout, Kept, NodeKind, PaperCounts, ZbTree};
+use longma_zoned::{Direction, KeyRange, NodeStates, OrderedMap};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
@@ -106,24 +106,29 @@ fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn Ordere
 }
 
 /// A ZB+-tree that is checked while it works.
-struct Checked(ZbTree<MemoryDevice>, u64);
+struct Checked {
+    tree: ZbTree<MemoryDevice>,
+    puts: u64,
+    /// The nodes that the checks found, by state.
+    states: NodeStates,
+}
 
 impl OrderedMap for Checked {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.tree.name()
     }
     fn get(&mut self, key: &[u8]) -> longma_zoned::Result<Option<Vec<u8>>> {
-        self.0.get(key)
+        self.tree.get(key)
     }
     fn put(&mut self, key: &[u8], value: &[u8]) -> longma_zoned::Result<bool> {
-        self.1 += 1;
-        if self.1.is_multiple_of(499) {
-            self.0.check()?;
+        self.puts += 1;
+        if self.puts.is_multiple_of(499) {
+            self.states += self.tree.check()?;
         }
-        self.0.put(key, value)
+        self.tree.put(key, value)
     }
     fn delete(&mut self, key: &[u8]) -> longma_zoned::Result<bool> {
-        self.0.delete(key)
+        self.tree.delete(key)
     }
     fn scan(
         &mut self,
@@ -131,59 +136,77 @@ impl OrderedMap for Checked {
         direction: Direction,
         visit: &mut longma_zoned::map::Visit<'_>,
     ) -> longma_zoned::Result<()> {
-        self.0.scan(range, direction, visit)
+        self.tree.scan(range, direction, visit)
     }
     fn len(&self) -> u64 {
-        self.0.len()
+        self.tree.len()
     }
     fn sync(&mut self) -> longma_zoned::Result<()> {
-        self.0.sync()
+        self.tree.sync()
     }
+}
+
+/// What a run is to have gone through: its name, how often it happened, and whether nodes of any size come to it.
+fn coverage(counts: &PaperCounts, states: &NodeStates) -> [(&'static str, u64, bool); 21] {
+    [
+        ("leaves in state change", states.change_leaves, true),
+        ("interior nodes in state change", states.change_interiors, true),
+        ("leaves in state steady-hot", states.steady_hot, true),
+        ("interior nodes in state steady-cold", states.steady_cold, false),
+        ("leaves in state after", states.after_leaves, true),
+        ("interior nodes in state after", states.after_interiors, false),
+        ("inserts in place", counts.changed_in_place, true),
+        ("moves of full nodes", counts.moved_when_full, true),
+        ("logged changes", counts.logged, true),
+        ("splits", counts.split, true),
+        ("normal applies, steady", counts.normal_apply_steady, true),
+        ("normal applies, after", counts.normal_apply_after, true),
+        ("switch applies, steady", counts.switch_apply_steady, false),
+        ("switch applies, after", counts.switch_apply_after, false),
+        ("merges", counts.merged, true),
+        ("emptied nodes", counts.emptied, true),
+        ("head splits", counts.heads_split, false),
+        ("head merges", counts.heads_merged, false),
+        ("heads evened out", counts.heads_evened, false),
+        ("zones reset", counts.resets, false),
+        ("nodes read by garbage collection", counts.reads.of(NodeKind::Collected), false),
+    ]
 }
 
 #[test]
 fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() {
-    let mut resets = 0;
-    for (body, head, keys, zones, seed) in [
-        (4, 4, 300, 2, 1),
-        (4, 4, 6_000, 12, 2),
-        (5, 7, 2_000, 3, 3),
-        (8, 4, 4_000, 4, 4),
-        (13, 20, 20_000, 6, 5),
-        (31, 20, 30_000, 6, 6),
-    ] {
+    let mut all: Vec<(&str, [u64; 6])> = Vec::new();
+    // The smallest nodes come to everything.
+    let runs = [
+        (4, 4, 300, 2),
+        (4, 4, 6_000, 12),
+        (5, 7, 2_000, 3),
+        (8, 4, 4_000, 4),
+        (13, 20, 20_000, 6),
+        (31, 20, 30_000, 6),
+    ];
+    for (run, (body, head, keys, zones)) in runs.into_iter().enumerate() {
         let device = device(512, 256, zones);
         let fanout = Fanout::of(&longma_zoned::ZonedDevice::geometry(&device)).at_most(body, head);
-        let mut tree = Checked(ZbTree::new(device, fanout).unwrap(), 0);
-        behaves_like_a_btree_map(&mut tree, |_| (), keys, seed);
-        tree.0.check().unwrap();
-        let counts = *tree.0.counts();
-        resets += counts.resets;
-        for (what, count) in [
-            ("inserts in place", counts.changed_in_place),
-            ("moves of full nodes", counts.moved_when_full),
-            ("logged changes", counts.logged),
-            ("splits", counts.split),
-            ("normal apply, steady", counts.normal_apply_steady),
-            ("normal apply, after", counts.normal_apply_after),
-            ("merges", counts.merged),
-            ("emptied nodes", counts.emptied),
-        ] {
-            assert!(count > 0, "no {what} with {body} entries a node");
-        }
-        if body <= 5 {
-            for (what, count) in [
-                ("switch apply, steady", counts.switch_apply_steady),
-                ("switch apply, after", counts.switch_apply_after),
-                ("head splits", counts.heads_split),
-                ("head merges", counts.heads_merged),
-                ("heads evened out", counts.heads_evened),
-            ] {
-                assert!(count > 0, "no {what} with {body} entries a node");
+        let tree = ZbTree::new(device, fanout).unwrap();
+        let mut checked = Checked { tree, puts: 0, states: NodeStates::default() };
+        behaves_like_a_btree_map(&mut checked, |_| (), keys, run as u64 + 1);
+        checked.states += checked.tree.check().unwrap();
+        for (at, (what, count, always)) in
+            coverage(checked.tree.counts(), &checked.states).into_iter().enumerate()
+        {
+            assert!(count > 0 || !always, "no {what} with {body} entries a node");
+            match all.get_mut(at) {
+                Some(row) => row.1[run] = count,
+                None => all.push((what, [count, 0, 0, 0, 0, 0])),
             }
         }
     }
-    assert!(resets > 0, "no zone was reset");
+    println!("{:36} {:?}", "entries a node", runs.map(|run| run.0));
+    for (what, counts) in all {
+        println!("{what:36} {counts:?}");
+        assert!(counts[..3].iter().any(|&count| count > 0), "no {what} with small nodes");
+    }
 }
 
 #[test]

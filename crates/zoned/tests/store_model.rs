@@ -8,7 +8,8 @@ mod support;
 use longma_zoned::device::MemoryDevice;
 use longma_zoned::store::Statistics;
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Direction, KeyRange, Snapshot, Store};
+use longma_zoned::{Batch, Direction, KeyRange, NodeStates, Snapshot, Store};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch, busy, campaign, memory, open, rows};
@@ -21,6 +22,8 @@ struct Run {
     zones: (u64, u32, u32),
     cache_bytes: u64,
     journal_bytes: u64,
+    /// Whether all keys are loaded in order first, and nearly fill the device: then no snapshot holds on to what was there.
+    begins_full: bool,
     seed: u64,
 }
 
@@ -46,13 +49,62 @@ fn sweep(chance: &mut Chance, run: &Run, model: &mut Model) -> Batch {
     batch
 }
 
-fn behaves_like_a_btree_map(run: &Run) -> Statistics {
+/// How often each thing happened in a run.
+type Covered = BTreeMap<&'static str, u64>;
+
+fn add(covered: &mut Covered, counts: &[(&'static str, u64)]) {
+    counts.iter().for_each(|&(what, count)| *covered.entry(what).or_default() += count);
+}
+
+/// The nodes that a check found, by state.
+fn add_states(covered: &mut Covered, states: &NodeStates) {
+    let counts = [
+        ("leaves in state change", states.change_leaves),
+        ("interior nodes in state change", states.change_interiors),
+        ("leaves in state steady-hot", states.steady_hot),
+        ("interior nodes in state steady-cold", states.steady_cold),
+        ("leaves in state after", states.after_leaves),
+    ];
+    add(covered, &counts);
+}
+
+/// What a map did from its opening on.
+fn add_statistics(covered: &mut Covered, statistics: &Statistics) {
+    let Statistics { tree, reclaim, checkpoints, .. } = statistics;
+    let counts = [
+        ("changes in place", tree.changed_in_place),
+        ("logged changes", tree.logged),
+        ("leaves split", tree.split),
+        ("leaves merged", tree.merged),
+        ("leaves emptied", tree.emptied),
+        ("normal applies, steady", tree.normal_apply_steady),
+        ("normal applies, after", tree.normal_apply_after),
+        ("switch applies, steady", tree.switch_apply_steady),
+        ("switch applies, after", tree.switch_apply_after),
+        ("heads and interior nodes split", tree.inner_split),
+        ("heads and interior nodes merged", tree.inner_merged),
+        ("heads evened out", tree.heads_evened),
+        ("leaves copied for a snapshot", tree.copied),
+        ("checkpoints", *checkpoints),
+        ("victims of garbage collection", reclaim.victims),
+        ("nodes moved by garbage collection", reclaim.nodes_moved),
+        ("zones reset", reclaim.zones_reset),
+        ("openings", 1),
+    ];
+    add(covered, &counts);
+}
+
+fn behaves_like_a_btree_map(run: &Run) -> Covered {
     let (zone_blocks, conventional, sequential) = run.zones;
     let device = Arc::new(memory(zone_blocks, conventional, sequential));
     let device = Store::format(device, Some(run.node_bytes), 1).unwrap();
     let options = busy(run.cache_bytes, run.journal_bytes);
     let mut store = open(Arc::clone(&device), options);
-    let (mut chance, mut model) = (Chance::new(run.seed), Model::new());
+    let (mut chance, mut model, mut covered) = (Chance::new(run.seed), Model::new(), Covered::new());
+    if run.begins_full {
+        model = (0..run.keys).map(|n| (run.records.key(n), run.records.value(&mut chance))).collect();
+        store.load(&model).unwrap();
+    }
     let mut kept: Vec<(Snapshot<Arc<MemoryDevice>>, Model)> = Vec::new();
     let batches = campaign("LONGMA_ZONED_OPERATIONS", 120_000) / 6 / 12;
     for number in 0..batches {
@@ -63,10 +115,12 @@ fn behaves_like_a_btree_map(run: &Run) -> Statistics {
         let key = run.records.key(chance.below(run.keys));
         assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key), "batch {number}");
         if number % 17 == 4 {
-            store.checkpoint().unwrap();
+            let report = store.check_now().unwrap();
+            assert_eq!(report.problems, [], "batch {number}");
+            add_states(&mut covered, &report.states);
             store.apply(&sweep(&mut chance, run, &mut model)).unwrap();
         }
-        if number % 61 == 7 {
+        if number % 61 == 7 && !run.begins_full {
             kept.push((store.snapshot(), model.clone()));
         }
         if number % 97 == 13 && kept.len() > 2 {
@@ -90,51 +144,72 @@ fn behaves_like_a_btree_map(run: &Run) -> Statistics {
             if chance.below(2) == 0 {
                 store.checkpoint().unwrap();
             }
+            add_statistics(&mut covered, &store.statistics());
             drop(store);
             store = open(Arc::clone(&device), options);
             assert_same(&store.snapshot(), &model, "after opening again");
         }
     }
-    let statistics = store.statistics();
+    add_statistics(&mut covered, &store.statistics());
     kept.clear();
     assert_same(&store.snapshot(), &model, "at the end");
     store.close().unwrap();
     assert_same(&open(device, options).snapshot(), &model, "after closing");
-    statistics
+    add(&mut covered, &[("changes, about", batches * 12)]);
+    covered
+}
+
+/// Prints what the runs of a test went through, and fails if they missed anything.
+fn assert_all_covered(runs: &[(u32, Covered)]) {
+    println!("{:36} {:?}", "bytes of a node", runs.iter().map(|run| run.0).collect::<Vec<_>>());
+    let mut missed = Vec::new();
+    for what in runs[0].1.keys() {
+        let counts: Vec<_> = runs.iter().map(|run| run.1[what]).collect();
+        println!("{what:36} {counts:?}");
+        if counts.iter().all(|&count| count == 0) {
+            missed.push(*what);
+        }
+    }
+    assert_eq!(missed, [""; 0], "of these there was nothing");
 }
 
 #[test]
 fn the_map_behaves_like_a_btree_map_with_records_of_one_length() {
-    for (node_bytes, keys, zones, cache_bytes, seed) in [
+    let runs = [
         (512, 4_000, (256, 4, 12), 40_000, 1),
         (512, 20_000, (512, 1, 40), 200_000, 2),
         (1024, 3_000, (64, 4, 24), 1 << 20, 3),
-    ] {
-        let records = Records::Fixed;
-        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes: 40_000, seed };
-        let statistics = behaves_like_a_btree_map(&run);
-        println!("{statistics:?}");
-        assert!(statistics.checkpoints > 3 && statistics.tree.changed_in_place > 0);
-    }
+        (512, 9_000, (32, 2, 28), 40_000, 7),
+    ];
+    let runs = runs.map(|(node_bytes, keys, zones, cache_bytes, seed)| {
+        let (records, journal_bytes, begins_full) = (Records::Fixed, 40_000, seed == 7);
+        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes, begins_full, seed };
+        (node_bytes, behaves_like_a_btree_map(&run))
+    });
+    assert_all_covered(&runs);
 }
 
 #[test]
 fn the_map_behaves_like_a_btree_map_with_records_of_many_lengths() {
-    for (node_bytes, keys, zones, cache_bytes, seed) in
-        [(512, 2_000, (256, 4, 12), 40_000, 4), (2048, 20_000, (1024, 2, 12), 300_000, 5)]
-    {
-        let records = Records::Variable;
-        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes: 60_000, seed };
-        println!("{:?}", behaves_like_a_btree_map(&run));
-    }
+    let runs = [
+        (512, 2_000, (256, 4, 12), 40_000, 4),
+        (2048, 20_000, (1024, 2, 12), 300_000, 5),
+        (512, 9_000, (32, 2, 50), 40_000, 8),
+    ];
+    let runs = runs.map(|(node_bytes, keys, zones, cache_bytes, seed)| {
+        let (records, journal_bytes, begins_full) = (Records::Variable, 60_000, seed == 8);
+        let run = Run { records, node_bytes, keys, zones, cache_bytes, journal_bytes, begins_full, seed };
+        (node_bytes, behaves_like_a_btree_map(&run))
+    });
+    assert_all_covered(&runs);
 }
 
 #[test]
 fn the_map_behaves_like_a_btree_map_with_values_that_fit_into_no_node() {
     let (records, node_bytes, zones) = (Records::Large, 512, (512, 4, 20));
-    let run =
-        Run { records, node_bytes, keys: 600, zones, cache_bytes: 60_000, journal_bytes: 60_000, seed: 6 };
-    println!("{:?}", behaves_like_a_btree_map(&run));
+    let (cache_bytes, journal_bytes, begins_full) = (60_000, 60_000, false);
+    let run = Run { records, node_bytes, keys: 600, zones, cache_bytes, journal_bytes, begins_full, seed: 6 };
+    println!("{:#?}", behaves_like_a_btree_map(&run));
 }
 
 #[test]

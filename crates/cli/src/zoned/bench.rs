@@ -2,13 +2,13 @@
 //! Not a comparison with others: `bench/zoned` is.
 //! Source: YCSB's workloads; what a batch costs is measured by the host's clock.
 
-use super::device::{Device, Shape, Which};
+use super::device::{Device, Load, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
 use longma_zoned::device::Counted;
 use longma_zoned::ycsb::{Distribution, Operation, Workload, scatter};
-use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store, ZonedDevice};
+use longma_zoned::{Batch, Direction, KeyRange, Options, Store, ZonedDevice};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    which: Which,
+    new: NewDevice,
     #[command(flatten)]
-    shape: Shape,
+    load: Load,
     /// YCSB's A to F, or W1 to W5 of the ZB+-tree paper.
     #[arg(long, value_name = "NAME", default_value = "A", value_parser = workload)]
     workload: Workload,
@@ -37,18 +37,6 @@ pub struct Arguments {
     /// Changes that are written together.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: u32,
-    /// The length of values, bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 100)]
-    value_bytes: u32,
-    /// Let batches be safe at the end only, instead of each at once.
-    #[arg(long)]
-    relaxed: bool,
-    /// Chooses the operations.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Lose what is there.
-    #[arg(long)]
-    force: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -83,13 +71,9 @@ fn workload(name: &str) -> Result<Workload, String> {
 
 /// Loads, runs the workload and prints what it took.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if arguments.which.is_block_device() && !arguments.force {
-        return Err("all that is on the block device would be lost: say --force".into());
-    }
-    let device = Counted::new(arguments.which.create(&arguments.shape, arguments.force)?);
-    let durability = if arguments.relaxed { Durability::Relaxed } else { Durability::EachBatch };
-    let device = Store::format(device, None, super::format::identity()?)?;
-    let map = Store::open(device, Options { durability, ..Options::default() })?;
+    let device = Counted::new(arguments.new.format()?);
+    let options = Options { durability: arguments.load.durability(), ..Options::default() };
+    let map = Store::open(device, options)?;
     let workload = match arguments.distribution {
         Some(choice) => arguments.workload.with(choice.distribution()),
         None => arguments.workload,
@@ -98,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let bar = bar(arguments.records + arguments.operations, "operations");
     let mut phases = Vec::new();
     let load: Box<dyn Iterator<Item = Operation>> = Box::new((0..arguments.records).map(Operation::Insert));
-    let stream = Box::new(workload.stream(arguments.records, arguments.operations, arguments.seed));
+    let stream = Box::new(workload.stream(arguments.records, arguments.operations, arguments.load.seed));
     for (name, operations) in [("load", load), (workload.name, stream)] {
         let mut run = Run { map: &map, batch: Batch::new(), arguments, done: 0, changed_bytes: 0 };
         let (begin, before) = (Instant::now(), map.device().counts());
@@ -171,7 +155,7 @@ impl Run<'_> {
     }
 
     fn put(&mut self, record: u64) -> longma_zoned::Result<()> {
-        let value: Vec<u8> = (0..self.arguments.value_bytes)
+        let value: Vec<u8> = (0..self.arguments.load.value_bytes)
             .map(|n| (record ^ self.done).wrapping_add(n.into()) as u8)
             .collect();
         self.batch.put(&key(record), &value);

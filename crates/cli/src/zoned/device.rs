@@ -4,7 +4,7 @@
 
 use longma_topology::units::Size;
 use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice};
-use longma_zoned::{Options, Store, ZonedDevice};
+use longma_zoned::{Durability, Options, Store, ZonedDevice};
 use std::error::Error;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,39 @@ pub struct Shape {
     max_active: u32,
 }
 
+/// A device that a new map is made on: what is there is lost.
+#[derive(clap::Args, Clone)]
+pub struct NewDevice {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    shape: Shape,
+    /// Lose what is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What the commands that put a load on a new map have in common.
+#[derive(clap::Args, Clone)]
+pub struct Load {
+    /// The length of values, bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub value_bytes: u32,
+    /// Let batches be safe at checkpoints and at the end only, instead of each at once.
+    #[arg(long)]
+    relaxed: bool,
+    /// Chooses the operations.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl Load {
+    /// When a batch is safe.
+    pub const fn durability(&self) -> Durability {
+        if self.relaxed { Durability::Relaxed } else { Durability::EachBatch }
+    }
+}
+
 fn size(text: &str) -> Result<u64, String> {
     // "64MiB" is what people type on a command line.
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -86,6 +119,26 @@ impl Shape {
             max_open_zones: self.max_open,
             max_active_zones: self.max_active,
         })
+    }
+}
+
+impl NewDevice {
+    /// Makes the emulated device, or opens the block device.
+    pub fn create(&self) -> Result<Device, Box<dyn Error>> {
+        self.which.create(&self.shape, self.force)
+    }
+
+    /// The same with an empty map on it, for a load. A block device is written to only with `--force`.
+    pub fn format(&self) -> Result<Device, Box<dyn Error>> {
+        if self.is_block_device() && !self.force {
+            return Err("all that is on the block device would be lost: say --force".into());
+        }
+        Ok(Store::format(self.create()?, None, super::format::identity()?)?)
+    }
+
+    /// Whether it is a zoned block device, not an emulated one.
+    pub fn is_block_device(&self) -> bool {
+        self.which.is_block_device()
     }
 }
 
@@ -138,6 +191,7 @@ impl Which {
         Ok(Store::open(self.open()?, options)?)
     }
 
+    /// Whether it is a zoned block device, not an emulated one.
     pub fn is_block_device(&self) -> bool {
         std::fs::metadata(&self.device).is_ok_and(|data| data.file_type().is_block_device())
     }

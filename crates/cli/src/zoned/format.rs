@@ -2,7 +2,7 @@
 //! Not what is written: that is `longma-zoned`'s store.
 //! Source: none.
 
-use super::device::{Shape, Which};
+use super::device::NewDevice;
 use super::{Format, Outcome, inspect};
 use longma_zoned::Store;
 
@@ -10,15 +10,10 @@ use longma_zoned::Store;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    which: Which,
-    #[command(flatten)]
-    shape: Shape,
+    new: NewDevice,
     /// The size of a node, bytes [default: 4096, or a block if that is larger].
     #[arg(long, value_name = "BYTES")]
     node_bytes: Option<u32>,
-    /// Lose what is there.
-    #[arg(long)]
-    force: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -26,8 +21,8 @@ pub struct Arguments {
 
 /// Makes an empty map and says what it is on.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let device = arguments.which.create(&arguments.shape, arguments.force)?;
-    if arguments.which.is_block_device() && !arguments.force {
+    let device = arguments.new.create()?;
+    if arguments.new.is_block_device() && !arguments.new.force {
         let first_used = device.zones()?.into_iter().find(|zone| zone.write_pointer > 0);
         if let Some(zone) = first_used {
             return Err(

@@ -2,11 +2,11 @@
 //! Not the load: that is `longma_zoned::soak`.
 //! Source: none.
 
-use super::device::{Shape, Which};
+use super::device::{Load, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::soak::{SoakOptions, SoakReport, Window, soak};
-use longma_zoned::{Durability, Options, Store};
+use longma_zoned::{Options, Store};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    which: Which,
+    new: NewDevice,
     #[command(flatten)]
-    shape: Shape,
+    load: Load,
     /// The part of the device that is in use before the load begins.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,
@@ -33,27 +33,15 @@ pub struct Arguments {
     /// Changes that are written together.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: u64,
-    /// The length of values, bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 100)]
-    value_bytes: usize,
     /// Memory for leaves, MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     cache_mib: u64,
     /// How long the journal gets, MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     journal_mib: u64,
-    /// Let batches be safe at checkpoints only, instead of each at once.
-    #[arg(long)]
-    relaxed: bool,
     /// Judge throughput by processor time, not by the clock: for a machine that others use, too.
     #[arg(long)]
     processor_time: bool,
-    /// Chooses the operations.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Lose what is there.
-    #[arg(long)]
-    force: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -61,17 +49,12 @@ pub struct Arguments {
 
 /// Runs the load; fails if anything was wrong, or a window did less than half of the mean.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if arguments.which.is_block_device() && !arguments.force {
-        return Err("all that is on the block device would be lost: say --force".into());
-    }
     if !(0.0..1.0).contains(&arguments.fill) {
         return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
     }
-    let device = arguments.which.create(&arguments.shape, arguments.force)?;
-    let durability = if arguments.relaxed { Durability::Relaxed } else { Durability::EachBatch };
-    let device = Store::format(device, None, super::format::identity()?)?;
     let (cache_bytes, journal_bytes) = (arguments.cache_mib << 20, arguments.journal_mib << 20);
-    let map = Store::open(device, Options { durability, cache_bytes, journal_bytes })?;
+    let durability = arguments.load.durability();
+    let map = Store::open(arguments.new.format()?, Options { durability, cache_bytes, journal_bytes })?;
     let options = SoakOptions {
         fill: arguments.fill,
         duration: Duration::from_secs(arguments.seconds),
@@ -80,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         window: Duration::from_secs(arguments.window_seconds),
         check_every: arguments.check_every,
         batch: arguments.batch,
-        value_bytes: arguments.value_bytes,
-        seed: arguments.seed,
+        value_bytes: arguments.load.value_bytes as usize,
+        seed: arguments.load.seed,
     };
     let stop = interruption();
     let table = arguments.format == Format::Table;

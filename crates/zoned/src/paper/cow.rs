@@ -3,7 +3,7 @@
 //! Source: the baseline of the ZB+-tree paper; the B+-tree's bounds and borrowing are the textbook's.
 
 use super::body::Body;
-use super::counts::{NodeKind, PaperCounts};
+use super::counts::NodeKind;
 use super::fanout::Fanout;
 use super::kept::Kept;
 use super::space::{Contents, Space, Warmth};
@@ -21,7 +21,7 @@ pub struct CowTree<D> {
     kept: Kept,
     root: Block,
     /// The root's level; leaves are at 0.
-    root_level: u32,
+    pub(super) root_level: u32,
     pub(super) len: u64,
 }
 
@@ -42,52 +42,11 @@ const fn kind(level: u32) -> NodeKind {
 }
 
 impl<D: ZonedDevice> CowTree<D> {
-    /// An empty tree on `device`, whose sequential zones are reset.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] without sequential zones or with a fanout below 4.
-    pub fn new(device: D, fanout: Fanout) -> Result<Self> {
-        Self::with(device, fanout, Contents::OnDevice, Kept::Nothing)
-    }
-
-    /// The same for a device that is only counted and timed: what its blocks hold is not used. The host keeps some nodes in memory,
-    /// so that reading them is no read of the device.
-    ///
-    /// # Errors
-    /// As [`CowTree::new`].
-    pub fn counting(device: D, fanout: Fanout, kept: Kept) -> Result<Self> {
-        Self::with(device, fanout, Contents::Beside(Default::default()), kept)
-    }
-
-    fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    /// An empty tree whose nodes' contents are where `contents` says.
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
         let root = space.append(NodeKind::Leaf, Warmth::Hot, &Arc::new(Body::default()))?;
         Ok(Self { space, kept, root, root_level: 0, len: 0 })
-    }
-
-    /// What it did so far.
-    pub fn counts(&self) -> &PaperCounts {
-        &self.space.counts
-    }
-
-    /// Forgets what it did so far: for measuring a workload after a load.
-    pub fn reset_counts(&mut self) {
-        self.space.counts = PaperCounts::default();
-    }
-
-    /// How many layers of nodes there are, leaves and root included.
-    pub fn layers(&self) -> u32 {
-        self.root_level + 1
-    }
-
-    /// Blocks of sequential zones written since their reset, and all there are.
-    pub fn sequential_used(&self) -> (u64, u64) {
-        self.space.sequential_used()
-    }
-
-    /// The device.
-    pub fn device(&self) -> &D {
-        &self.space.device
     }
 
     /// The value of `key`.

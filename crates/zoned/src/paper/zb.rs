@@ -11,7 +11,7 @@ mod scan;
 mod view;
 
 use super::body::{Body, Change};
-use super::counts::{NodeKind, PaperCounts};
+use super::counts::NodeKind;
 use super::fanout::Fanout;
 use super::head::{Head, Ptr};
 use super::kept::Kept;
@@ -87,7 +87,7 @@ pub struct ZbTree<D> {
     pub(super) space: Space<D>,
     kept: Kept,
     root: Block,
-    root_level: u32,
+    pub(super) root_level: u32,
     pub(super) len: u64,
 }
 
@@ -106,57 +106,16 @@ fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// An empty tree on `device`, whose sequential zones are reset.
-    ///
-    /// # Errors
-    /// [`Error::Unsuitable`] without sequential zones or with a fanout below 4; [`Error::Full`] without room for four nodes.
-    pub fn new(device: D, fanout: Fanout) -> Result<Self> {
-        Self::with(device, fanout, Contents::OnDevice, Kept::Nothing)
-    }
-
-    /// The same for a device that is only counted and timed: what its blocks hold is not used. The host keeps some nodes in memory,
-    /// so that reading them is no read of the device.
-    ///
-    /// # Errors
-    /// As [`ZbTree::new`].
-    pub fn counting(device: D, fanout: Fanout, kept: Kept) -> Result<Self> {
-        Self::with(device, fanout, Contents::Beside(Default::default()), kept)
-    }
-
-    fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    /// An empty tree whose nodes' contents are where `contents` says.
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
         let root = plant(&mut space)?;
         Ok(Self { space, kept, root, root_level: ROOT_LEVEL, len: 0 })
     }
 
-    /// What it did so far.
-    pub fn counts(&self) -> &PaperCounts {
-        &self.space.counts
-    }
-
-    /// Forgets what it did so far: for measuring a workload after a load.
-    pub fn reset_counts(&mut self) {
-        self.space.counts = PaperCounts::default();
-    }
-
-    /// How many layers of nodes there are, leaves and root included: 4, then 6, and so on.
-    pub fn layers(&self) -> u32 {
-        self.root_level + 1
-    }
-
-    /// Blocks of sequential zones written since their reset, and all there are.
-    pub fn sequential_used(&self) -> (u64, u64) {
-        self.space.sequential_used()
-    }
-
     /// Blocks of conventional zones in use, and all there are.
     pub fn conventional_used(&self) -> (u64, u64) {
         self.space.conventional_used()
-    }
-
-    /// The device.
-    pub fn device(&self) -> &D {
-        &self.space.device
     }
 
     /// The value of `key`.

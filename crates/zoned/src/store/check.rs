@@ -12,6 +12,7 @@ use super::superblock::{SpaceTable, Superblock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
 use crate::node::{InnerRecord, Page, Value};
+use crate::states::NodeStates;
 use serde::Serialize;
 
 /// Something that a check found wrong.
@@ -34,6 +35,8 @@ pub struct CheckReport {
     pub logs: u64,
     /// Heads and interior nodes.
     pub inner_nodes: u64,
+    /// Leaves and interior nodes by the paper's states: steady is what lies in a sequential zone.
+    pub states: NodeStates,
     /// Large values.
     pub extents: u64,
     /// Batches in the journal since then.
@@ -126,6 +129,13 @@ impl<D: ZonedDevice> Checker<'_, D> {
         let read = self.io.read_inner(block);
         let Some(InnerRecord { level: own, entries }) = self.good(block, read) else { return };
         self.report.inner_nodes += 1;
+        // Odd levels are heads, which have no states.
+        if own.is_multiple_of(2) {
+            *match self.space.zone_index(block) {
+                Some(_) => &mut self.report.states.steady_cold,
+                None => &mut self.report.states.change_interiors,
+            } += 1;
+        }
         if level.is_some_and(|level| level != own) {
             self.wrong(block, format!("it is on level {own}, not where its parent has it"));
             return;
@@ -150,6 +160,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         let leaf = self.good(block, read);
         self.report.leaves += u64::from(leaf.is_some());
         let Some(mut leaf) = leaf else { return };
+        let mut deleted = false;
         if let Some(at) = log {
             self.claim(at);
             let read = self.io.read_log(at);
@@ -158,8 +169,14 @@ impl<D: ZonedDevice> Checker<'_, D> {
             if (0..log.count()).any(|index| leaf.find(log.key(index)).is_err()) {
                 self.wrong(at, "a log has a record that its leaf has not");
             }
+            deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
             leaf = super::edit::merged(&leaf, &log, false);
         }
+        *match (self.space.zone_index(block), deleted) {
+            (None, _) => &mut self.report.states.change_leaves,
+            (Some(_), false) => &mut self.report.states.steady_hot,
+            (Some(_), true) => &mut self.report.states.after_leaves,
+        } += 1;
         self.records(block, &leaf, bounds);
     }
 

@@ -6,25 +6,34 @@ use super::{Ptr, State, ZbTree};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::paper::body::Change;
+use crate::states::NodeStates;
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Checks the whole tree: order, bounds, states and where nodes are.
+    /// Checks the whole tree: order, bounds, states and where nodes are; says how many nodes are in which state.
     ///
     /// # Errors
     /// [`Error::Damaged`] with the first thing that does not hold; [`Error::Device`].
-    pub fn check(&mut self) -> Result<()> {
+    pub fn check(&mut self) -> Result<NodeStates> {
         let counts = self.space.counts;
-        let keys = self.check_head(self.root, self.root_level, (0, u64::MAX), true)?;
+        let mut states = NodeStates::default();
+        let keys = self.check_head(self.root, self.root_level, (0, u64::MAX), true, &mut states)?;
         self.space.counts = counts;
         if keys != self.len {
             let what = format!("the tree holds {keys} keys and says {}", self.len);
             return Err(Error::Damaged { block: self.root, what });
         }
-        Ok(())
+        Ok(states)
     }
 
     /// Checks what is below a head, whose keys are in `first..=last`, and counts the keys.
-    fn check_head(&mut self, at: Block, level: u32, range: (u64, u64), alone: bool) -> Result<u64> {
+    fn check_head(
+        &mut self,
+        at: Block,
+        level: u32,
+        range: (u64, u64),
+        alone: bool,
+        states: &mut NodeStates,
+    ) -> Result<u64> {
         let wrong = |what: &str| Err(Error::Damaged { block: at, what: what.into() });
         let head = self.read_head(at, level)?;
         if !self.space.is_conventional(at) {
@@ -41,12 +50,18 @@ impl<D: ZonedDevice> ZbTree<D> {
             if first > last || first < range.0 || last > range.1 {
                 return wrong("a head's keys are out of order");
             }
-            keys += self.check_body(level, ptr, (first, last))?;
+            keys += self.check_body(level, ptr, (first, last), states)?;
         }
         Ok(keys)
     }
 
-    fn check_body(&mut self, level: u32, ptr: &Ptr, range: (u64, u64)) -> Result<u64> {
+    fn check_body(
+        &mut self,
+        level: u32,
+        ptr: &Ptr,
+        range: (u64, u64),
+        states: &mut NodeStates,
+    ) -> Result<u64> {
         let wrong = |what: &str| Err(Error::Damaged { block: ptr.addr, what: what.into() });
         let view = self.view(level, ptr)?;
         let deleted = view.changes().any(|change| matches!(change, Change::Deleted(_)));
@@ -62,6 +77,14 @@ impl<D: ZonedDevice> ZbTree<D> {
         if !fits {
             return wrong("a node is not what its state says");
         }
+        *match (ptr.state, level) {
+            (State::Change, 1) => &mut states.change_leaves,
+            (State::Change, _) => &mut states.change_interiors,
+            (State::SteadyHot, _) => &mut states.steady_hot,
+            (State::SteadyCold, _) => &mut states.steady_cold,
+            (State::After, 1) => &mut states.after_leaves,
+            (State::After, _) => &mut states.after_interiors,
+        } += 1;
         let from = usize::from(level > 1).min(entries.len());
         let inside = entries[from..].iter().all(|entry| (range.0..=range.1).contains(&entry.0));
         if !inside || !entries[from..].is_sorted_by(|a, b| a.0 < b.0) {
@@ -74,7 +97,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         for (index, &(key, below)) in entries.iter().enumerate() {
             let first = if index == 0 { range.0 } else { key };
             let last = entries.get(index + 1).map_or(range.1, |next| next.0 - 1);
-            keys += self.check_head(Block(below), level - 2, (first, last), entries.len() == 1)?;
+            keys += self.check_head(Block(below), level - 2, (first, last), entries.len() == 1, states)?;
         }
         Ok(keys)
     }
