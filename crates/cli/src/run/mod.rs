@@ -227,7 +227,8 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     if !simulates {
         refuse_simulation_options(&arguments, attends)?;
     }
-    let machine = modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates)).transpose()?;
+    let machine =
+        modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates || attends)).transpose()?;
     let started = Instant::now();
     let messages = descriptors::messages()?;
     let say: Sink = {
