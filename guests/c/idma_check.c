@@ -112,19 +112,28 @@ static int64_t place(uint64_t at, uint64_t block, uint64_t count, int64_t stride
     return (int64_t)(count ? index % count : index) * stride + (int64_t)row * row_stride + (int64_t)(at % block);
 }
 
+// Stops a channel before its next piece; its control as it was.
+static uint64_t stop(unsigned channel) {
+    uint64_t control = get(channel, IDMA_CHANNEL_CONTROL);
+    set(channel, IDMA_CHANNEL_CONTROL, control | IDMA_CHANNEL_CONTROL_STOP);
+    wait_clear(channel, IDMA_CHANNEL_STATUS_RUNNING | IDMA_CHANNEL_STATUS_BUSY);
+    return control;
+}
+
 // Stops a channel, keeps what software can read of it, spoils the registers, and brings it back.
 static void save_and_restore(unsigned channel) {
     static const unsigned kept[] = {IDMA_CHANNEL_SOURCE, IDMA_CHANNEL_DESTINATION, IDMA_CHANNEL_LENGTH, IDMA_CHANNEL_BLOCK,
                                     IDMA_CHANNEL_STRIDE, IDMA_CHANNEL_ROW_STRIDE, IDMA_CHANNEL_TAG, IDMA_CHANNEL_POSITION,
                                     IDMA_CHANNEL_TAGS0, IDMA_CHANNEL_TAGS1};
     enum { KEPT = sizeof kept / sizeof *kept };
-    uint64_t values[KEPT], control = get(channel, IDMA_CHANNEL_CONTROL);
-    set(channel, IDMA_CHANNEL_CONTROL, control | IDMA_CHANNEL_CONTROL_STOP);
-    wait_clear(channel, IDMA_CHANNEL_STATUS_RUNNING | IDMA_CHANNEL_STATUS_BUSY);
+    // The writer takes the reader's tags as they come: it must stand still while they are put back.
+    uint64_t fed = channel == READER ? stop(WRITER) : 0;
+    uint64_t values[KEPT], control = stop(channel);
     for (int i = 0; i < KEPT; i++) values[i] = get(channel, kept[i]);
     for (int i = 0; i < KEPT; i++) set(channel, kept[i], 0x5555);
     for (int i = 0; i < KEPT; i++) set(channel, kept[i], values[i]);
     set(channel, IDMA_CHANNEL_CONTROL, control | IDMA_CHANNEL_CONTROL_RESUME);
+    if (channel == READER) set(WRITER, IDMA_CHANNEL_CONTROL, fed | IDMA_CHANNEL_CONTROL_RESUME);
 }
 
 // A copy from memory to memory under random patterns, while the core stores between the blocks, pauses and saves channels.
@@ -226,8 +235,7 @@ static void check_fault(uint8_t *pages) {
     wait_clear(READER, IDMA_CHANNEL_STATUS_BUSY);
     // The other channel waits for what never comes, or for room.
     unsigned other = reads ? WRITER : READER;
-    set(other, IDMA_CHANNEL_CONTROL, IDMA_CHANNEL_CONTROL_STOP);
-    wait_clear(other, IDMA_CHANNEL_STATUS_BUSY | IDMA_CHANNEL_STATUS_RUNNING);
+    stop(other);
     uint64_t status = get(channel, IDMA_CHANNEL_STATUS), error = reads ? 2 : denied ? 4 : 3;
     if (!(status & IDMA_CHANNEL_STATUS_FAULTED)) wrong("no fault", status);
     if ((status & IDMA_CHANNEL_STATUS_ERROR_MASK) >> IDMA_CHANNEL_STATUS_ERROR_SHIFT != error) wrong("another error", status);
@@ -246,6 +254,14 @@ static void check_fault(uint8_t *pages) {
         if (!reads && !denied && i >= PAGE) expected[i] = 0;
         if (whole[i] != expected[i] && !(moved && whole[i] == from[i - first])) wrong("a byte beyond the fault was written", i);
     }
+    // With the page there again, the channels go on where they stood, and the copy becomes whole.
+    for (unsigned each = 0; each < 2; each++) {
+        unsigned going_on = each ? WRITER : READER;
+        set(going_on, IDMA_CHANNEL_CONTROL, get(going_on, IDMA_CHANNEL_CONTROL) | IDMA_CHANNEL_CONTROL_RESUME);
+    }
+    wait_done(WRITER);
+    if (memcmp(to, from, length)) wrong("the resumed copy differs", length);
+    *(volatile uint64_t *)(registers + IDMA_INTERRUPT) = ~0ull;
 }
 
 int main(int argc, char **argv) {

@@ -5,7 +5,8 @@
 //   message   bytes that the application reads at once (1024)      dca      0 memory, 1 shared cache, 2 locked lines (0)
 //   ring      receive descriptors (256)                            ways     of the shared cache for packets; 0: the machine's (0)
 //   room      bytes of the receive buffer (87380)                  lock     1: rings, sk_buffs and the path's code are locked (0)
-//   delay_ns, frames, interval_ns  interrupt moderation (0)        check    1: every byte is checked, 0: each read's ends (1)
+//   delay_ns, frames, interval_ns  interrupt moderation (0)        wait     0 sleep in read, 1 in epoll_wait, 2 poll the ring (0)
+//                                                                  check    1: every byte is checked, 0: each read's ends (1)
 //   work_kib, work_lines  the application's own data, and lines of it that it reads after each read (0, 0)
 //   malformed  every so many-th descriptor given to the MAC is malformed (0: none)
 //   bytes     in software: length of the stream (300000), and seed (1)
@@ -13,9 +14,11 @@
 #include "../include/mac.h"
 #include "tcp_socket.h"
 #include "tcp_wire.h"
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 
 enum { MOST_RING = 4096, SEND_RING = 64, BUFFER_BYTES = 2048, LINE = 32, DELAYED_MS = 40, SPARE = 128 };
+enum waiting { SLEEP, EPOLL, POLL_RING };
 
 // What the lock covers is aligned to its own size.
 static struct mac_descriptor *receive_ring, *send_ring;
@@ -28,6 +31,8 @@ static struct {
     struct sk_buff *free;
     uint32_t count, next, send_next;
     uint64_t malformed, given;
+    enum waiting waiting;
+    int events;
     uint64_t interrupts, frames, errors, no_buffer, no_send_room;
 } driver;
 static struct socket sock;
@@ -115,6 +120,55 @@ RECEIVE_PATH static void interrupt(void) {
     if (causes & MAC_INTERRUPT_RX_STARVED) mac_write(&driver.mac, MAC_RX_POLL, 1);
 }
 
+// Looks at the next descriptor until the MAC gives it back, as a driver that has switched interrupts off: 1, or 0 after so long.
+static int poll_ring(int milliseconds) {
+    volatile struct mac_descriptor *at = &receive_ring[driver.next];
+    double end = seconds() + milliseconds * 1e-3;
+    for (unsigned turns = 1; at->status & MAC_STATUS_OWN; turns++)
+        if (turns % 64 == 0 && milliseconds >= 0 && seconds() > end) return 0;
+    return 1;
+}
+
+// Waits until there are frames: 1, or 0 after so many milliseconds; -1 is for ever.
+static int wait_for_frames(int milliseconds) {
+    struct epoll_event event;
+    uint64_t count;
+    if (driver.waiting == SLEEP || driver.mac.software) return mac_wait(&driver.mac, milliseconds);
+    if (driver.waiting == POLL_RING) return poll_ring(milliseconds);
+    int ready;
+    while ((ready = epoll_wait(driver.events, &event, 1, milliseconds)) < 0 && errno == EINTR) {}
+    if (ready <= 0) return 0;
+    // Another descriptor of the same file would take the event too.
+    while (read(driver.mac.file, &count, sizeof count) < 0 && errno == EINTR) {}
+    return 1;
+}
+
+// Takes what has come, as waiting for it demands.
+static void take_frames(void) {
+    if (driver.waiting != POLL_RING || driver.mac.software) {
+        interrupt();
+        return;
+    }
+    drain_ring();
+    // The MAC may have found no descriptor meanwhile, and nobody tells.
+    mac_write(&driver.mac, MAC_RX_POLL, 1);
+}
+
+// How frames are waited for; interrupts are switched on if they are.
+static void choose_waiting(void) {
+    driver.waiting = (enum waiting)setting("wait", SLEEP, SLEEP, POLL_RING);
+    if (driver.waiting == EPOLL && !driver.mac.software) {
+        struct epoll_event event = {.events = EPOLLIN};
+        driver.events = epoll_create1(EPOLL_CLOEXEC);
+        if (driver.events < 0 || epoll_ctl(driver.events, EPOLL_CTL_ADD, driver.mac.file, &event)) {
+            perror("tcp_receive: epoll");
+            exit(1);
+        }
+    }
+    uint64_t causes = MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED;
+    mac_write(&driver.mac, MAC_ENABLE, driver.waiting == POLL_RING ? 0 : causes);
+}
+
 static uint64_t smallest_power(uint64_t bytes) {
     uint64_t power = LINE;
     while (power < bytes) power *= 2;
@@ -189,7 +243,7 @@ static void open_device(const char *device, uint64_t ring) {
     mac_write(&driver.mac, MAC_RX_DELAY, setting("delay_ns", 0, 0, 1000000000));
     mac_write(&driver.mac, MAC_RX_FRAMES, setting("frames", 0, 0, 65535));
     mac_write(&driver.mac, MAC_INTERVAL, setting("interval_ns", 0, 0, 1000000000));
-    mac_write(&driver.mac, MAC_ENABLE, MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED);
+    choose_waiting();
     mac_write(&driver.mac, MAC_CONTROL, MAC_CONTROL_RX_ENABLE | MAC_CONTROL_TX_ENABLE);
 }
 
@@ -233,7 +287,7 @@ static void report(const struct application *app, uint64_t before, double took) 
         {"duplicates", c->duplicates}, {"beyond the window", c->beyond_window}, {"bad acknowledgements", c->bad_acknowledgements},
         {"delayed acknowledgements", c->late_acknowledgements},
         {"MAC bad check sequence", mac_read(&driver.mac, MAC_COUNT_RX_CRC)}, {"MAC too long", mac_read(&driver.mac, MAC_COUNT_RX_LONG)},
-        {"MAC missed", mac_read(&driver.mac, MAC_COUNT_RX_MISSED)}, {"MAC starved", mac_read(&driver.mac, MAC_COUNT_RX_STARVED)},
+        {"MAC too short", mac_read(&driver.mac, MAC_COUNT_RX_SHORT)}, {"MAC missed", mac_read(&driver.mac, MAC_COUNT_RX_MISSED)}, {"MAC starved", mac_read(&driver.mac, MAC_COUNT_RX_STARVED)},
         {"MAC bad descriptor", mac_read(&driver.mac, MAC_COUNT_RX_BAD_DESCRIPTOR)},
     };
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++)
@@ -253,12 +307,12 @@ int main(int argc, char **argv) {
     uint64_t before = 0;
     while (!sock.finished && sock.state != CLOSED) {
         // An acknowledgement that was put off is sent when nothing comes for 40 ms, as in Linux.
-        if (!mac_wait(&driver.mac, sock.unacknowledged ? DELAYED_MS : -1) && sock.unacknowledged) {
+        if (!wait_for_frames(sock.unacknowledged ? DELAYED_MS : -1) && sock.unacknowledged) {
             sock.counters.late_acknowledgements++;
             acknowledge(&sock, 0);
             continue;
         }
-        interrupt();
+        take_frames();
         // What came before the clock began to run does not count.
         if (sock.queued && begin == 0) begin = seconds(), before = sock.queued;
         read_messages(&app);

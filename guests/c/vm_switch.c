@@ -10,8 +10,9 @@
 #include "../include/longma.h"
 #include "copy_plain.h"
 #include "guest.h"
+#include "translation.h"
 
-enum { MOST_VMS = 16, PAGES = 16, PART = 4096, MOST_RESTARTS = 3, LEVEL_BITS = 9, LEVELS = 3 };
+enum { MOST_VMS = 16, PAGES = 16, PART = 4096, MOST_RESTARTS = 3 };
 enum copying { COPY, WAIT, RESTART, SAVE };
 enum translating { TABLE, FLUSH, CAM };
 
@@ -25,51 +26,11 @@ struct vm {
 };
 
 static struct idma engine;
-static volatile uint64_t *cam;
-static uint64_t cam_entries, cam_next;
-static struct { uint64_t switches, restarts, misses; double parked; } counted;
+static struct cam cam;
+static struct { uint64_t switches, restarts; double parked; } counted;
 
 // Where a page of a VM is: any function that a table can be checked against.
 static uint64_t host_page(size_t vm, uint64_t page) { return (page * 0x9e3779b9 + vm) & 0xffffffff; }
-
-static void map_page(struct vm *vm, uint64_t page, uint64_t value) {
-    uint64_t *at = vm->root;
-    for (int level = LEVELS - 1; level > 0; level--) {
-        uint64_t *entry = &at[page >> (level * LEVEL_BITS) & ((1 << LEVEL_BITS) - 1)];
-        if (!*entry) {
-            void *table = allocate(sizeof(uint64_t) << LEVEL_BITS);
-            memset(table, 0, sizeof(uint64_t) << LEVEL_BITS);
-            *entry = (uint64_t)(uintptr_t)table;
-        }
-        at = (uint64_t *)(uintptr_t)*entry;
-    }
-    at[page & ((1 << LEVEL_BITS) - 1)] = value;
-}
-
-static uint64_t walk(const struct vm *vm, uint64_t page) {
-    const uint64_t *at = vm->root;
-    for (int level = LEVELS - 1; level > 0; level--)
-        at = (const uint64_t *)(uintptr_t)at[page >> (level * LEVEL_BITS) & ((1 << LEVEL_BITS) - 1)];
-    return at[page & ((1 << LEVEL_BITS) - 1)];
-}
-
-// Searches the CAM; what it does not have is walked for and entered, over the oldest entry.
-static uint64_t search(const struct vm *vm, uint64_t page) {
-    cam[CAM_SEARCH / 8] = page;
-    if (cam[CAM_RESULT / 8] & CAM_RESULT_HIT) return cam[CAM_VALUE / 8];
-    counted.misses++;
-    uint64_t value = walk(vm, page);
-    cam[CAM_KEY / 8] = page, cam[CAM_MASK / 8] = ~0ull, cam[CAM_VALUE / 8] = value;
-    cam[CAM_INDEX / 8] = cam_next;
-    cam[CAM_COMMAND / 8] = CAM_COMMAND_WRITE;
-    cam_next = (cam_next + 1) % cam_entries;
-    return value;
-}
-
-static void empty_cam(void) {
-    for (uint64_t i = 0; i < cam_entries; i++) cam[CAM_INDEX / 8] = i, cam[CAM_COMMAND / 8] = CAM_COMMAND_CLEAR;
-    cam_next = 0;
-}
 
 static void start_copy(const struct vm *vm) {
     struct idma_transfer in = {.source = vm->from, .destination = engine.store, .length = vm->bytes};
@@ -130,7 +91,7 @@ static void unpark(struct vm *vm, enum copying how) {
 static void turn(struct vm *vm, size_t number, uint64_t lookups, enum translating how) {
     for (uint64_t i = 0; i < lookups; i++) {
         uint64_t page = vm->pages[random_next(&vm->seed) >> 60];
-        vm->sum += how == TABLE ? walk(vm, page) : search(vm, page);
+        vm->sum += how == TABLE ? walk(vm->root, page) : cam_search(&cam, vm->root, page);
         vm->wanted += host_page(number, page);
     }
 }
@@ -151,24 +112,19 @@ static void open_devices(enum copying copying, enum translating translating) {
         exit(1);
     }
     if (translating == TABLE) return;
-    int file = open("/dev/longma/cam0", O_RDWR | O_CLOEXEC);
-    if (file >= 0) cam = mmap(NULL, CAM_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (file < 0 || cam == MAP_FAILED) {
+    if (cam_open(&cam, 0)) {
         perror("vm_switch: no CAM table, name a machine that has one (/dev/longma/cam0)");
         exit(1);
     }
-    cam_entries = cam[CAM_IDENTITY / 8] & CAM_IDENTITY_ENTRIES_MASK;
-    empty_cam();
 }
 
 static void create(struct vm *vm, size_t number, size_t bytes) {
     *vm = (struct vm){.from = allocate(bytes), .to = allocate(bytes), .bytes = bytes, .seed = 77 + number};
-    vm->root = allocate(sizeof(uint64_t) << LEVEL_BITS);
-    memset(vm->root, 0, sizeof(uint64_t) << LEVEL_BITS);
+    vm->root = translation_table();
     for (size_t i = 0; i < bytes; i++) vm->from[i] = (unsigned char)(random_next(&vm->seed) >> 32), vm->to[i] = 0;
     for (size_t i = 0; i < PAGES; i++) {
         vm->pages[i] = random_next(&vm->seed) & ((1u << LEVELS * LEVEL_BITS) - 1);
-        map_page(vm, vm->pages[i], host_page(number, vm->pages[i]));
+        *translation_entry(vm->root, vm->pages[i]) = host_page(number, vm->pages[i]);
     }
 }
 
@@ -187,8 +143,8 @@ int main(int argc, char **argv) {
         for (size_t v = 0; v < vms; v++) {
             struct vm *vm = &all[v];
             double before = seconds();
-            if (translating == CAM) cam[CAM_SPACE / 8] = v;
-            if (translating == FLUSH) empty_cam();
+            if (translating == CAM) cam_set(&cam, CAM_SPACE, v);
+            if (translating == FLUSH) cam_empty(&cam);
             unpark(vm, copying);
             double ready = seconds();
             turn(vm, v, lookups, translating);
@@ -206,7 +162,7 @@ int main(int argc, char **argv) {
     for (size_t v = 0; v < vms; v++) good &= memcmp(all[v].from, all[v].to, bytes) == 0 && all[v].sum == all[v].wanted;
     fprintf(stderr, "%.2f us in all, %.3f us a switch, %.3f us a turn, %llu switches, %llu restarts, %llu CAM misses\n", took * 1e6,
             counted.parked / (double)counted.switches * 1e6, took / (double)counted.switches * 1e6, (unsigned long long)counted.switches,
-            (unsigned long long)counted.restarts, (unsigned long long)counted.misses);
+            (unsigned long long)counted.restarts, (unsigned long long)cam.misses);
     printf("vm_switch: %zu machines %s\n", vms, good ? "right" : "wrong");
     return !good;
 }

@@ -91,7 +91,7 @@ fn options_that_make_no_sense_are_named_and_the_status_is_not_one_of_the_program
         &["--bogus", "program"][..],
         &["--roi", "program"],
         &["--level", "timing", "--stats", "program"],
-        &["--machine", "sandybridge-2x6", "program"],
+        &["--machine", "hygon-8node", "program"],
         &["--machine", "nowhere", "program"],
         &["--root", "nowhere", "/program"],
         &["-L", "nowhere", "program"],

@@ -143,7 +143,11 @@ impl SharedCode {
 
     /// Every block that ran, if blocks are counted.
     pub fn executed(&self) -> Vec<Executed> {
-        self.counting.as_ref().map(|c| c.executed()).unwrap_or_default()
+        let Some(counting) = &self.counting else { return Vec::new() };
+        let mut executed = counting.executed();
+        // The same blocks may be in both: whoever adds up adds by place.
+        executed.extend(self.untraced.iter().flat_map(|untraced| untraced.executed()));
+        executed
     }
 
     /// The block of a number in a [`Trace`] of one of this code's cores; it never changes, so that the caller may keep it.

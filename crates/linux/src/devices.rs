@@ -15,6 +15,9 @@ const DIRECTORY: &[u8] = b"/dev/longma/";
 /// Guests close low descriptors by number without asking what they are.
 const FIRST_DESCRIPTOR: i32 = 900;
 
+const CHILD_OPENS: &str = "longma: a forked child opens a file of /dev/longma and gets EBUSY: devices belong to the process that was started; use them there";
+pub(crate) const CHILD_ACCESSES: &str = "longma: a forked child accesses a device's registers, which its parent mapped, and gets SIGBUS: devices belong to the process that was started; use them there";
+
 /// A device of the machine as a file.
 #[derive(Debug)]
 pub struct DeviceFile {
@@ -64,6 +67,11 @@ impl DeviceFile {
         Ok(Self { name: name.into(), window: Window::Memory(number), bytes, file })
     }
 
+    /// Where the program finds it.
+    pub(crate) fn path(&self) -> String {
+        format!("/dev/longma/{}", self.name)
+    }
+
     /// What a mapping of it shows.
     pub fn window(&self) -> Window {
         self.window
@@ -97,8 +105,13 @@ impl DeviceFile {
         process.config.devices.iter().find(|file| file.name.as_bytes() == name)
     }
 
-    /// A new descriptor of it.
-    pub(crate) fn open(&self, flags: i32) -> Result<OwnedFd, Errno> {
+    /// A new descriptor of it. Devices work on the memory of the process that was started with them, so that a forked child is
+    /// refused: uacce's and idxd's, which take a process's own addresses too, belong to one address space as well.
+    pub(crate) fn open(&self, process: &Process, flags: i32) -> Result<OwnedFd, Errno> {
+        if process.simulation().is_none() {
+            process.say_once(CHILD_OPENS);
+            return Err(Errno(libc::EBUSY));
+        }
         if flags & libc::O_DIRECTORY != 0 {
             return Err(Errno(libc::ENOTDIR));
         }
@@ -143,7 +156,7 @@ impl DeviceFile {
             return Err(Errno(libc::ENXIO));
         }
         let origin = Arc::new(Origin {
-            name: format!("/dev/longma/{}", found.name),
+            name: found.path(),
             is_file: true,
             window: Some(found.window),
             ..Origin::default()

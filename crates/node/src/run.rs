@@ -12,7 +12,7 @@ use longma_linux::{
     LoadError, Outcome, Process, ProcessConfig, Thread,
     host::{attention::register_attention, faults},
 };
-use longma_loongarch::{State, Trap};
+use longma_loongarch::{Fault, FaultCause, State, Trap};
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointError},
@@ -242,7 +242,12 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State)
 fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
     match core.run() {
         Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
-        Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
+        Stop::Trap(trap) => {
+            if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
+                thread.process().note_orphaned_access(address);
+            }
+            thread.raise(&mut core.cpu().state, trap)
+        }
         Stop::Attention => {
             core.cpu().attention.clear();
             thread.deliver_pending(&mut core.cpu().state)

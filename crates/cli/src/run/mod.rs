@@ -23,8 +23,11 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_node::simulation::WARMED_INSTRUCTIONS;
-use longma_node::{Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink};
+use longma_node::{
+    Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink, devices::has_devices,
+    simulation::WARMED_INSTRUCTIONS,
+};
+use longma_topology::Machine;
 
 use failure::Failure;
 pub use failure::OWN_FAILURE;
@@ -218,12 +221,14 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         ));
     }
     let simulates = arguments.level != Level::Functional;
-    if !simulates {
-        refuse_simulation_options(&arguments)?;
-    }
     let name = arguments.machine.as_deref().or(simulates.then_some(machine::DEFAULT));
     let modelled = name.map(machine::read).transpose()?;
-    let machine = modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates)).transpose()?;
+    let attends = !simulates && modelled.as_ref().is_some_and(|machine| attends_devices(&arguments, machine));
+    if !simulates {
+        refuse_simulation_options(&arguments, attends)?;
+    }
+    let machine =
+        modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates || attends)).transpose()?;
     let started = Instant::now();
     let messages = descriptors::messages()?;
     let say: Sink = {
@@ -246,20 +251,23 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let execution = Execution {
         translate: !arguments.interpret,
         counting: reports.any(),
-        tracing: simulates,
+        tracing: simulates || attends,
         magic: simulates,
-        pausable: arguments.roi,
+        pausable: arguments.roi || attends,
     };
-    let (simulated, outcome) = match modelled.filter(|_| simulates) {
-        Some(modelled) => {
+    let (simulated, outcome) = match modelled {
+        Some(modelled) if simulates => {
             let (simulated, outcome) =
                 simulated::prepare(&arguments, modelled, &mut process, checkpoint.as_ref(), &say)?;
             (Some(simulated), Some(outcome))
         }
-        None => (None, None),
+        Some(modelled) if attends => {
+            (Some(simulated::attend_devices(&arguments, modelled, &mut process, &say)?), None)
+        }
+        _ => (None, None),
     };
     let debugger = arguments.gdb.map(|port| listen(port, &messages)).transpose()?;
-    if let Some(machine) = machine.as_ref().filter(|_| !simulates) {
+    if let Some(machine) = machine.as_ref().filter(|_| simulated.is_none()) {
         machine.restrict_cores();
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
@@ -280,8 +288,17 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     })
 }
 
+/// Whether a program at level `functional` has the machine's devices: the first process has, and what it executes in its own place.
+/// Under a debugger nobody has, for time would not stand still while it looks.
+fn attends_devices(arguments: &Arguments, machine: &Machine) -> bool {
+    let is_first = arguments.reporting_process.is_none_or(|first| first == std::process::id());
+    is_first && arguments.gdb.is_none() && has_devices(machine, 0)
+}
+
 /// Options of simulated runs mean nothing at level `functional`; an option that does nothing would mislead.
-fn refuse_simulation_options(arguments: &Arguments) -> Result<(), Failure> {
+fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Result<(), Failure> {
+    // A child that executes a program has been given its parent's options.
+    let is_restart = arguments.reporting_process.is_some();
     let refused = [
         ("--core", arguments.core.is_some()),
         ("--roi", arguments.roi),
@@ -289,7 +306,7 @@ fn refuse_simulation_options(arguments: &Arguments) -> Result<(), Failure> {
         ("--trace", arguments.trace.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
-        ("--wire", !arguments.wire.is_empty()),
+        ("--wire", !arguments.wire.is_empty() && !attends_devices && !is_restart),
         ("--numa", arguments.numa != "first-touch"),
     ];
     match refused.iter().find(|(_, given)| *given) {

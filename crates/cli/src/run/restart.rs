@@ -32,6 +32,10 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let machine = arguments.machine.as_deref().map(Path::new);
     option("--machine", machine.map(|name| if name.exists() { path(name) } else { name.into() }));
     option("--format", (arguments.format == Format::Json).then(|| "json".into()));
+    for wire in &arguments.wire {
+        option("--wire", Some(wire.into()));
+    }
+    option("--seed", Some(arguments.seed.to_string().into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
     let flags = [

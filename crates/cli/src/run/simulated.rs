@@ -82,16 +82,13 @@ pub fn prepare(
     say: &Sink,
 ) -> Result<(Simulated, Outcome), Failure> {
     refuse_functional_options(arguments)?;
-    let machine = Arc::new(machine);
     let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
+    let machine = Arc::new(machine);
     let saver = Saver::new();
     let config = SimulationConfig {
         machine: machine.clone(),
         host: 0,
-        level: match arguments.level {
-            Level::Cache => simulation::Level::Cache,
-            _ => simulation::Level::Timing(arguments.core.map(CoreModel::kind)),
-        },
+        level: level(arguments),
         region,
         warm_instructions: arguments.warm.saturating_mul(1_000_000),
         placement: placement::policy(&arguments.numa)?,
@@ -101,9 +98,7 @@ pub fn prepare(
         timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
         wires: wires::parse(&arguments.wire)?,
     };
-    let simulation = Simulation::new(config).map_err(|error| {
-        Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
-    })?;
+    let simulation = modelled(config)?;
     let manifest = manifest(arguments, &machine, &simulation, region)?;
     let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
     process.devices = simulation.device_files();
@@ -126,6 +121,50 @@ pub fn prepare(
         process: std::process::id(),
     };
     Ok((Simulated::new(scheduler, Box::new(simulation), Some(saver)), outcome))
+}
+
+/// Sets up a run at level `functional` on a machine with devices: they act in simulated time, so the program runs in it too, though
+/// nothing but the devices is modelled.
+///
+/// # Errors
+/// An option that does not fit the machine, or a machine that cannot be modelled.
+pub fn attend_devices(
+    arguments: &Arguments,
+    machine: Machine,
+    process: &mut ProcessConfig,
+    say: &Sink,
+) -> Result<Simulated, Failure> {
+    let scheduler = scheduler(arguments, &machine, None, say)?;
+    let simulation = modelled(SimulationConfig {
+        machine: Arc::new(machine),
+        host: 0,
+        level: level(arguments),
+        region: Region::Whole,
+        warm_instructions: 0,
+        placement: placement::policy(&arguments.numa)?,
+        seed: arguments.seed,
+        restored_at: None,
+        save: None,
+        timeline: None,
+        wires: wires::parse(&arguments.wire)?,
+    })?;
+    process.devices = simulation.device_files();
+    process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
+    Ok(Simulated::new(scheduler, Box::new(Arc::new(Mutex::new(simulation))), None))
+}
+
+fn level(arguments: &Arguments) -> simulation::Level {
+    match arguments.level {
+        Level::Functional => simulation::Level::Functional,
+        Level::Cache => simulation::Level::Cache,
+        Level::Timing => simulation::Level::Timing(arguments.core.map(CoreModel::kind)),
+    }
+}
+
+fn modelled(config: SimulationConfig) -> Result<Simulation, Failure> {
+    Simulation::new(config).map_err(|error| {
+        Failure::own(&error.to_string(), "`longma machine check` tells more of a machine file")
+    })
 }
 
 fn refuse_functional_options(arguments: &Arguments) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use super::failure::Failure;
 
 const HOW: &str =
     "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,... as in --wire eth0,tcp,message=1024,bytes=1000000";
-const KEYS: &str = "message, bytes, mss, begin_us, message_interval_ns, nodelay, lost, damaged, late, lateness_us, doubled, seed";
+const KEYS: &str = "message, bytes, mss, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
 
 /// Each device's wire.
 ///
@@ -71,6 +71,9 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         "nodelay" => tcp.no_delay = number(0, 1)? == 1,
         "lost" => tcp.disturbance.lost = rate()?,
         "damaged" => tcp.disturbance.damaged = rate()?,
+        "corrupted" => tcp.disturbance.corrupted = rate()?,
+        "cut" => tcp.disturbance.cut = rate()?,
+        "stretched" => tcp.disturbance.stretched = rate()?,
         "late" => tcp.disturbance.late = rate()?,
         "lateness_us" => tcp.disturbance.lateness = Duration::from_ps(us()?),
         "doubled" => tcp.disturbance.doubled = rate()?,

@@ -5,11 +5,25 @@
 use super::guest;
 use std::process::Command;
 
-/// What a program prints when it runs on `machine` with these variables: standard output, then standard error.
+const TIMING: [&str; 3] = ["--level", "timing", "--quiet"];
+
+/// What a program prints when it is timed on `machine` with these variables: standard output, then standard error.
 fn run(machine: &str, options: &[&str], variables: &[(&str, &str)], words: &str) -> (String, String) {
+    run_at(&TIMING, machine, options, variables, words)
+}
+
+/// The same at any level.
+fn run_at(
+    level: &[&str],
+    machine: &str,
+    options: &[&str],
+    variables: &[(&str, &str)],
+    words: &str,
+) -> (String, String) {
     let mut words = words.split(' ');
     let run = Command::new(env!("CARGO_BIN_EXE_longma"))
-        .args(["run", "--machine", machine, "--level", "timing", "--quiet"])
+        .args(["run", "--machine", machine])
+        .args(level)
         .args(options)
         .arg(guest(words.next().unwrap()))
         .args(words)
@@ -57,6 +71,7 @@ fn virtual_machines_take_turns_at_one_engine_without_a_wrong_byte_or_translation
 fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
     let wire =
         "eth0,tcp,bytes=300000,lost=20000,damaged=40000,doubled=20000,late=20000,lateness_us=100,seed=5";
+    let odd = "eth0,tcp,bytes=300000,corrupted=20000,cut=20000,stretched=20000,seed=3";
     let receive = |wire: &str, variables: &[(&str, &str)]| {
         let (printed, report) = run("godson3", &["--wire", wire], variables, "tcp_receive eth0");
         assert_eq!(printed, "tcp_receive: 300000 bytes right\n", "{report}");
@@ -66,10 +81,113 @@ fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
     for what in ["MAC bad check sequence", "out of order", "duplicates"] {
         assert!(count(&report, what) > 0, "{what}: {report}");
     }
+    let report = receive(odd, &[]);
+    for what in ["MAC too long", "MAC too short", "bad checksum"] {
+        assert!(count(&report, what) > 0, "{what}: {report}");
+    }
     let report = receive("eth0,tcp,bytes=300000", &[("malformed", "17")]);
     assert!(count(&report, "MAC bad descriptor") > 0 && count(&report, "descriptors with errors") > 0);
     let report = receive("eth0,tcp,bytes=300000", &[("ring", "2")]);
     assert!(count(&report, "MAC starved") > 0, "{report}");
+}
+
+#[test]
+fn a_receiver_may_sleep_in_read_or_epoll_or_poll_its_ring_and_moderation_saves_interrupts() {
+    let receive = |variables: &[(&str, &str)]| {
+        let wire = ["--wire", "eth0,tcp,bytes=200000"];
+        let (printed, report) = run("godson3", &wire, variables, "tcp_receive eth0");
+        assert_eq!(printed, "tcp_receive: 200000 bytes right\n", "{variables:?}: {report}");
+        let words: Vec<&str> = report.split([' ', '\n']).collect();
+        let place = words.iter().position(|word| *word == "interrupts,").unwrap();
+        words[place - 1].parse::<u64>().unwrap()
+    };
+    let [slept, waited, polled] = ["0", "1", "2"].map(|how| receive(&[("wait", how)]));
+    assert!(slept > 20 && waited > 20, "{slept} and {waited} interrupts");
+    assert_eq!(polled, 0);
+    let moderated = receive(&[("wait", "1"), ("delay_ns", "100000"), ("frames", "16")]);
+    assert!(moderated * 2 < waited, "{moderated} of {waited} interrupts");
+}
+
+#[test]
+fn a_machine_moves_with_its_pages_whoever_finds_them_and_its_cam_entries_go_along() {
+    let misses = |how: &str| {
+        let words = format!("page_migration rdma 8 4 {how} 300");
+        let (printed, told) = run("godson3-two-chips", &["--roi"], &[], &words);
+        assert_eq!(printed, "page_migration: 8 pages right\n", "{told}");
+        let (before, _) = told.split_once(" CAM misses").unwrap();
+        before.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(["table", "cold", "cam"].map(misses), [0, 8, 0]);
+}
+
+#[test]
+fn frames_and_descriptors_against_the_rules_are_dropped_counted_and_touch_nothing_else() {
+    let outputs = [&TIMING[..], &["--level", "cache", "--quiet"], &["--level", "functional"]]
+        .map(|level| run_at(level, "godson3", &["--wire", "eth0,loop"], &[], "device_check mac eth0 30 4"));
+    assert!(outputs[0].0.starts_with("device_check: mac 30 rounds right"), "{outputs:?}");
+    assert!(outputs.iter().all(|output| *output == outputs[0]), "{outputs:?}");
+    let behind_a_bus =
+        run("godson3-conventional", &["--wire", "eth0,loop"], &[], "device_check mac eth0 10 2");
+    assert!(behind_a_bus.0.contains("10 rounds right"), "{behind_a_bus:?}");
+}
+
+#[test]
+fn the_devices_do_at_level_functional_what_they_do_in_time() {
+    const FUNCTIONAL: [&str; 0] = [];
+    let lossy = ["--wire", "eth0,tcp,bytes=100000,lost=20000,late=20000,lateness_us=100"];
+    for (options, words) in [
+        (&[][..], "idma_check 24 7"),
+        (&[], "idma_memcpy 70000 tags 128 5"),
+        (&[], "vm_switch save cam 3 128 100"),
+        (&lossy, "tcp_receive eth0"),
+    ] {
+        let timed = run("godson3", options, &[], words).0;
+        let runs = [0; 2].map(|_| run_at(&FUNCTIONAL, "godson3", options, &[], words));
+        assert_eq!(runs[0].0, timed, "{words}");
+        assert_eq!(runs[0], runs[1], "two runs of {words} do the same");
+    }
+}
+
+#[test]
+fn a_profile_at_level_functional_counts_all_that_a_program_with_devices_executes() {
+    let profile = |machine: &[&str], words: &[&str]| {
+        let options: Vec<&str> = ["--stats", "--format", "json"].iter().chain(machine).copied().collect();
+        let run = super::longma(&options, words[0], &words[1..]);
+        let stats: serde_json::Value = serde_json::from_slice(&run.stderr).unwrap();
+        stats["instructions"].as_u64().unwrap()
+    };
+    let queens = ["queens", "6", "4"];
+    let [without, with] = [&[][..], &["--machine", "godson3"]].map(|machine| profile(machine, &queens));
+    assert!(without.abs_diff(with) * 100 < without, "{without} and {with}");
+}
+
+#[test]
+fn a_forked_child_is_refused_its_parents_devices_and_told_why() {
+    for level in [&TIMING[..], &["--level", "functional"]] {
+        let (printed, told) = run_at(level, "godson3", &[], &[], "device_check fork");
+        assert_eq!(printed, "device_check: fork right\n", "{told}");
+        for what in ["EBUSY", "SIGBUS"] {
+            assert!(told.contains("forked child") && told.contains(what), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_with_devices_open_is_refused_by_name_and_one_after_they_are_closed_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved");
+    let save = ["--checkpoint", path.to_str().unwrap()];
+    let (printed, told) = run("godson3", &save, &[], "device_check save open");
+    assert_eq!(printed, "device_check: save right\n");
+    assert!(told.contains("/dev/longma/") && told.contains("after it is closed and unmapped"), "{told}");
+    let (printed, told) = run("godson3", &save, &[], "device_check save closed");
+    assert!(printed.contains("right") && told.contains("is saved in"), "{told}");
+    let restored = Command::new(env!("CARGO_BIN_EXE_longma"))
+        .args(["run", "--machine", "godson3", "--restore", save[1]])
+        .args(TIMING)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&restored.stdout), "device_check: save right\n", "{restored:?}");
 }
 
 #[test]

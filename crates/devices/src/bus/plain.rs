@@ -29,8 +29,8 @@ pub struct PlainBus {
     pub lines: Vec<(u32, bool, Time)>,
     /// The lock windows that were ever set.
     pub windows: Vec<(u32, Option<(u64, u64)>)>,
-    /// The last write's placement.
-    pub placement: Option<Placement>,
+    /// Every write: where to, how many bytes, and its placement.
+    pub writes: Vec<(u64, usize, Placement)>,
 }
 
 impl PlainBus {
@@ -105,7 +105,7 @@ impl Bus for PlainBus {
             return Err(BusFault::Denied { address });
         }
         area.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
-        self.placement = Some(placement);
+        self.writes.push((address, bytes.len(), placement));
         Ok(later(at, area.latency))
     }
 

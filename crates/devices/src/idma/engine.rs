@@ -84,8 +84,10 @@ impl IdmaState {
         };
         let mut seen = 0u32;
         let mut arriving = 0u32;
+        let mut under_way = [0; 2];
         for (number, flight) in self.flights.iter().enumerate() {
             let bit = 1 << flight.channel;
+            under_way[self.channels[flight.channel].direction as usize] += 1;
             match flight.stage {
                 // A channel's requests end in order, so that its progress is one number.
                 Stage::Writing if seen & bit == 0 => offer(flight.at.max(self.now), Event::Visible(number)),
@@ -98,7 +100,9 @@ impl IdmaState {
             seen |= bit;
         }
         for direction in [Direction::Read, Direction::Write] {
-            if let Some((at, channel)) = self.next_request(spec, direction) {
+            if under_way[direction as usize] < spec.outstanding
+                && let Some((at, channel)) = self.next_request(spec, direction)
+            {
                 offer(at, Event::Request(channel));
             }
         }
@@ -107,10 +111,6 @@ impl IdmaState {
 
     /// The channel whose turn it is to begin a request this way, and when.
     fn next_request(&self, spec: &IdmaSpec, direction: Direction) -> Option<(Time, usize)> {
-        let one_way = self.flights.iter().filter(|f| self.channels[f.channel].direction == direction);
-        if one_way.count() >= spec.outstanding as usize {
-            return None;
-        }
         let free = self.request_free[direction as usize].max(self.now);
         let turn = self.turn[direction as usize];
         let count = self.channels.len();

@@ -92,6 +92,17 @@ proptest! {
         // The tag of the piece with the hole is still the engine's.
         let tag = moved / piece % 128;
         prop_assert_eq!(machine.get(0, &format!("TAGS{}", tag / 64)) >> (tag % 64) & 1, 0);
+
+        // With the hole mended, both channels go on where they stood.
+        machine.bus.hole = None;
+        for channel in [0, 3] {
+            let control = machine.get(channel, "CONTROL");
+            machine.set(channel, "CONTROL", control | field("CONTROL", "RESUME").mask());
+        }
+        machine.run();
+        prop_assert!(machine.flag(0, "DONE") && machine.flag(3, "DONE"));
+        let copied = machine.bus.areas[2].bytes[..LENGTH as usize] == machine.bus.areas[0].bytes[..LENGTH as usize];
+        prop_assert!(copied);
     }
 
     #[test]

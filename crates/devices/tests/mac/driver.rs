@@ -3,7 +3,7 @@
 //! Source: our own.
 
 use longma_devices::Device;
-use longma_devices::bus::{Bus, BusFault, Placement, PlainBus, Region};
+use longma_devices::bus::{PlainBus, Region};
 use longma_devices::ethernet::mac::{MAP, Mac, MacSpec};
 use longma_sim::{Duration, Time};
 
@@ -15,40 +15,9 @@ pub const BUFFERS: u64 = MEMORY + 0x2_0000;
 pub const OWN: u32 = 1 << 31;
 pub const STATION: [u8; 6] = [2, 0x12, 0x34, 0x56, 0x78, 0x9a];
 
-/// Memory that remembers where writes were to go.
-pub struct Recorder {
-    pub memory: PlainBus,
-    pub writes: Vec<(u64, usize, Placement)>,
-}
-
-impl Bus for Recorder {
-    fn region(&self, address: u64) -> Option<Region> {
-        self.memory.region(address)
-    }
-
-    fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
-        self.memory.read(address, into, at)
-    }
-
-    fn write(
-        &mut self,
-        address: u64,
-        bytes: &[u8],
-        placement: Placement,
-        at: Time,
-    ) -> Result<Time, BusFault> {
-        self.writes.push((address, bytes.len(), placement));
-        self.memory.write(address, bytes, placement, at)
-    }
-
-    fn interrupt(&mut self, line: u32, asserted: bool, at: Time) {
-        self.memory.interrupt(line, asserted, at);
-    }
-}
-
 pub struct Driver {
     pub mac: Mac,
-    pub bus: Recorder,
+    pub bus: PlainBus,
     pub now: Time,
 }
 
@@ -76,11 +45,7 @@ pub fn register(name: &str) -> u64 {
 impl Driver {
     pub fn new(spec: MacSpec) -> Self {
         let memory = PlainBus::new().with(Region::Memory, MEMORY, MEMORY_BYTES, Duration::from_ps(100_000));
-        let mut driver = Self {
-            mac: Mac::new(spec, Duration::ZERO),
-            bus: Recorder { memory, writes: Vec::new() },
-            now: Time::from_ps(1),
-        };
+        let mut driver = Self { mac: Mac::new(spec, Duration::ZERO), bus: memory, now: Time::from_ps(1) };
         let mut address = [0; 8];
         address[..6].copy_from_slice(&STATION);
         driver.set("ADDRESS", u64::from_le_bytes(address));
@@ -110,14 +75,14 @@ impl Driver {
     }
 
     pub fn put(&mut self, ring: u64, number: u64, buffer: u64, control: u32, status: u32) {
-        let words = self.bus.memory.bytes_mut(ring + number * 16, 16).unwrap();
+        let words = self.bus.bytes_mut(ring + number * 16, 16).unwrap();
         words[..8].copy_from_slice(&buffer.to_le_bytes());
         words[8..12].copy_from_slice(&control.to_le_bytes());
         words[12..].copy_from_slice(&status.to_le_bytes());
     }
 
     pub fn status(&self, ring: u64, number: u64) -> u32 {
-        let bytes = self.bus.memory.bytes(ring + number * 16 + 12, 4).unwrap();
+        let bytes = self.bus.bytes(ring + number * 16 + 12, 4).unwrap();
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
 

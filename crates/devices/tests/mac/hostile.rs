@@ -28,12 +28,12 @@ proptest! {
         memory in proptest::collection::vec(any::<u64>(), 256), latency in 0u64..1000, frames in 0u64..20,
     ) {
         let mut driver = Driver::new(gigabit());
-        driver.bus.memory.areas[0].latency = Duration::from_ps(latency);
+        driver.bus.areas[0].latency = Duration::from_ps(latency);
         for (index, word) in memory.iter().enumerate() {
             for ring in [RX_RING, TX_RING] {
                 // Half of the buffers are somewhere in memory.
                 let word = if index % 4 == 0 { MEMORY + word % MEMORY_BYTES as u64 } else { *word };
-                driver.bus.memory.bytes_mut(ring + index as u64 * 8, 8).unwrap().copy_from_slice(&word.to_le_bytes());
+                driver.bus.bytes_mut(ring + index as u64 * 8, 8).unwrap().copy_from_slice(&word.to_le_bytes());
             }
         }
         for number in 0..frames {
@@ -69,7 +69,7 @@ fn a_ring_that_is_not_there_switches_its_direction_off() {
     driver.mac.deliver(Frame::new(&content(STATION, 60, 1)), Time::from_ps(1000));
     driver.run();
     assert_eq!((driver.get("INTERRUPT"), driver.get("CONTROL")), (1 << 5, 0));
-    assert!(driver.bus.memory.asserted(0));
+    assert!(driver.bus.asserted(0));
 }
 
 #[test]

@@ -24,10 +24,10 @@ fn assertions(settings: &[(&str, u64)], frames: u64) -> Vec<u64> {
     while let Some(at) = driver.mac.next_event() {
         driver.now = driver.now.max(at);
         driver.pass(0);
-        if driver.bus.memory.asserted(0) {
+        if driver.bus.asserted(0) {
             times.push(driver.now.ps() / 1_000_000);
             driver.set("INTERRUPT", 1);
-            assert!(!driver.bus.memory.asserted(0));
+            assert!(!driver.bus.asserted(0));
         }
     }
     times
@@ -59,7 +59,7 @@ fn a_cause_that_is_not_enabled_is_noted_and_asserts_nothing() {
     driver.receive_ring(4, 200);
     driver.mac.deliver(Frame::new(&content(STATION, 60, 1)), Time::from_ps(1000));
     driver.run();
-    assert!(!driver.bus.memory.asserted(0) && driver.get("INTERRUPT") == 1);
+    assert!(!driver.bus.asserted(0) && driver.get("INTERRUPT") == 1);
     driver.set("ENABLE", 1);
-    assert!(driver.bus.memory.asserted(0));
+    assert!(driver.bus.asserted(0));
 }

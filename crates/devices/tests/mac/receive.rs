@@ -87,7 +87,7 @@ proptest! {
                 prop_assert_eq!(first, open.is_empty());
                 let length = (status & 0xffff) as usize;
                 let bytes = if last { length - open.len() } else { length };
-                open.extend_from_slice(driver.bus.memory.bytes(BUFFERS + next * size, bytes).unwrap());
+                open.extend_from_slice(driver.bus.bytes(BUFFERS + next * size, bytes).unwrap());
                 if last {
                     got.push(std::mem::take(&mut open));
                 }
@@ -129,7 +129,7 @@ fn a_full_fifo_drops_and_an_empty_ring_waits() {
     driver.set("RX_POLL", 1);
     driver.run();
     assert_eq!(driver.mac.counters().rx_good, 3);
-    assert_eq!(driver.bus.memory.bytes(BUFFERS, 1514).unwrap(), content(STATION, 1514, 2));
+    assert_eq!(driver.bus.bytes(BUFFERS, 1514).unwrap(), content(STATION, 1514, 2));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn every_rate_takes_its_smallest_frames_without_loss() {
         let mut spec = gigabit();
         (spec.rate, spec.descriptor_batch, spec.rx_fifo_bytes) = (gbit * 1_000_000_000, batch, 1 << 17);
         let mut driver = Driver::new(spec);
-        driver.bus.memory.areas[0].latency = Duration::from_ps(1000);
+        driver.bus.areas[0].latency = Duration::from_ps(1000);
         driver.receive_ring(512, 128);
         let mut wire = Wire::new(spec.rate, Duration::ZERO);
         for number in 0..512 {

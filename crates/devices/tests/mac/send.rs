@@ -27,7 +27,7 @@ proptest! {
             for (part, size) in parts.iter().enumerate() {
                 let last = part + 1 == parts.len();
                 let end = if last { total } else { begin + size };
-                driver.bus.memory.bytes_mut(address, end - begin).unwrap().copy_from_slice(&bytes[begin..end]);
+                driver.bus.bytes_mut(address, end - begin).unwrap().copy_from_slice(&bytes[begin..end]);
                 let flags = (u32::from(part == 0) * FIRST) | (u32::from(last) * LAST);
                 driver.put(TX_RING, number, address, (end - begin) as u32 | flags, OWN);
                 (number, address, begin) = (number + 1, address + 1024, end);
@@ -69,7 +69,7 @@ fn a_descriptor_that_makes_no_sense_comes_back_with_the_reason_and_the_next_fram
         (FIRST | LAST | 0xffff, BUFFERS, too_long),
     ] {
         let mut driver = Driver::new(gigabit());
-        driver.bus.memory.bytes_mut(BUFFERS, 100).unwrap().copy_from_slice(&content(STATION, 100, 1));
+        driver.bus.bytes_mut(BUFFERS, 100).unwrap().copy_from_slice(&content(STATION, 100, 1));
         driver.put(TX_RING, 0, buffer, control, OWN);
         driver.put(TX_RING, 1, BUFFERS, FIRST | LAST | 100, OWN);
         driver.set("TX_BASE", TX_RING);

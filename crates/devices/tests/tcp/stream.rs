@@ -23,12 +23,14 @@ proptest! {
     #[test]
     fn a_stream_arrives_whole_over_a_bad_wire(
         total in 0u64..200_000, message in 1u64..20_000, window in 1461u64..200_000, scale in 0u8..8, mss in 100u16..1461,
-        faults in (0u32..60_000, 0u32..40_000, 0u32..60_000, 0u32..40_000), seed in any::<u64>(), no_delay in any::<bool>(), delayed in any::<bool>(),
+        faults in (0u32..60_000, 0u32..40_000, 0u32..60_000, 0u32..40_000), odd in (0u32..30_000, 0u32..30_000, 0u32..30_000), seed in any::<u64>(), no_delay in any::<bool>(), delayed in any::<bool>(),
     ) {
         let mut spec = spec();
         (spec.total_bytes, spec.message_bytes, spec.mss, spec.no_delay) = (Some(total), message, mss, no_delay);
         let (lost, damaged, late, doubled) = faults;
-        let disturbance = Disturbance { lost, damaged, late, doubled, lateness: Duration::from_ps(60_000_000) };
+        let (corrupted, cut, stretched) = odd;
+        let lateness = Duration::from_ps(60_000_000);
+        let disturbance = Disturbance { lost, damaged, corrupted, cut, stretched, late, lateness, doubled };
         let mut receiver = Receiver::new(window, scale);
         receiver.delay_acknowledgements = delayed;
         let mut line = Line::new(spec, receiver, disturbance, seed);

@@ -85,7 +85,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
     }
     if let Some(file) = DeviceFile::find(process, path) {
-        return Ok(file.open(how.flags as i32)?.into_raw_fd() as u64);
+        return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
     }
     if process.root.is_confined() && !path.is_empty() {
         let is_host_file = ProcFile::is_descriptor(path) || Root::is_shared(path);

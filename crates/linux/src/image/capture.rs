@@ -31,6 +31,12 @@ fn protection_bits(protection: Protection) -> u8 {
 
 fn mapping_image(range: std::ops::Range<u64>, mapping: &Mapping) -> Result<MappingImage, ImageError> {
     let origin = &mapping.origin;
+    if origin.window.is_some() {
+        return Err(ImageError::Device {
+            name: origin.name.clone(),
+            use_of: format!("mapped at {:#x}", range.start),
+        });
+    }
     let shared_with_others = mapping.shared
         && (origin.is_file && mapping.protection.write || origin.inode != 0 && !origin.is_file);
     if shared_with_others {
@@ -101,7 +107,7 @@ impl Process {
                 .iter()
                 .map(|action| [action.handler, action.flags, action.mask])
                 .collect(),
-            files: files::capture(&self.own_descriptors, &self.standard_files)?,
+            files: files::capture(&self.own_descriptors, &self.standard_files, &self.config.devices)?,
             threads,
             threads_made: self.threads_made.load(std::sync::atomic::Ordering::Acquire),
             random: simulation.random_state(),

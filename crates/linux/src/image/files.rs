@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use serde::{Deserialize, Serialize};
 
 use super::ImageError;
-use crate::Errno;
+use crate::{DeviceFile, Errno};
 
 /// Descriptors from here on are this program's own.
 const PRIVATE_DESCRIPTOR: RawFd = 900;
@@ -106,13 +106,21 @@ fn is_same_file(one: RawFd, other: RawFd) -> bool {
 }
 
 /// Every open file of the guest; `own` are the descriptors that are this program's, `standard` the standard ones at the start.
+/// Devices look like eventfds and are none.
 pub(super) fn capture(
     own: &[RawFd],
     standard: &[Option<(u64, u64)>; 3],
+    devices: &[DeviceFile],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
     let of_guest = |descriptor: &RawFd| *descriptor < PRIVATE_DESCRIPTOR && !own.contains(descriptor);
     for descriptor in open_descriptors()?.into_iter().filter(of_guest) {
+        if let Some(device) = devices.iter().find(|device| is_same_file(device.descriptor(), descriptor)) {
+            return Err(ImageError::Device {
+                name: device.path(),
+                use_of: format!("open as descriptor {descriptor}"),
+            });
+        }
         let flags = control(descriptor, libc::F_GETFL, 0)?;
         let close_on_exec = control(descriptor, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
         let twin = images.iter().find(|image| {

@@ -113,6 +113,16 @@ pub enum ImageError {
         /// On what.
         what: String,
     },
+    /// A device of the machine is in use.
+    #[error(
+        "{name} is {use_of}, and a checkpoint keeps no devices; save before it is opened, or after it is closed and unmapped, and open it anew afterwards"
+    )]
+    Device {
+        /// Its file.
+        name: String,
+        /// How it is in use.
+        use_of: String,
+    },
     /// A mapping is not kept.
     #[error(
         "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint does not keep"

@@ -20,7 +20,7 @@ pub use load::LoadError;
 pub(crate) use load::Parts;
 
 use crate::files::Root;
-use crate::memory::{AddressSpace, GuestMemory};
+use crate::memory::{AddressSpace, GuestMemory, Window};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::{Simulation, SimulationConfig};
@@ -130,6 +130,13 @@ impl Process {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.insert(text) {
             sink(text);
+        }
+    }
+
+    /// An access to `address` has trapped, and nobody answers for devices: in a forked child. Says so if it was a device's register.
+    pub fn note_orphaned_access(&self, address: u64) {
+        if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
+            self.say_once(crate::devices::CHILD_ACCESSES);
         }
     }
 

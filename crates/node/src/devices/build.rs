@@ -58,6 +58,21 @@ pub enum DevicesError {
     },
 }
 
+/// Whether a program finds files in /dev/longma on host number `host` of `machine`, when no MAC has a wire.
+pub fn has_devices(machine: &Machine, host: usize) -> bool {
+    let Some(instance) = machine.layout().hosts.get(host) else { return false };
+    let in_a_core = instance.cores.iter().any(|core| {
+        let core = &machine.cores[&core.core];
+        core.store.is_some() || core.idma.is_some() || core.cam.is_some()
+    });
+    let is_mac = |placed: &Placed| {
+        let device = machine.devices.get(&*placed.device).and_then(|device| device.ethernet.as_ref());
+        device.is_some_and(|ethernet| ethernet.rate.is_some())
+    };
+    let locks = instance.caches.iter().any(|cache| machine.caches[&cache.cache].lock.is_some());
+    in_a_core || locks || machine.hosts[instance.of].devices.iter().any(is_mac)
+}
+
 /// What is being built.
 struct Builder<'a> {
     machine: &'a Machine,

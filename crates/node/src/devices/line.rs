@@ -46,6 +46,12 @@ impl Line {
         self.due
     }
 
+    /// Before when the file does not become ready, whatever the device does from `at` on.
+    pub fn earliest(&self, at: Time) -> Time {
+        let soonest = at.checked_add(self.latency).unwrap_or(at);
+        self.due.map_or(soonest, |due| due.min(soonest))
+    }
+
     /// Makes the file ready if it is time to; true if it did.
     pub fn deliver(&mut self, at: Time, file: &DeviceFile) -> bool {
         if self.due.is_none_or(|due| due > at) {

@@ -20,7 +20,7 @@ use longma_linux::{DeviceFile, GuestMemory, Window};
 use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
 
-pub use build::DevicesError;
+pub use build::{DevicesError, has_devices};
 pub(crate) use notes::{Note, Row};
 pub use wire::{TcpOptions, WireEnd};
 
@@ -159,9 +159,14 @@ impl Devices {
 
     /// When the next device does something, and its place in `next`.
     fn first(&self) -> (u64, usize) {
+        self.first_but(usize::MAX)
+    }
+
+    /// The same, leaving out place `but`.
+    fn first_but(&self, but: usize) -> (u64, usize) {
         let mut first = (NEVER, 0);
         for (number, at) in self.next.iter().enumerate() {
-            if *at < first.0 {
+            if *at < first.0 && number != but {
                 first = (*at, number);
             }
         }
@@ -199,7 +204,7 @@ impl Devices {
             }
             let at = Time::from_ps(at);
             let became_ready = match number.checked_sub(self.parts.len()) {
-                None => self.part_acts(number, at, memory),
+                None => self.part_acts(number, at, self.horizon(number, at, limit), memory),
                 Some(wire) => self.wire_acts(wire, at),
             };
             if became_ready {
@@ -211,14 +216,26 @@ impl Devices {
         }
     }
 
-    /// Lets part `number` act; true if its file became ready.
-    fn part_acts(&mut self, number: usize, at: Time, memory: &mut MemorySystem) -> bool {
+    /// How far part `number`, whose turn it is at `at`, may go on alone. A copy engine goes on while no other device does anything and
+    /// no interrupt of its own can arrive; the others act moment by moment, because frames go from one to another.
+    fn horizon(&self, number: usize, at: Time, limit: Time) -> Time {
+        let part = &self.parts[number];
+        if !matches!(part.model, Model::Idma(_)) {
+            return at;
+        }
+        let others = self.first_but(number).0.saturating_sub(1);
+        let told = part.line.earliest(at).ps().saturating_sub(1);
+        Time::from_ps(limit.ps().min(others).min(told)).max(at)
+    }
+
+    /// Lets part `number` act from `at` until `horizon`; true if its file became ready.
+    fn part_acts(&mut self, number: usize, at: Time, horizon: Time, memory: &mut MemorySystem) -> bool {
         let part = &mut self.parts[number];
         let ready = part.line.deliver(at, &self.files[part.file]);
         if ready && let Some(notes) = &mut self.notes {
             notes.delivered(number, at);
         }
-        self.act(number, memory, |model, bus| model.device().advance(at, bus));
+        self.act(number, memory, |model, bus| model.device().advance(horizon, bus));
         self.settle(number);
         ready
     }

@@ -4,9 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use longma_devices::{
+    ethernet::{mac::Counters, tcp::SenderCounters},
+    idma::Idma,
+};
 use longma_sim::{Statistics, StatisticsError};
 
 use super::Devices;
+use super::line::Line;
 use super::part::{Model, Part};
 
 /// One count.
@@ -17,36 +22,67 @@ struct Count {
     about: &'static str,
 }
 
+/// What stands for all MACs together.
+const ALL_PORTS: &str = "ports";
+
+/// A count that a kind of device keeps: its name, where it is, its unit, and what it says.
+type Known<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
+
+const OF_LINE: [Known<Line>; 2] = [
+    ("interrupts", |line| line.assertions, "interrupts", "assertions of the interrupt line"),
+    ("deliveries", |line| line.deliveries, "interrupts", "that made its file ready"),
+];
+
+const OF_IDMA: [Known<Idma>; 2] = [
+    ("bytes_read", |idma| idma.bytes()[0], "bytes", "that read channels have read"),
+    ("bytes_written", |idma| idma.bytes()[1], "bytes", "that write channels have written"),
+];
+
+const OF_MAC: [Known<Counters>; 12] = [
+    ("rx_good", |mac| mac.rx_good, "frames", "handed over whole and good"),
+    ("rx_bytes", |mac| mac.rx_bytes, "bytes", "of good frames received"),
+    ("rx_crc", |mac| mac.rx_crc, "frames", "with a wrong check sequence"),
+    ("rx_short", |mac| mac.rx_short, "frames", "below 64 bytes"),
+    ("rx_long", |mac| mac.rx_long, "frames", "that were too long"),
+    ("rx_filtered", |mac| mac.rx_filtered, "frames", "to others"),
+    ("rx_missed", |mac| mac.rx_missed, "frames", "that found the receive FIFO full"),
+    ("rx_starved", |mac| mac.rx_starved, "times", "the receive ring had no descriptor"),
+    ("rx_bad_descriptor", |mac| mac.rx_bad_descriptor, "frames", "dropped for a descriptor"),
+    ("tx_good", |mac| mac.tx_good, "frames", "sent"),
+    ("tx_bytes", |mac| mac.tx_bytes, "bytes", "of frames sent"),
+    ("tx_bad", |mac| mac.tx_bad, "frames", "not sent because they made no sense"),
+];
+
+const OF_SENDER: [Known<SenderCounters>; 9] = [
+    ("segments", |tcp| tcp.sent, "segments", "that the other end has sent"),
+    ("retransmitted", |tcp| tcp.retransmitted, "segments", "with data that it sent again"),
+    ("fast_retransmits", |tcp| tcp.fast_retransmits, "times", "it resent for duplicate acknowledgements"),
+    ("timeouts", |tcp| tcp.timeouts, "times", "no acknowledgement came in time"),
+    ("probes", |tcp| tcp.probes, "segments", "that probed a closed window"),
+    ("acknowledgements", |tcp| tcp.acknowledgements, "segments", "that acknowledged new data"),
+    ("duplicates", |tcp| tcp.duplicates, "segments", "that acknowledged nothing new"),
+    ("damaged", |tcp| tcp.damaged, "frames", "from the program that were damaged or malformed"),
+    ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged what was never sent"),
+];
+
+/// The counts of `known` that `of` keeps, for the device `name`.
+fn counts_of<T>(name: &str, of: &T, known: &[Known<T>]) -> impl Iterator<Item = Count> {
+    known.iter().map(move |(what, value, unit, about)| Count {
+        name: format!("{name}.{what}"),
+        value: value(of),
+        unit,
+        about,
+    })
+}
+
 impl Part {
     fn counts(&self, into: &mut Vec<Count>) {
-        let mut count = |name: &str, value, unit, about| {
-            into.push(Count { name: format!("{}.{name}", self.name), value, unit, about });
-        };
         if !matches!(self.model, Model::Cam(_) | Model::Lock(_)) {
-            count("interrupts", self.line.assertions, "interrupts", "assertions of the interrupt line");
-            count("deliveries", self.line.deliveries, "interrupts", "that made its file ready");
+            into.extend(counts_of(&self.name, &self.line, &OF_LINE));
         }
         match &self.model {
-            Model::Idma(idma) => {
-                let [read, written] = idma.bytes();
-                count("bytes_read", read, "bytes", "that read channels have read");
-                count("bytes_written", written, "bytes", "that write channels have written");
-            }
-            Model::Mac(mac) => {
-                let counters = mac.counters();
-                count("rx_good", counters.rx_good, "frames", "handed over whole and good");
-                count("rx_bytes", counters.rx_bytes, "bytes", "of good frames received");
-                count("rx_crc", counters.rx_crc, "frames", "with a wrong check sequence");
-                count("rx_short", counters.rx_short, "frames", "below 64 bytes");
-                count("rx_long", counters.rx_long, "frames", "that were too long");
-                count("rx_filtered", counters.rx_filtered, "frames", "to others");
-                count("rx_missed", counters.rx_missed, "frames", "that found the receive FIFO full");
-                count("rx_starved", counters.rx_starved, "times", "the receive ring had no descriptor");
-                count("rx_bad_descriptor", counters.rx_bad_descriptor, "frames", "dropped for a descriptor");
-                count("tx_good", counters.tx_good, "frames", "sent");
-                count("tx_bytes", counters.tx_bytes, "bytes", "of frames sent");
-                count("tx_bad", counters.tx_bad, "frames", "not sent because they made no sense");
-            }
+            Model::Idma(idma) => into.extend(counts_of(&self.name, &**idma, &OF_IDMA)),
+            Model::Mac(mac) => into.extend(counts_of(&self.name, mac.counters(), &OF_MAC)),
             Model::Cam(_) | Model::Lock(_) => {}
         }
     }
@@ -58,32 +94,31 @@ impl Devices {
         self.parts.iter().for_each(|part| part.counts(&mut counts));
         for wire in &self.wires {
             let Some((sender, acknowledged)) = wire.sender() else { continue };
-            let name = &self.parts[wire.part()].name;
-            let mut count = |what: &str, value, unit, about| {
-                counts.push(Count { name: format!("{name}.sender.{what}"), value, unit, about });
-            };
-            count(
-                "acknowledged_bytes",
-                acknowledged,
-                "bytes",
-                "of the stream that the program has acknowledged",
-            );
-            count("segments", sender.sent, "segments", "that the other end has sent");
-            count("retransmitted", sender.retransmitted, "segments", "with data that it sent again");
-            count(
-                "fast_retransmits",
-                sender.fast_retransmits,
-                "times",
-                "it resent for duplicate acknowledgements",
-            );
-            count("timeouts", sender.timeouts, "times", "no acknowledgement came in time");
-            count("probes", sender.probes, "segments", "that probed a closed window");
-            count("acknowledgements", sender.acknowledgements, "segments", "that acknowledged new data");
-            count("duplicates", sender.duplicates, "segments", "that acknowledged nothing new");
-            count("damaged", sender.damaged, "frames", "from the program that were damaged or malformed");
-            count("impossible", sender.impossible, "segments", "that acknowledged what was never sent");
+            let name = format!("{}.sender", self.parts[wire.part()].name);
+            counts.push(Count {
+                name: format!("{name}.acknowledged_bytes"),
+                value: acknowledged,
+                unit: "bytes",
+                about: "of the stream that the program has acknowledged",
+            });
+            counts.extend(counts_of(&name, sender, &OF_SENDER));
         }
+        counts.extend(self.of_all_ports());
         counts
+    }
+
+    /// What all MACs have counted together: on machines whose ports have other names, or several, a reader asks here.
+    fn of_all_ports(&self) -> Vec<Count> {
+        let of_port = |part: &Part| match &part.model {
+            Model::Mac(mac) => counts_of(ALL_PORTS, mac.counters(), &OF_MAC).collect(),
+            _ => Vec::new(),
+        };
+        let ports = self.parts.iter().map(of_port).filter(|port: &Vec<Count>| !port.is_empty());
+        let add = |mut sum: Vec<Count>, port: Vec<Count>| {
+            sum.iter_mut().zip(port).for_each(|(sum, count)| sum.value += count.value);
+            sum
+        };
+        ports.reduce(add).unwrap_or_default()
     }
 
     /// Counting begins here.

@@ -138,6 +138,8 @@ pub(super) struct State {
     signals: u64,
     /// Sleeping threads that have not looked yet.
     looks_due: usize,
+    /// Somebody waits for them in the middle of deciding, and goes on deciding when they have.
+    settling: bool,
     /// The deadlock has been told.
     told: bool,
     /// This thread waits until all others that can run are between two instructions.
@@ -185,6 +187,7 @@ impl Scheduler {
             outside: 0,
             signals: 0,
             looks_due: 0,
+            settling: false,
             told: false,
             draining: None,
         };
@@ -223,6 +226,7 @@ impl Scheduler {
             outside: 0,
             signals: 0,
             looks_due: 0,
+            settling: false,
             told: false,
             draining: None,
         };
@@ -533,9 +537,11 @@ impl Scheduler {
             asleep.filter(|thread| state.members[*thread as usize].phase == Phase::Asleep).collect();
         state.looks_due = asleep.len();
         asleep.iter().for_each(|thread| state.members[*thread as usize].seat.post(LOOK));
+        state.settling = true;
         while state.looks_due > 0 {
             state = self.looked.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.settling = false;
         if let Some(me) = me {
             self.look_for_signals(&mut state, me, now);
         }
@@ -577,7 +583,12 @@ impl Scheduler {
     /// The outside world has made files of these threads ready.
     pub(super) fn rouse_all(&self, state: &mut State, threads: &[u32]) {
         let now = linux::Scheduler::now(self);
-        threads.iter().for_each(|thread| self.rouse(state, *thread, Awoken::Woken, now));
+        for thread in threads {
+            // It may have been roused since, and sleep for something else.
+            if !state.members[*thread as usize].sleep.files.is_empty() {
+                self.rouse(state, *thread, Awoken::Woken, now);
+            }
+        }
     }
 
     /// Waits for the turn of a thread that can run.
@@ -650,9 +661,10 @@ impl Scheduler {
         }
     }
 
-    /// A thread came back from outside of the model, and can run: if nobody does, somebody shall. True if it is `me`.
+    /// A thread came back from outside of the model, and can run: if nobody does, somebody shall. True if it is `me`. While the idle
+    /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
     fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
-        state.holder == Holder::Idler && self.hand_over(state, Some(me)).1
+        state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me)).1
     }
 }
 

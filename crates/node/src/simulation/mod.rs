@@ -62,6 +62,8 @@ const COPIED_LINE_CYCLES: u64 = 8;
 /// How closely time is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
+    /// No time but that an instruction takes a cycle, and nothing is counted: for programs that use devices, which act in time.
+    Functional,
     /// Caches, TLBs and coherence are counted; an instruction takes a cycle.
     Cache,
     /// Cycles, by the core's model or the one given.
@@ -202,7 +204,10 @@ impl Simulation {
         if host.cores.is_empty() {
             return Err(SimulationError::NoCore(machine.name.clone()));
         }
-        let detail = if config.level == Level::Cache { Detail::Counts } else { Detail::Timing };
+        let detail = match config.level {
+            Level::Functional | Level::Cache => Detail::Counts,
+            Level::Timing(_) => Detail::Timing,
+        };
         let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
         memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
         let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires)?;
@@ -211,7 +216,7 @@ impl Simulation {
             devices.begin_notes();
         }
         let kind = match config.level {
-            Level::Cache => Some(ModelKind::Counting),
+            Level::Functional | Level::Cache => Some(ModelKind::Counting),
             Level::Timing(kind) => kind,
         };
         let mut cores = (0..host.cores.len())
@@ -220,11 +225,13 @@ impl Simulation {
         if let Some(start) = config.restored_at {
             cores.iter_mut().for_each(|core| core.model.pass_to(Cycle(core.clock.cycle_at(start))));
         }
-        let counts = config.region == Region::Whole || config.restored_at.is_some();
+        let models = config.level != Level::Functional;
+        let counts = models && (config.region == Region::Whole || config.restored_at.is_some());
         let phase = if counts { Phase::Counted } else { Phase::Passed };
+        let warmed = if counts || !models { 0 } else { config.warm_instructions };
         let start = config.restored_at.unwrap_or_default();
         Ok(Self {
-            warming: Warming::new(if counts { 0 } else { config.warm_instructions }),
+            warming: Warming::new(warmed),
             config,
             memory,
             devices,
@@ -280,7 +287,7 @@ impl Simulation {
     /// The program made a mark at `at`; gives the time at which it goes on.
     fn magic(&mut self, place: Place, magic: Magic, at: Time, guest: &Core) -> Time {
         let mut then = at;
-        let of_interest = self.config.region == Region::OfInterest;
+        let of_interest = self.config.region == Region::OfInterest && self.config.level != Level::Functional;
         match magic {
             Magic::RegionBegin if of_interest && self.phase == Phase::Passed => {
                 then = self.begin_region(place.core, at, guest);
