@@ -73,10 +73,10 @@ INLINE void transpose_quads(quad *a) {
 }
 
 // A stage: radix, points of the products of earlier radices (s), sub-transforms (m), and its twiddle factors: quads [p / 4][j]
-// of the first stage, points [p][j] of others.
+// of the first stage, points [p][j] of others, and the same in all four lanes.
 typedef struct {
     size_t radix, s, m;
-    quad *lanes;
+    quad *lanes, *spread;
     point *factors;
 } stage;
 
@@ -86,13 +86,13 @@ static size_t plan(stage *stages, const size_t *radices, const point *w, size_t 
     for (; s < n; s *= radices[count++]) {
         size_t radix = radices[count], m = n / s / radix;
         stage *at = &stages[count];
-        *at = (stage){radix, s, m, NULL, NULL};
+        *at = (stage){.radix = radix, .s = s, .m = m};
         if (s == 1) at->lanes = aligned_alloc(64, m / 4 * radix * sizeof(quad));
-        else at->factors = aligned_alloc(64, m * radix * sizeof(point));
+        else at->factors = aligned_alloc(64, m * radix * sizeof(point)), at->spread = aligned_alloc(64, m * radix * sizeof(quad));
         for (size_t p = 0; p < m; p++)
             for (size_t j = 0; j < radix; j++) {
                 point factor = w[p * j * s % n];
-                if (s > 1) at->factors[p * radix + j] = factor;
+                if (s > 1) at->factors[p * radix + j] = factor, at->spread[p * radix + j] = spread(factor);
                 else at->lanes[p / 4 * radix + j].re[p % 4] = factor.re, at->lanes[p / 4 * radix + j].im[p % 4] = factor.im;
             }
     }
@@ -154,52 +154,74 @@ static void transform_plain(quad *x, quad *y, const stage *stages, size_t count)
     }
 }
 
-// A transform of `radix` points in each lane of `a`, in two steps of radices radix / 4 and 4, through `t`.
-INLINE void dft_of_slot(quad *restrict a, quad *restrict t, size_t radix, const point *inner) {
+// The same pointer, of which the compiler does not know where it points: so it adds small offsets to it and computes no addresses.
+INLINE quad *opaque(quad *p) {
+    __asm__("" : "+r"(p));
+    return p;
+}
+
+// A transform of `radix` points in each lane of `a`, in two steps of radices radix / 4 and 4, through `t`. The first step, and the
+// factors between the two.
+INLINE void dft_of_slot(quad *a, quad *t, size_t radix, const quad *inner) {
     size_t step = radix / 4;
+#pragma clang loop unroll(disable)
     for (size_t p = 0; p < 4; p++) {
-        quad b[INLINE_RADIX];
-        for (size_t k = 0; k < step; k++) b[k] = a[p + 4 * k];
+        const quad *from = opaque(a + p), *factors = opaque((quad *)inner + p * step);
+        quad b[INLINE_RADIX], *to = opaque(t + p * step);
+        for (size_t k = 0; k < step; k++) b[k] = from[4 * k];
         dft(b, step);
-        t[step * p] = b[0];
-        for (size_t j = 1; j < step; j++) t[step * p + j] = p ? mul(b[j], spread(inner[p * step + j])) : b[j];
+        to[0] = b[0];
+        for (size_t j = 1; j < step; j++) to[j] = p ? mul(b[j], factors[j]) : b[j];
     }
 }
 
-// The second step, the stage's factors, and the results back into the store.
-INLINE void finish_slot(quad *restrict a, quad *restrict t, size_t radix, const quad *lanes, const point *factors) {
+// The second step of one `q`.
+INLINE void second_step(quad *b, const quad *t, size_t step) {
+    for (size_t k = 0; k < 4; k++) b[k] = t[step * k];
+    dft4(b);
+}
+
+// The second step where the stage has no factors or those of one point each, and the results back into the store.
+INLINE void finish_slot(quad *a, quad *t, size_t radix, const quad *factors) {
     size_t step = radix / 4;
+#pragma clang loop unroll(disable)
     for (size_t q = 0; q < step; q++) {
-        quad b[4];
-        for (size_t k = 0; k < 4; k++) b[k] = t[q + step * k];
-        dft4(b);
-        for (size_t k = 0; k < 4; k++) {
-            size_t j = q + step * k;
-            quad out = lanes ? mul(b[k], lanes[j]) : factors ? mul(b[k], spread(factors[j])) : b[k];
-            if (lanes) t[j] = out;
-            else a[j] = out;
+        quad b[4], *to = opaque(a + q);
+        second_step(b, opaque(t + q), step);
+        if (factors) {
+            const quad *w = opaque((quad *)factors + q);
+            for (size_t k = 0; k < 4; k++) b[k] = mul(b[k], w[step * k]);
         }
-    }
-    if (!lanes) return;
-    for (size_t j = 0; j < radix; j += 4) {
-        quad b[4] = {t[j], t[j + 1], t[j + 2], t[j + 3]};
-        transpose_quads(b);
-        for (size_t lane = 0; lane < 4; lane++) a[lane * step + j / 4] = b[lane];
+        for (size_t k = 0; k < 4; k++) to[step * k] = b[k];
     }
 }
 
-static void work_on_slot(quad *a, const stage *st, const point *inner, size_t group) {
-    _Alignas(64) quad t[SLOT_POINTS];
-    size_t p = st->s == 1 ? group : group / (st->s / 4);
-    const quad *lanes = st->s == 1 ? st->lanes + p * st->radix : NULL;
-    const point *factors = st->s == 1 || st->m == 1 ? NULL : st->factors + p * st->radix;
-    if (st->radix == 32) {
-        dft_of_slot(a, t, 32, inner);
-        finish_slot(a, t, 32, lanes, factors);
-    } else {
-        dft_of_slot(a, t, 16, inner);
-        finish_slot(a, t, 16, lanes, factors);
+// The second step of the first stage, whose lanes are neighbouring sub-transforms: results are transposed, four at a time.
+INLINE void finish_first_slot(quad *a, quad *t, size_t radix, const quad *lanes) {
+    size_t step = radix / 4;
+#pragma clang loop unroll(disable)
+    for (size_t q = 0; q < step; q++) {
+        quad b[4], *to = opaque(t + q);
+        const quad *w = opaque((quad *)lanes + q);
+        second_step(b, to, step);
+        for (size_t k = 0; k < 4; k++) to[step * k] = mul(b[k], w[step * k]);
     }
+#pragma clang loop unroll(disable)
+    for (size_t j = 0; j < step; j++) {
+        quad b[4], *from = opaque(t + 4 * j), *to = opaque(a + j);
+        for (size_t k = 0; k < 4; k++) b[k] = from[k];
+        transpose_quads(b);
+        for (size_t lane = 0; lane < 4; lane++) to[lane * step] = b[lane];
+    }
+}
+
+INLINE void work_on_slot(quad *a, const stage *st, const quad *inner, size_t p, size_t radix) {
+    static _Alignas(64) quad between[SLOT_POINTS];
+    quad *t = opaque(between);
+    dft_of_slot(a, t, radix, inner);
+    if (st->s == 1) finish_first_slot(a, t, radix, st->lanes + p * radix);
+    else if (st->m == 1) finish_slot(a, t, radix, NULL);
+    else finish_slot(a, t, radix, st->spread + p * radix);
 }
 
 // Bits `from` to `from + count - 1` of 128 tags, in the given word.
@@ -228,7 +250,7 @@ static void start_writer(const struct idma *engine, const stage *st, quad *y, si
 
 // One stage: the read channel brings groups of 4 * radix points into the store's slots, the core transforms them there, the
 // write channel takes them away; a slot's tags go from one to the other.
-static void stage_idma(const struct idma *engine, quad *x, quad *y, const stage *st, const point *inner) {
+static void stage_idma(const struct idma *engine, quad *x, quad *y, const stage *st, const quad *inner) {
     size_t bytes = st->radix * sizeof(quad), slots = IDMA_STORE_BYTES / bytes, pieces = bytes / IDMA_BEAT;
     size_t groups = st->m * st->s / 4, in_run = st->s == 1 ? groups : st->s / 4;
     struct idma_transfer in = {
@@ -251,14 +273,17 @@ static void stage_idma(const struct idma *engine, quad *x, quad *y, const stage 
         // Only once the results before it are away is what the read channel's tags say about these data.
         while ((idma_tags(engine, IDMA_WRITER, word) & bits) != bits) {}
         while ((idma_tags(engine, 0, word) & bits) != bits) {}
-        work_on_slot((quad *)(engine->store + slot * bytes), st, inner, group);
+        quad *a = (quad *)(engine->store + slot * bytes);
+        size_t p = st->s == 1 ? group : group / in_run;
+        if (st->radix == 32) work_on_slot(a, st, inner, p, 32);
+        else work_on_slot(a, st, inner, p, 16);
         idma_give(engine, IDMA_WRITER, word, bits);
     }
     idma_finish(engine, IDMA_WRITER);
 }
 
 static void transform_idma(const struct idma *engine, quad *x, quad *y, const stage *stages, size_t count,
-                           const point *inner32, const point *inner16) {
+                           const quad *inner32, const quad *inner16) {
     for (size_t i = 0; i < count; i++) {
         stage_idma(engine, x, y, &stages[i], stages[i].radix == 32 ? inner32 : inner16);
         quad *t = x;
@@ -267,10 +292,10 @@ static void transform_idma(const struct idma *engine, quad *x, quad *y, const st
 }
 
 // Factors between the two steps in a slot.
-static point *inner_factors(const point *w, size_t n, size_t radix) {
-    point *inner = aligned_alloc(64, radix * sizeof(point));
+static quad *inner_factors(const point *w, size_t n, size_t radix) {
+    quad *inner = aligned_alloc(64, radix * sizeof(quad));
     for (size_t p = 0; p < 4; p++)
-        for (size_t j = 0; j < radix / 4; j++) inner[p * radix / 4 + j] = w[p * j * (n / radix) % n];
+        for (size_t j = 0; j < radix / 4; j++) inner[p * radix / 4 + j] = spread(w[p * j * (n / radix) % n]);
     return inner;
 }
 
@@ -326,11 +351,11 @@ int main(int argc, char **argv) {
     }
     point *w = allocate(n * sizeof(point)), *in = allocate(n * sizeof(point));
     roots(w, levels);
-    const size_t plain1k[] = {4, 4, 4, 4, 4}, plain8k[] = {8, 4, 4, 4, 4, 4}, store1k[] = {32, 32}, store8k[] = {32, 16, 16};
+    const size_t plain1k[] = {4, 4, 8, 8}, plain8k[] = {4, 4, 8, 8, 8}, store1k[] = {32, 32}, store8k[] = {32, 16, 16};
     const size_t *radices = idma ? levels == 10 ? store1k : store8k : levels == 10 ? plain1k : plain8k;
     stage stages[8];
     size_t count = plan(stages, radices, w, n);
-    point *inner32 = inner_factors(w, n, 32), *inner16 = inner_factors(w, n, 16);
+    quad *inner32 = inner_factors(w, n, 32), *inner16 = inner_factors(w, n, 16);
     quad *x = aligned_alloc(64, batch * n / 4 * sizeof(quad)), *y = aligned_alloc(64, batch * n / 4 * sizeof(quad));
     uint64_t seed = 0xff7;
     for (size_t i = 0; i < n; i++) {

@@ -5,12 +5,20 @@
 #define TCP_SOCKET_H
 
 #include "guest.h"
+#if defined(__loongarch_sx)
+// With vectors, the copy to the application is by vectors too.
+#include "copy_plain.h"
+#define copy_out copy_plain
+#else
+#define copy_out memcpy
+#endif
 
 // The receive path's code lies together, so that one lock window can cover it.
 #define RECEIVE_PATH __attribute__((section("receive_path"), noinline))
 
 enum { ETHERNET_BYTES = 14, IP_BYTES = 20, TCP_BYTES = 20, HEADER_BYTES = ETHERNET_BYTES + IP_BYTES + TCP_BYTES };
-enum { MSS = 1460, WINDOW_SCALE = 3, ACKNOWLEDGEMENT_BYTES = 62 };
+// The window scale is Linux's for its largest receive buffer, 6 MiB (tcp_rmem in tcp(7)).
+enum { MSS = 1460, WINDOW_SCALE = 7, ACKNOWLEDGEMENT_BYTES = 62 };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 
 // One received frame, as sk_buff: what the stack knows of it, apart from its data.
@@ -40,8 +48,9 @@ struct socket {
     uint32_t queued;                 // bytes that the application has not taken
     uint32_t unacknowledged;         // segments
     int push, finished, scaled;
+    int summed;                      // checksums are ours to add up
     struct sk_buff *first, *last;    // in order
-    struct sk_buff *early;           // beyond a gap, by sequence number
+    struct sk_buff *early, *latest;  // beyond a gap, by sequence number; the last of them, if there is any
     uint64_t peer_station;           // as on the wire
     uint32_t peer_address;
     uint16_t peer_port;
@@ -111,7 +120,10 @@ RECEIVE_PATH static void fill_headers(unsigned char *frame, uint32_t from, uint3
 RECEIVE_PATH static void acknowledge(struct socket *s, int is_syn) {
     unsigned char frame[ACKNOWLEDGEMENT_BYTES] = {0};
     uint32_t free = s->room > s->queued ? s->room - s->queued : 0;
-    if (!is_syn && (int32_t)(s->next + free - s->edge) < 0) free = s->edge - s->next;
+    // What was offered is offered still, rounded up where the scale rounds down, as in Linux.
+    uint32_t held = s->edge - s->next, unit = s->scaled ? 1u << WINDOW_SCALE : 1;
+    uint32_t offered = free & -unit, least = (held + unit - 1) & -unit;
+    if (!is_syn && (int32_t)(offered - held) < 0) free = least;
     if (free > 65535u << (s->scaled ? WINDOW_SCALE : 0)) free = 65535u << (s->scaled ? WINDOW_SCALE : 0);
     uint32_t window = is_syn ? free < 65535 ? free : 65535 : s->scaled ? free >> WINDOW_SCALE : free;
     s->edge = s->next + (is_syn || !s->scaled ? window : window << WINDOW_SCALE);
@@ -164,7 +176,7 @@ RECEIVE_PATH static int take_headers(struct socket *s, struct sk_buff *b) {
         s->counters.not_ours++;
         return 0;
     }
-    if (tcp_header < TCP_BYTES || tcp_header > tcp_bytes || internet_sum(tcp, tcp_bytes, pseudo_sum(ip, tcp_bytes)) != 0xffff) {
+    if (tcp_header < TCP_BYTES || tcp_header > tcp_bytes || (s->summed && internet_sum(tcp, tcp_bytes, pseudo_sum(ip, tcp_bytes)) != 0xffff)) {
         s->counters.bad_checksum++;
         return 0;
     }
@@ -198,7 +210,8 @@ static inline void append(struct socket *s, struct sk_buff *b) {
 
 // Keeps data beyond a gap, by their numbers; what is there already is dropped.
 RECEIVE_PATH static void keep_early(struct socket *s, struct sk_buff *b) {
-    struct sk_buff **at = &s->early;
+    // What comes after a gap mostly comes in order, so the end is looked at first, as in Linux.
+    struct sk_buff **at = s->early && (int32_t)(b->sequence - s->latest->sequence) > 0 ? &s->latest->next : &s->early;
     while (*at && (int32_t)((*at)->sequence - b->sequence) < 0) at = &(*at)->next;
     if (*at && (*at)->sequence == b->sequence && (*at)->length >= b->length) {
         s->counters.duplicates++;
@@ -207,6 +220,7 @@ RECEIVE_PATH static void keep_early(struct socket *s, struct sk_buff *b) {
     }
     b->next = *at;
     *at = b;
+    if (!b->next) s->latest = b;
 }
 
 // Cuts off what came before. 0 if nothing new is left.
@@ -288,7 +302,7 @@ RECEIVE_PATH static size_t socket_read(struct socket *s, unsigned char *to, size
     while (s->first && copied < bytes) {
         struct sk_buff *b = s->first;
         size_t part = b->length - b->taken < bytes - copied ? b->length - b->taken : bytes - copied;
-        memcpy(to + copied, b->data + b->taken, part);
+        copy_out(to + copied, b->data + b->taken, part);
         copied += part, b->taken += (uint32_t)part;
         if (b->taken == b->length) {
             s->first = b->next;

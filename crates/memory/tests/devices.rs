@@ -2,10 +2,11 @@
 //! Not coherence under random programs: that is tested inside the crate.
 //! Source: the behaviour each part's module cites.
 
+use longma_memory::interconnect::{OUT_OF_STEP, Place};
 use longma_memory::placement::SpaceId;
 use longma_memory::{Allocate, Detail, LockWindow, MemoryPort, MemorySystem, Requester, Source};
 use longma_sim::{Cycle, Duration, Statistics, Time, Value};
-use longma_topology::Machine;
+use longma_topology::{BUILTIN, Machine};
 
 fn system(name: &str, detail: Detail) -> MemorySystem {
     MemorySystem::new(&Machine::open(name).unwrap(), 0, detail, 1).unwrap()
@@ -215,6 +216,41 @@ fn a_line_another_core_wrote_comes_from_that_core() {
     let taken = read.ready.0 - start - u64::from(read.translation_cycles);
     assert!((41..300).contains(&taken), "a hand-over took {taken} cycles");
     assert_eq!(system.port(2).load(0x4000, 8, 0, Cycle(read.ready.0)).source, Source::Level3);
+}
+
+/// Cores are simulated one after another, and a device's transfer is booked as a whole: what is asked for first may happen last.
+#[test]
+fn a_hit_in_the_shared_cache_does_not_wait_for_what_comes_microseconds_later() {
+    for builtin in BUILTIN {
+        let mut system = system(builtin.name, Detail::Timing);
+        if system.cores() < 2 {
+            continue;
+        }
+        let (first, second) = (0x4000, 0x4000 + 32 * system.line_bytes());
+        for address in [first, second] {
+            load(&mut system, 0, address);
+        }
+        let hit = |system: &mut MemorySystem, address, at| {
+            let answer = system.port(1).load(address, 8, 0x100, Cycle(at));
+            answer.ready.0 - at - u64::from(answer.translation_cycles)
+        };
+        let (early, now) = (Duration::from_ps(100_000_000), Duration::from_ps(200_000_000));
+        let at = system.cycles_of(1, early);
+        let idle = hit(&mut system, first, at);
+        // Sixteen lines come to all banks later, nearly as far away as requests may be out of step.
+        let later = now.ps() + OUT_OF_STEP.ps() - 1_000_000;
+        let bytes = 16 * system.line_bytes();
+        system.device_write(
+            Place::Core(0),
+            1 << 30,
+            bytes,
+            Allocate::Shared { ways: 1 },
+            Time::from_ps(later),
+        );
+        let at = system.cycles_of(1, now);
+        let found = hit(&mut system, second, at);
+        assert!(found <= idle + 2, "{}: {found} cycles, {idle} on an idle machine", builtin.name);
+    }
 }
 
 #[test]

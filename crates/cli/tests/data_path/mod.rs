@@ -91,6 +91,23 @@ fn a_stream_over_a_bad_wire_arrives_right_and_everything_dropped_is_counted() {
     assert!(count(&report, "MAC starved") > 0, "{report}");
 }
 
+/// Packets that go into the shared cache are nearer to the core than packets in memory, on whatever bus they came.
+#[test]
+fn over_pci_direct_cache_access_is_never_slower_than_none() {
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/machines/godson3-and-pci.toml");
+    for message in ["256", "1024"] {
+        let wire = format!("nic0,tcp,bytes=150000,message={message},message_interval_ns=2100");
+        let rate = |dca: &str| {
+            let variables = [("message", message), ("check", "1"), ("dca", dca), ("ways", "4")];
+            let (_, report) = run(machine, &["--roi", "--wire", &wire], &variables, "tcp_receive nic0");
+            let line = report.lines().find_map(|line| line.strip_suffix(" Mb/s"));
+            line.unwrap_or_else(|| panic!("no rate in {report}")).parse::<f64>().unwrap()
+        };
+        let (without, with) = (rate("0"), rate("1"));
+        assert!(with >= without, "messages of {message}: {with} Mb/s with DCA, {without} without");
+    }
+}
+
 #[test]
 fn a_receiver_may_sleep_in_read_or_epoll_or_poll_its_ring_and_moderation_saves_interrupts() {
     let receive = |variables: &[(&str, &str)]| {

@@ -108,6 +108,10 @@ impl Bus for Behind<'_> {
         self.port.write(address, bytes, placement, self.cross(sent))
     }
 
+    fn free(&self, at: Time) -> Time {
+        if self.attachment.write_rate.is_some() { at.max(self.state.free) } else { at }
+    }
+
     fn interrupt(&mut self, line: u32, asserted: bool, at: Time) {
         self.port.interrupt(line, asserted, self.cross(at));
     }

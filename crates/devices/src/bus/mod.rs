@@ -83,6 +83,12 @@ pub trait Bus {
     fn write(&mut self, address: u64, bytes: &[u8], placement: Placement, at: Time)
     -> Result<Time, BusFault>;
 
+    /// When a write that is ready at `at` can begin to leave the device. On a bus that carries one transfer at a time that may be later; a
+    /// write is then taken as beginning when it can.
+    fn free(&self, at: Time) -> Time {
+        at
+    }
+
     /// Sets the level of one of the device's interrupt lines.
     fn interrupt(&mut self, line: u32, asserted: bool, at: Time);
 

@@ -4,6 +4,7 @@
 
 mod channel;
 pub mod overhead;
+mod rows;
 mod timing;
 
 pub use channel::ChannelCounts;

@@ -14,7 +14,7 @@ use crate::cache::{
 };
 use crate::coherence::{LineTable, MAX_HOLDERS};
 use crate::dram::{Controllers, overhead};
-use crate::interconnect::{Interconnect, Place};
+use crate::interconnect::{BUCKET, Interconnect, Place};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
@@ -38,7 +38,8 @@ const LEVEL2_REGISTERS: usize = 16;
 const BANK_BYTES_PER_CYCLE: u64 = 32;
 /// Pages where neither the core nor the system says: LoongArch Linux's default.
 const PAGE_BYTES: u64 = 16 << 10;
-/// A bank's calendar has buckets of this many lines' service.
+/// A bank's calendar has buckets of this many lines' service at least, and never shorter ones than the channels in front of it: what is
+/// in step there is in step here.
 const BUCKET_LINES: u64 = 8;
 
 /// A host under construction.
@@ -305,9 +306,10 @@ impl<'a> Plan<'a> {
         let clock = self.clock(cores[0]);
         let otherwise = BANK_BYTES_PER_CYCLE * clock.hz();
         let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
-        let bucket_ps = (BUCKET_LINES << self.line_bits) as u128 * 1_000_000_000_000 / u128::from(rate);
+        let lines_ps = (BUCKET_LINES << self.line_bits) as u128 * 1_000_000_000_000 / u128::from(rate);
+        let bucket_ps = lines_ps.clamp(BUCKET.ps().into(), 1 << 30) as u64;
         let bank = |_| Bank {
-            port: Resource::new(rate, Duration::from_ps(bucket_ps.clamp(1, 1 << 30) as u64)),
+            port: Resource::new(rate, Duration::from_ps(bucket_ps)),
             registers: cache.mshrs.map(|n| MissRegisters::new(n.max(1) as usize)),
         };
         Ok(Shared {

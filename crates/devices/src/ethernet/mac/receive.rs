@@ -6,10 +6,14 @@ use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
-use super::state::{Descriptor, MacSpec, MacState, Step, length};
+use super::state::{Descriptor, MacSpec, MacState, Progress, Step, length};
 use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
+
+/// How far ahead of their time bursts may be booked, picoseconds: 1 us, a part of what the machine's calendars remember. A MAC at a port of
+/// the chip has its frame out by then; on PCI one burst takes longer.
+const LOOKAHEAD_PS: u64 = 1_000_000;
 
 impl MacState {
     /// A frame's last bit arrives.
@@ -78,6 +82,7 @@ impl MacState {
                 self.cause(r::INT_RX_STARVED.mask(), bus);
             }
             Step::Fetching { found, .. } => self.rx.fetched.extend(found),
+            Step::Storing { descriptor, progress, .. } => self.write_bursts(spec, descriptor, progress, bus),
             Step::Moving { descriptor, status, .. } => self.give_back(descriptor, status, bus),
             Step::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
             Step::Reporting { .. } => {}
@@ -95,36 +100,39 @@ impl MacState {
     /// The FIFO's first frame, or what is left of it, goes into a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
         let Some(frame) = self.fifo.front() else { return };
-        let payload = &frame.bytes()[..frame.len().saturating_sub(FCS_BYTES)];
-        let from = (self.rx_offset as usize).min(payload.len());
-        let count = (payload.len() - from).min(descriptor.size() as usize);
-        let first = r::FIRST.with(u64::from(from == 0));
-        let moved = match count {
-            0 => Err(r::MALFORMED),
-            _ => self
-                .write_buffer(spec, descriptor.buffer, &payload[from..from + count], from, bus)
-                .map_err(|_| r::BUS),
-        };
-        let (at, status) = match moved {
-            Err(error) => {
-                self.counters.rx_bad_descriptor += 1;
-                self.drop_first();
-                (self.now, first | r::LAST.mask() | r::ERROR.mask() | error.mask())
-            }
-            Ok(at) if from + count < payload.len() => {
-                self.rx_offset += count as u64;
-                (at, first | length(count as u64))
-            }
-            Ok(at) => {
-                let bad = frame.payload().is_err();
-                let error = if bad { r::ERROR.mask() | r::CRC.mask() } else { 0 };
-                let status = first | r::LAST.mask() | error | length(payload.len() as u64);
-                self.counters.rx_good += u64::from(!bad);
-                self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
-                self.drop_first();
-                (at, status)
-            }
-        };
+        let left = payload(frame).len().saturating_sub(self.rx_offset as usize);
+        let count = left.min(descriptor.size() as usize) as u64;
+        match count {
+            0 => self.refuse(descriptor, r::MALFORMED),
+            _ => self.write_bursts(spec, descriptor, Progress { count, done: 0, visible: self.now }, bus),
+        }
+    }
+
+    /// The first frame is lost to a descriptor that is wrong.
+    fn refuse(&mut self, descriptor: Descriptor, error: Field) {
+        let first = r::FIRST.with(u64::from(self.rx_offset == 0));
+        self.counters.rx_bad_descriptor += 1;
+        self.drop_first();
+        let status = first | r::LAST.mask() | r::ERROR.mask() | error.mask();
+        self.rx_step = Step::Moving { at: self.now, descriptor, status };
+    }
+
+    /// All that a descriptor's buffer takes of the first frame is on the way, the last of it visible at `at`.
+    fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
+        let Some(frame) = self.fifo.front() else { return };
+        let first = r::FIRST.with(u64::from(self.rx_offset == 0));
+        let whole = payload(frame).len() as u64;
+        if self.rx_offset + count < whole {
+            self.rx_offset += count;
+            self.rx_step = Step::Moving { at, descriptor, status: first | length(count) };
+            return;
+        }
+        let bad = frame.payload().is_err();
+        let error = if bad { r::ERROR.mask() | r::CRC.mask() } else { 0 };
+        self.counters.rx_good += u64::from(!bad);
+        self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
+        self.drop_first();
+        let status = first | r::LAST.mask() | error | length(whole);
         self.rx_step = Step::Moving { at, descriptor, status };
     }
 
@@ -136,29 +144,51 @@ impl MacState {
         }
     }
 
-    /// Writes `bytes`, which stand `offset` bytes into their frame, in bursts; when the last is visible.
-    fn write_buffer(
+    /// Writes bursts of the first frame as the bus takes them: those that begin within [`LOOKAHEAD_PS`] now, the rest in a later step.
+    /// Burst by burst, so that shared caches and memory see each at about its time and not a frame's passage over a slow bus early.
+    fn write_bursts(
+        &mut self,
+        spec: &MacSpec,
+        descriptor: Descriptor,
+        mut progress: Progress,
+        bus: &mut dyn Bus,
+    ) {
+        let mut at = bus.free(self.now);
+        while progress.done < progress.count {
+            if at.ps() - self.now.ps() > LOOKAHEAD_PS {
+                self.rx_step = Step::Storing { at, descriptor, progress };
+                return;
+            }
+            let Ok((bytes, visible)) = self.write_burst(spec, &descriptor, &progress, at, bus) else {
+                self.refuse(descriptor, r::BUS);
+                return;
+            };
+            progress.done += bytes;
+            progress.visible = progress.visible.max(visible);
+            at = bus.free(Time::from_ps(at.ps().saturating_add(spec.burst_interval.ps())));
+        }
+        self.stored(descriptor, progress.count, progress.visible);
+    }
+
+    /// Writes the next burst of the first frame; its bytes, and when they are visible.
+    fn write_burst(
         &self,
         spec: &MacSpec,
-        buffer: u64,
-        bytes: &[u8],
-        offset: usize,
+        descriptor: &Descriptor,
+        progress: &Progress,
+        at: Time,
         bus: &mut dyn Bus,
-    ) -> Result<Time, BusFault> {
-        let header =
-            (r::DCA_HEADER_BYTES.of(self.settings.dca) as usize).saturating_sub(offset).min(bytes.len());
-        let (mut end, mut at) = (self.now, self.now);
-        let mut begin = 0;
-        while begin < bytes.len() {
-            let part = if begin < header { header } else { bytes.len() };
-            let until = part.min(begin + burst_left(spec, buffer.wrapping_add(begin as u64)));
-            let placement = self.data_placement(begin < header);
-            let done = bus.write(buffer.wrapping_add(begin as u64), &bytes[begin..until], placement, at)?;
-            end = end.max(done);
-            at = Time::from_ps(at.ps().saturating_add(spec.burst_interval.ps()));
-            begin = until;
-        }
-        Ok(end)
+    ) -> Result<(u64, Time), BusFault> {
+        let header = r::DCA_HEADER_BYTES.of(self.settings.dca);
+        let from = self.rx_offset + progress.done;
+        let end = self.rx_offset + progress.count;
+        let address = descriptor.buffer.wrapping_add(progress.done);
+        // Header and data may go to different places, so no burst has some of both.
+        let part = if from < header { end.min(header) } else { end };
+        let until = part.min(from + burst_left(spec, address) as u64);
+        let placement = self.data_placement(from < header);
+        let bytes = self.fifo.front().map_or(&[][..], |frame| &frame.bytes()[from as usize..until as usize]);
+        Ok((until - from, bus.write(address, bytes, placement, at)?))
     }
 
     fn data_placement(&self, header: bool) -> Placement {
@@ -193,6 +223,11 @@ impl MacState {
         let address = descriptor.address.wrapping_add(STATUS_OFFSET);
         bus.write(address, &(status as u32).to_le_bytes(), placement, self.now)
     }
+}
+
+/// What of a frame goes into buffers: all but its check sequence.
+fn payload(frame: &Frame) -> &[u8] {
+    &frame.bytes()[..frame.len().saturating_sub(FCS_BYTES)]
 }
 
 /// Bytes from `address` to the end of its burst.

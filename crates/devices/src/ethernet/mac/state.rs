@@ -110,6 +110,17 @@ impl Ring {
     }
 }
 
+/// How far the writing of a buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Progress {
+    /// Bytes that it takes of the frame.
+    pub count: u64,
+    /// Those already written.
+    pub done: u64,
+    /// When the last of these are visible.
+    pub visible: Time,
+}
+
 /// Where one direction's DMA stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Step {
@@ -120,6 +131,8 @@ pub(super) enum Step {
     Suspended,
     /// Descriptors are on the way.
     Fetching { at: Time, found: Vec<Descriptor> },
+    /// A received frame waits for the bus; then more of it goes into the descriptor's buffer.
+    Storing { at: Time, descriptor: Descriptor, progress: Progress },
     /// A buffer is being written or read; then the descriptor's status is.
     Moving { at: Time, descriptor: Descriptor, status: u64 },
     /// The status is on the way to memory; then causes of interrupts are noted.
@@ -131,7 +144,10 @@ impl Step {
     pub fn end(&self) -> Option<Time> {
         match self {
             Self::Ready | Self::Suspended => None,
-            Self::Fetching { at, .. } | Self::Moving { at, .. } | Self::Reporting { at, .. } => Some(*at),
+            Self::Fetching { at, .. }
+            | Self::Storing { at, .. }
+            | Self::Moving { at, .. }
+            | Self::Reporting { at, .. } => Some(*at),
         }
     }
 }

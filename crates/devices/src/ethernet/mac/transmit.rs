@@ -32,6 +32,8 @@ impl MacState {
             }
             Step::Fetching { found, .. } => self.tx.fetched.extend(found),
             Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
+            // Only receiving writes buffers.
+            Step::Storing { .. } => {}
             Step::Reporting { causes, .. } => self.cause(causes, bus),
         }
     }
