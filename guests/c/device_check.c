@@ -40,11 +40,14 @@ static void await(unsigned offset, uint64_t wanted, const char *what) {
     wrong(what, got, wanted);
 }
 
-// Waits until the MAC has given a descriptor back; its status.
+// Waits until the MAC has given a descriptor back; its status. A MAC that looked at the ring just before the descriptor was there waits
+// to be told again, as after the interrupt for a starved ring.
 static uint32_t returned(volatile struct mac_descriptor *at) {
     for (unsigned tries = 0; at->status & MAC_STATUS_OWN; tries++) {
         if (tries > 200000) wrong("the descriptor's owner", 1, 0);
-        mac_read(&mac, MAC_STATUS);
+        uint64_t stands = mac_read(&mac, MAC_STATUS);
+        if (stands & MAC_STATUS_RX_SUSPENDED && stands & MAC_STATUS_FIFO_MASK) mac_write(&mac, MAC_RX_POLL, 1);
+        if (stands & MAC_STATUS_TX_SUSPENDED) mac_write(&mac, MAC_TX_POLL, 1);
     }
     mac_barrier();
     return at->status;
