@@ -99,7 +99,8 @@ fn over_pci_direct_cache_access_is_never_slower_than_none() {
         let wire = format!("nic0,tcp,bytes=150000,message={message},message_interval_ns=2100");
         let rate = |dca: &str| {
             let variables = [("message", message), ("check", "1"), ("dca", dca), ("ways", "4")];
-            let (_, report) = run(machine, &["--roi", "--wire", &wire], &variables, "tcp_receive nic0");
+            let (_, report) =
+                run(machine, &["--roi", "--wire", wire.as_str()], &variables, "tcp_receive nic0");
             let line = report.lines().find_map(|line| line.strip_suffix(" Mb/s"));
             line.unwrap_or_else(|| panic!("no rate in {report}")).parse::<f64>().unwrap()
         };

@@ -92,9 +92,10 @@ impl Bus for Behind<'_> {
     }
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
-        let there = self.port.read(address, into, self.cross(at))?;
-        let back = self.cross(there);
-        Ok(self.transfer(into.len(), self.attachment.read_rate, back))
+        // Its time on the bus is taken in the order of asking: kept free until the data are back, the bus would stand idle meanwhile.
+        let sent = self.transfer(into.len(), self.attachment.read_rate, at);
+        let there = self.port.read(address, into, self.cross(sent))?;
+        Ok(self.cross(there))
     }
 
     fn write(

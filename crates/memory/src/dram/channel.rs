@@ -3,7 +3,6 @@
 //! Source: JESD79-4, sections on bank activate, precharge, read and refresh; batches of writes as in Stuecheli et al., The Virtual
 //! Write Queue, ISCA 2010.
 
-use super::rows::{RowState, Rows};
 use super::timing::Timing;
 use longma_sim::{Calendar, Duration, Resource, Time};
 
@@ -14,10 +13,8 @@ const BUCKET: Duration = Duration::from_ps(1 << 16);
 /// usual high and low watermarks.
 const WRITE_BATCH: u32 = 16;
 
-/// Slots in which reads are in the controller's queue together, 2^16 ps = 65 ns: some twenty lines of a channel, of the 32 that a queue holds.
-const READ_SHIFT: u32 = 16;
-/// The same of writes, which wait for a batch of [`WRITE_BATCH`], 2^18 ps = 262 ns: what so many take of a channel that also reads.
-const WRITE_SHIFT: u32 = 18;
+/// No row: the last access left another one open.
+const OTHER_ROW: u64 = u64::MAX;
 
 /// Where in a channel an access goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +24,28 @@ pub(super) struct Cell {
     pub(super) row: u64,
 }
 
+/// How an access finds its bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowState {
+    /// Its row is open.
+    Hit,
+    /// No row is open.
+    Closed,
+    /// Another row is open.
+    Conflict,
+}
+
 #[derive(Clone, Debug)]
 struct Bank {
     calendar: Calendar,
-    /// The rows that reads opened.
-    rows: Rows,
-    /// The rows that writes go to while they are sent in batches.
-    write_rows: Rows,
+    /// The row that reads left open.
+    row: u64,
+    /// The row that writes go to while they are sent in a batch.
+    write_row: u64,
     opened_at: u64,
+    /// Which interval between refreshes the rows were opened in: a refresh closes all.
+    interval: u64,
+    write_interval: u64,
 }
 
 /// What a channel did.
@@ -83,9 +94,11 @@ impl Channel {
             |rank: u32| (turn.first_rank + u64::from(rank)) * timing.trefi_ps / turn.ranks_of_host.max(1);
         let bank = Bank {
             calendar: Calendar::new(BUCKET),
-            rows: Rows::new(READ_SHIFT),
-            write_rows: Rows::new(WRITE_SHIFT),
+            row: OTHER_ROW,
+            write_row: OTHER_ROW,
             opened_at: 0,
+            interval: u64::MAX,
+            write_interval: u64::MAX,
         };
         Self {
             banks: vec![bank; timing.banks as usize * timing.ranks as usize],
@@ -102,11 +115,12 @@ impl Channel {
     /// Reads `bytes` and says when the last of them is over the bus.
     pub(super) fn read(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.reads += 1;
-        let (start, since) = self.after_refresh(timing, cell.rank, at.ps());
+        let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
         let burst = self.bus.service(bytes).ps();
         let bank = &mut self.banks[(cell.rank * timing.banks + cell.bank) as usize];
-        let state = row_state(timing, &mut bank.rows, cell.row, start, since);
+        let state = bank.row_state(timing, bank.row, bank.interval, cell.row, interval);
         let column = bank.column(timing, state, start, burst);
+        (bank.row, bank.interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
@@ -116,12 +130,13 @@ impl Channel {
     /// until the controller's queue is full.
     pub(super) fn write(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.writes += 1;
-        let (start, since) = self.after_refresh(timing, cell.rank, at.ps());
+        let (start, interval) = self.after_refresh(timing, cell.rank, at.ps());
         let burst = self.bus.service(bytes).ps();
         let index = cell.rank * timing.banks + cell.bank;
         let bank = &mut self.banks[index as usize];
-        let state = row_state(timing, &mut bank.write_rows, cell.row, start, since);
+        let state = bank.row_state(timing, bank.write_row, bank.write_interval, cell.row, interval);
         let column = bank.column(timing, state, start, burst);
+        (bank.write_row, bank.write_interval) = (cell.row, interval);
         self.count(state);
         let column = self.within_rank(timing, cell, state, column);
         let end = self.bus.acquire(Time::from_ps(column), bytes);
@@ -160,8 +175,7 @@ impl Channel {
         self.written.dedup();
         for bank in self.written.drain(..) {
             let bank = &mut self.banks[bank as usize];
-            bank.rows.leave(at.ps());
-            bank.write_rows.leave(at.ps());
+            (bank.row, bank.write_row) = (OTHER_ROW, OTHER_ROW);
             if timing.open_rows {
                 bank.take(at.ps(), timing.twr_ps + timing.trp_ps);
             }
@@ -169,16 +183,15 @@ impl Channel {
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }
 
-    /// When an access of `at` may begin, and when the last refresh before that was over, which closed all rows.
+    /// When an access of `at` may begin, and in which interval between refreshes that is. The refresh is at the interval's end.
     fn after_refresh(&mut self, timing: &Timing, rank: u32, at: u64) -> (u64, u64) {
         let shifted = at + self.refresh_ahead_ps[rank as usize];
-        let phase = shifted % timing.trefi_ps;
+        let (interval, phase) = (shifted / timing.trefi_ps, shifted % timing.trefi_ps);
         if phase < timing.trefi_ps - timing.trfc_ps {
-            return (at, at.saturating_sub(phase));
+            return (at, interval);
         }
         self.counts.refresh_waits += 1;
-        let over = at + (timing.trefi_ps - phase);
-        (over, over)
+        (at + (timing.trefi_ps - phase), interval + 1)
     }
 
     fn count(&mut self, state: RowState) {
@@ -190,11 +203,17 @@ impl Channel {
     }
 }
 
-fn row_state(timing: &Timing, rows: &mut Rows, row: u64, at: u64, since: u64) -> RowState {
-    if timing.open_rows { rows.access(row, at, since) } else { RowState::Closed }
-}
-
 impl Bank {
+    fn row_state(&self, timing: &Timing, open: u64, opened_in: u64, row: u64, interval: u64) -> RowState {
+        if !timing.open_rows || opened_in != interval {
+            RowState::Closed
+        } else if open == row {
+            RowState::Hit
+        } else {
+            RowState::Conflict
+        }
+    }
+
     /// Takes the bank's time and says when the column command goes out.
     fn column(&mut self, timing: &Timing, state: RowState, start: u64, burst: u64) -> u64 {
         if !timing.open_rows {

@@ -4,7 +4,6 @@
 
 mod channel;
 pub mod overhead;
-mod rows;
 mod timing;
 
 pub use channel::ChannelCounts;
