@@ -151,6 +151,31 @@ proptest! {
 }
 
 #[test]
+fn a_stopped_channel_moves_nothing_until_it_is_resumed() {
+    let mut machine = Machine::new(1 << 14, 11);
+    machine.bus.areas[0].bytes.fill(7);
+    start(&mut machine, 0, MEMORY, STORE, 128, 0);
+    machine.pass(200 * CYCLE_PS);
+    let control = machine.get(0, "CONTROL");
+    machine.set(0, "CONTROL", control | field("CONTROL", "STOP").mask());
+    machine.run();
+    let moved = machine.get(0, "POSITION");
+    assert!(
+        machine.flag(0, "STOPPED") && !machine.flag(0, "RUNNING") && (1..128).contains(&moved),
+        "{moved}"
+    );
+    machine.pass(10_000 * CYCLE_PS);
+    assert_eq!(machine.get(0, "POSITION"), moved);
+    let store = machine.bus.peek(STORE, STORE_BYTES, machine.now);
+    let written = store.iter().take_while(|byte| **byte == 7).count() as u64;
+    assert_eq!(written, moved * PIECE, "nothing beyond the last whole piece");
+    machine.set(0, "CONTROL", control | field("CONTROL", "RESUME").mask());
+    machine.run();
+    assert_eq!(machine.get(0, "POSITION"), 128, "the ring is full");
+    assert!(machine.bus.peek(STORE, STORE_BYTES, machine.now).iter().all(|byte| *byte == 7));
+}
+
+#[test]
 fn the_tag_pipeline_of_a_parallel_memcpy_overlaps_reading_and_writing() {
     let mut machine = Machine::new(1 << 14, 7);
     for (index, byte) in machine.bus.areas[0].bytes[..4096].iter_mut().enumerate() {
