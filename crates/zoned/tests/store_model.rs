@@ -123,6 +123,10 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
         if number % 61 == 7 && !run.begins_full {
             kept.push((store.snapshot(), model.clone()));
         }
+        if store.statistics().empty_zones < 5 {
+            // What was given up since the oldest snapshot counts as used: a longer run would fill the device with it.
+            kept.clear();
+        }
         if number % 97 == 13 && kept.len() > 2 {
             let (snapshot, then) = kept.remove(chance.below(kept.len() as u64) as usize);
             assert_same(&snapshot, &then, "a snapshot");
