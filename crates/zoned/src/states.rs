@@ -19,6 +19,11 @@ pub struct NodeStates {
     pub after_leaves: u64,
     /// Interior nodes in sequential zones with deletions in their logs.
     pub after_interiors: u64,
+    /// Heads.
+    pub heads: u64,
+    /// Of these, heads with neighbours that are less than half full: they got so while they were alone under their interior node, which has
+    /// merged with another since. In the paper's tree only.
+    pub small_heads: u64,
 }
 
 impl std::ops::AddAssign for NodeStates {
@@ -29,5 +34,7 @@ impl std::ops::AddAssign for NodeStates {
         self.steady_cold += other.steady_cold;
         self.after_leaves += other.after_leaves;
         self.after_interiors += other.after_interiors;
+        self.heads += other.heads;
+        self.small_heads += other.small_heads;
     }
 }

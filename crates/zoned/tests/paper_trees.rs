@@ -192,6 +192,9 @@ fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() 
         let mut checked = Checked { tree, puts: 0, states: NodeStates::default() };
         behaves_like_a_btree_map(&mut checked, |_| (), keys, run as u64 + 1);
         checked.states += checked.tree.check().unwrap();
+        let NodeStates { heads, small_heads, .. } = checked.states;
+        println!("{body} entries a node: of {heads} heads {small_heads} are small");
+        assert!(small_heads * 50 <= heads, "{small_heads} of {heads} heads are less than half full");
         for (at, (what, count, always)) in
             coverage(checked.tree.counts(), &checked.states).into_iter().enumerate()
         {

@@ -123,6 +123,11 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
         if number % 61 == 7 && !run.begins_full {
             kept.push((store.snapshot(), model.clone()));
         }
+        let statistics = store.statistics();
+        if 2 * statistics.empty_zones < statistics.zones {
+            // What was given up since the oldest snapshot counts as used: a longer run would fill the device with it.
+            kept.clear();
+        }
         if number % 97 == 13 && kept.len() > 2 {
             let (snapshot, then) = kept.remove(chance.below(kept.len() as u64) as usize);
             assert_same(&snapshot, &then, "a snapshot");
@@ -179,7 +184,7 @@ fn the_map_behaves_like_a_btree_map_with_records_of_one_length() {
         (512, 4_000, (256, 4, 12), 40_000, 1),
         (512, 20_000, (512, 1, 40), 200_000, 2),
         (1024, 3_000, (64, 4, 24), 1 << 20, 3),
-        (512, 9_000, (32, 2, 28), 40_000, 7),
+        (512, 7_000, (32, 2, 28), 40_000, 7),
     ];
     let runs = runs.map(|(node_bytes, keys, zones, cache_bytes, seed)| {
         let (records, journal_bytes, begins_full) = (Records::Fixed, 40_000, seed == 7);

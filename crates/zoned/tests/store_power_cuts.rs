@@ -27,12 +27,12 @@ struct Work {
     deletions: u64,
     zones: (u64, u32, u32),
     options: Options,
-    /// Whether the map is nine tenths full before the workload begins.
+    /// Whether the map is nearly full before the workload begins.
     is_full: bool,
     seed: u64,
 }
 
-/// Puts records until nine tenths of what the map can use are in use; says how many.
+/// Puts records until 85 % of what the map can use are in use, and logs and inner nodes take up to a tenth more at times; says how many.
 fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 {
     let (mut chance, mut keys) = (Chance::new(work.seed), 0);
     loop {
@@ -41,7 +41,7 @@ fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 
             store.checkpoint().unwrap();
         }
         let statistics = store.statistics();
-        if statistics.live_blocks * 10 >= statistics.usable_blocks * 9 {
+        if statistics.live_blocks * 100 >= statistics.usable_blocks * 85 {
             return keys;
         }
         let mut changes = Batch::new();

@@ -135,6 +135,8 @@ impl<D: ZonedDevice> Checker<'_, D> {
                 Some(_) => &mut self.report.states.steady_cold,
                 None => &mut self.report.states.change_interiors,
             } += 1;
+        } else {
+            self.report.states.heads += 1;
         }
         if level.is_some_and(|level| level != own) {
             self.wrong(block, format!("it is on level {own}, not where its parent has it"));

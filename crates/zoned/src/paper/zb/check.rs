@@ -39,9 +39,8 @@ impl<D: ZonedDevice> ZbTree<D> {
         if !self.space.is_conventional(at) {
             return wrong("a head outside the conventional zones");
         }
-        if !alone && head.entries.len() < self.space.fanout.head / 2 {
-            return wrong("a head with neighbours is less than half full");
-        }
+        states.heads += 1;
+        states.small_heads += u64::from(!alone && head.entries.len() < self.space.fanout.head / 2);
         let mut keys = 0;
         let bound = |index: usize| head.entries.get(index).map(|entry| entry.0);
         for (index, (_, ptr)) in head.entries.iter().enumerate() {
