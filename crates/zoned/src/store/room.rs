@@ -21,10 +21,6 @@ const RESERVED_ZONES: u64 = 4;
 /// they had is gained by the next one only.
 const PATIENCE: u32 = 12;
 
-/// How many more collections there are when a batch would take more than can be in use: how much is in use goes up and down with the inner
-/// nodes that found no conventional slot, because their last copies still had them.
-const SECOND_LOOKS: u32 = 3;
-
 /// What a batch will take.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
@@ -82,7 +78,7 @@ impl Writer {
         extent_blocks: u64,
     ) -> Result<()> {
         let mut demand = self.guess(shared, batch, extent_blocks);
-        let (mut most, mut patience, mut looks) = (0, PATIENCE, SECOND_LOOKS);
+        let (mut most, mut patience) = (0, PATIENCE);
         loop {
             let (needed, free) = self.balance(shared, batch, demand);
             if needed <= free {
@@ -101,9 +97,7 @@ impl Writer {
             let grows = growth > demand.freed && after > usable && self.waiting.is_empty();
             patience = if free > most { PATIENCE } else { patience - 1 };
             most = most.max(free);
-            let is_over = grows && looks == 0;
-            looks = if grows { looks.saturating_sub(1) } else { SECOND_LOOKS };
-            if is_over || patience == 0 || !self.collect_round(shared)? {
+            if grows || patience == 0 || !self.collect_round(shared)? {
                 return Err(Error::Full { device: shared.io.device.name(), needed, free });
             }
             demand = self.measure(shared, batch, extent_blocks)?;
