@@ -96,6 +96,17 @@ pub(super) trait BackEnd {
     /// Nothing is dispatched before the front end delivers it.
     fn wait_for_fetch(&mut self);
 
+    /// Runs one record.
+    #[inline]
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered
+    where
+        Self: Sized,
+    {
+        let entered = begin(self, &entry.block);
+        execute(self, entry, record, port);
+        entered
+    }
+
     /// Executes one operation of `at`, and returns the cycle its result is there.
     fn step(
         &mut self,
@@ -133,23 +144,28 @@ pub(super) fn drain(
     for record in trace.records() {
         ahead.reach(&record, port);
         let entry = program.enter(&record, blocks, back.parameters());
-        if let Entered::Mispredicted(number) = run(back, entry, &record, port) {
+        if let Entered::Mispredicted(number) = back.run(entry, &record, port) {
             program.note_mispredict(number);
         }
     }
 }
 
-/// Runs one record: its instruction lines, and of each line its operations.
+/// Begins `block`: resolves the branch before it.
 #[inline]
-fn run(
+pub(super) fn begin(back: &mut impl BackEnd, block: &DecodedBlock) -> Entered {
+    let [dispatch, retired] = back.progress();
+    back.front().begin(block.start, dispatch, retired)
+}
+
+/// Executes one record whose block began: its instruction lines, and of each line its operations.
+#[inline]
+pub(super) fn execute(
     back: &mut impl BackEnd,
-    Entry { block, counts }: &mut Entry,
+    Entry { block, counts, .. }: &mut Entry,
     record: &Record<'_>,
     port: &mut impl MemoryPort,
-) -> Entered {
+) {
     let slots_before = back.position();
-    let [dispatch, retired] = back.progress();
-    let entered = back.front().begin(block.start, dispatch, retired);
     let executed = usize::from(record.executed).min(block.operations.len());
     let mut addresses = record.addresses.iter();
     let (mut index, mut pc, mut resolved) = (0, block.start, 0);
@@ -171,7 +187,6 @@ fn run(
     }
     back.front().end(record.block, block, executed, resolved);
     counts.slots += back.position() - slots_before;
-    entered
 }
 
 #[cold]
@@ -187,6 +202,23 @@ fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u
         complete: resolved,
         retire,
     });
+}
+
+/// How far fetch has come when a block begins, compared with a cycle of the last stage: all that decides when the block's
+/// instructions are fetched, but for the time that their lines take.
+///
+/// One word, because it is compared for each block: the cycles that fetch is ahead in bits 15:0, instructions fetched in the present
+/// cycle in 22:16, the cause of waiting in 27:23, and in 28 whether the block begins in the line fetched last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Fetching(u32);
+
+impl Fetching {
+    const IN_LINE: u32 = 1 << 28;
+
+    /// The block begins in the line fetched last.
+    pub fn is_in_line(self) -> bool {
+        self.0 & Self::IN_LINE != 0
+    }
 }
 
 /// The front end of one core.
@@ -358,7 +390,7 @@ impl FrontEnd {
     /// line's source, if it was fetched.
     #[inline]
     pub fn fetch(&mut self, address: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
-        let line = address & !(self.options.line_bytes - 1);
+        let line = self.line_of(address);
         // At least one: an address that is not a multiple of four must not stop the clock.
         let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address) / 4).max(1);
         if line == self.last_line {
@@ -373,6 +405,47 @@ impl FrontEnd {
             self.cause = if translation { Cause::Translation } else { Cause::Fetch };
         }
         (instructions, Some(answer.source))
+    }
+
+    /// How far fetch has come for a block at `start`, compared with `cycle`; `None` if that is out of all proportion.
+    #[inline]
+    pub fn fetching(&self, start: u64, cycle: u64) -> Option<Fetching> {
+        let ahead = i16::try_from(self.cycle.wrapping_sub(cycle) as i64).ok()?;
+        let in_line = if self.line_of(start) == self.last_line { Fetching::IN_LINE } else { 0 };
+        let fetched = (self.fetched as u32) << 16 | (self.cause as u32) << 23;
+        Some(Fetching(u32::from(ahead as u16) | fetched | in_line))
+    }
+
+    /// Fetch has come to `cycle`, in which it fetched so many instructions, the last of them at `address`.
+    #[inline]
+    pub fn arrive(&mut self, cycle: u64, fetched: u64, address: u64) {
+        (self.cycle, self.fetched, self.last_line) = (cycle, fetched, self.line_of(address));
+    }
+
+    /// The instruction line of `address`.
+    #[inline]
+    pub fn line_of(&self, address: u64) -> u64 {
+        address & !(self.options.line_bytes - 1)
+    }
+
+    /// Load-to-use latency of the first-level instruction cache, cycles.
+    pub fn hit_cycles(&self) -> u64 {
+        self.options.hit_cycles
+    }
+
+    /// When the branch that is not resolved yet will be; 0 if there is none.
+    pub fn resolved(&self) -> u64 {
+        self.pending.map_or(0, |pending| pending.resolved)
+    }
+
+    /// Bytes of an instruction line.
+    pub fn line_bytes(&self) -> u64 {
+        self.options.line_bytes
+    }
+
+    /// Instructions fetched in the cycle being fetched in.
+    pub fn fetched(&self) -> u64 {
+        self.fetched
     }
 
     /// The cycle being fetched in.

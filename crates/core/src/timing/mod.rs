@@ -254,6 +254,14 @@ impl TimingModel {
         }
     }
 
+    /// Whether blocks that do what they did before are timed from memory of it, as at first, or each time anew, which takes the host
+    /// longer and changes nothing else: to check the one against the other. Only the in-order model repeats.
+    pub fn set_repetition(&mut self, on: bool) {
+        if let Model::InOrder(model) = &mut self.0 {
+            model.repeats = on;
+        }
+    }
+
     /// Counting begins again: a region of interest starts. What was learnt stays, and time goes on.
     pub fn reset(&mut self) {
         match &mut self.0 {
@@ -261,12 +269,7 @@ impl TimingModel {
                 model.program.clear_counts();
                 (model.instructions, model.idle) = (0, 0);
             }
-            Model::InOrder(model) => {
-                model.program.clear_counts();
-                model.issued.clear_counts();
-                model.front.counts = BranchCounts::default();
-                model.forwarded = 0;
-            }
+            Model::InOrder(model) => model.clear_counts(),
             Model::OutOfOrder(model) => {
                 model.program.clear_counts();
                 model.retired.clear_counts();
@@ -295,7 +298,7 @@ impl TimingModel {
     fn forwarded(&self) -> Option<u64> {
         match &self.0 {
             Model::Counting(_) => None,
-            Model::InOrder(model) => Some(model.forwarded),
+            Model::InOrder(model) => Some(model.forwarded()),
             Model::OutOfOrder(model) => Some(model.forwarded),
         }
     }

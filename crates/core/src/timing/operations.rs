@@ -103,8 +103,18 @@ pub(super) struct DecodedBlock {
     pub operations: Box<[MicroOperation]>,
     pub accesses: Box<[Access]>,
     pub branch: Branch,
+    /// It accesses memory by loads and stores alone, and nothing in it waits for more than its operands.
+    pub is_simple: bool,
     /// The instructions themselves, for counts and for people.
     pub instructions: Arc<[Instruction]>,
+}
+
+impl DecodedBlock {
+    /// The address of the last instruction.
+    #[inline]
+    pub fn last_address(&self) -> u64 {
+        self.start.wrapping_add(4 * (self.operations.len() as u64).saturating_sub(1))
+    }
 }
 
 /// The micro-operations of `block` on a core with `parameters`.
@@ -122,6 +132,7 @@ pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
         start: block.start,
         accesses: accesses.collect(),
         branch: branch_of(block),
+        is_simple: operations.iter().all(|it| matches!(it.kind, Kind::Plain | Kind::Load | Kind::Store)),
         instructions: block.instructions.clone(),
         operations,
     }

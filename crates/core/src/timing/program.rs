@@ -32,11 +32,63 @@ pub struct BlockCounts {
     pub mispredicts: u32,
 }
 
+/// How well it paid to look for what a block did before. It decides how a model spends the host's time, not what it finds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repetition {
+    credit: i32,
+}
+
+/// The most credit there is, and what a block begins with: a success adds one.
+const MOST_CREDIT: i32 = 256;
+/// What a failure costs: an estimate of how many successes spare the time that it takes.
+const FAILURE_COST: i32 = 8;
+/// Runs without looking, once there is no credit.
+const PAUSE_RUNS: i32 = 2048;
+/// The credit behind them.
+const NEW_CREDIT: i32 = 64;
+
+impl Default for Repetition {
+    fn default() -> Self {
+        Self { credit: MOST_CREDIT }
+    }
+}
+
+impl Repetition {
+    /// True if it is worth looking now.
+    #[inline]
+    pub fn pays(&mut self) -> bool {
+        if self.credit >= 0 {
+            return true;
+        }
+        self.credit += 1;
+        if self.credit == 0 {
+            self.credit = NEW_CREDIT;
+        }
+        self.credit > 0
+    }
+
+    /// What the block did was known.
+    #[inline]
+    pub fn succeeded(&mut self) {
+        self.credit = (self.credit + 1).min(MOST_CREDIT);
+    }
+
+    /// It was not.
+    pub fn failed(&mut self) {
+        self.credit -= FAILURE_COST;
+        if self.credit < 0 {
+            self.credit = -PAUSE_RUNS;
+        }
+    }
+}
+
 /// A block and its counts.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub block: DecodedBlock,
     pub counts: BlockCounts,
+    /// Whether it is worth looking for what the block did before.
+    pub repetition: Repetition,
 }
 
 impl BlockCounts {
@@ -86,7 +138,11 @@ impl Program {
             self.entries.resize_with(number + 1, || None);
         }
         let block = decode_block(&blocks.block(block), parameters);
-        self.entries[number] = Some(Box::new(Entry { block, counts: BlockCounts::default() }));
+        self.entries[number] = Some(Box::new(Entry {
+            block,
+            counts: BlockCounts::default(),
+            repetition: Repetition::default(),
+        }));
     }
 
     /// Counts a misprediction of the branch at the end of the block called `number`.
@@ -128,5 +184,23 @@ impl Program {
         }
         sums.retain(|_, count| *count > 0);
         sums.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_after_a_pause() {
+        let mut repetition = Repetition::default();
+        let tries = (0..100_000).filter(|_| repetition.pays().then(|| repetition.failed()).is_some()).count();
+        assert!((100..500).contains(&tries), "{tries} tries of 100,000");
+        for _ in 0..3_000 {
+            if repetition.pays() {
+                repetition.succeeded();
+            }
+        }
+        assert!((0..20).all(|_| repetition.pays()), "what succeeds goes on");
     }
 }

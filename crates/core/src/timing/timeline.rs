@@ -44,6 +44,26 @@ impl Timeline {
         self.cycle * self.width + self.used
     }
 
+    /// Slots of the last slot's cycle that are used or lost.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Goes on by `cycles`, of the last of which `used` slots are gone: `instructions` were executed, and `lost` slots lost meanwhile.
+    #[inline]
+    pub fn repeat(&mut self, cycles: u64, used: u64, instructions: u64, lost: &[(Cause, u64)]) {
+        self.cycle += cycles;
+        self.used = used;
+        self.instructions += instructions;
+        lost.iter().for_each(|&(cause, slots)| self.stack.add(cause, slots));
+    }
+
+    /// The slots lost to each cause so far.
+    pub fn lost(&self) -> &CpiStack {
+        &self.stack
+    }
+
     /// Loses every slot before `cycle` to `cause`.
     #[inline]
     pub fn wait(&mut self, cycle: u64, cause: Cause) {

@@ -43,6 +43,28 @@ impl Units {
         self.cycle
     }
 
+    /// The units taken in `cycle`, which is not before the last one asked about, and those of them that are taken longer, a bit each.
+    pub fn taken_at(&mut self, cycle: u64) -> (u32, u32) {
+        if cycle > self.cycle {
+            self.begin(cycle);
+        }
+        (self.busy, self.held)
+    }
+
+    /// The cycle in which `unit`, which is taken longer, is free again.
+    pub fn held_until(&self, unit: u8) -> u64 {
+        self.until[usize::from(unit) % MOST_UNITS]
+    }
+
+    /// Makes the units `busy` taken in `cycle`, and those of `held` until the cycles that it says.
+    pub fn take_at(&mut self, cycle: u64, busy: u32, held: impl Iterator<Item = (u8, u64)>) {
+        (self.cycle, self.busy, self.held) = (cycle, busy, 0);
+        for (unit, until) in held {
+            self.held |= 1 << unit;
+            self.until[usize::from(unit) % MOST_UNITS] = until;
+        }
+    }
+
     #[inline]
     fn begin(&mut self, cycle: u64) {
         self.cycle = cycle;

@@ -188,3 +188,111 @@ proptest! {
         prop_assert!(out_of_order <= in_order + 16 + branches + in_order / 20, "{out_of_order} against {in_order}");
     }
 }
+
+/// A memory that writes down what it is asked, and when.
+struct Asked<P>(P, Vec<(u8, u64, u64, u64)>);
+
+impl<P: MemoryPort> MemoryPort for Asked<P> {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        self.1.push((0, address, 0, at.0));
+        self.0.fetch(address, at)
+    }
+
+    fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.1.push((1, address, instruction, at.0));
+        self.0.load(address, bytes, instruction, at)
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.1.push((2, address, instruction, at.0));
+        self.0.store(address, bytes, instruction, at)
+    }
+
+    fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
+        self.1.push((3, address, instruction, at.0));
+        self.0.prefetch(address, instruction, at);
+    }
+}
+
+/// Mostly hits, and now and then by time a miss: what a program meets that has been running for a while.
+#[derive(Clone)]
+struct MostlyHits;
+
+impl MemoryPort for MostlyHits {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        self.load(address, 4, 0, at)
+    }
+
+    fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
+        let hash = ((address / 64) ^ (at.0 << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let (cycles, source, translation_cycles) = match hash {
+            0..8 => (14, Source::Level2, 0),
+            8..12 => (40, Source::Level3, 0),
+            12 => (6000, Source::LocalMemory, 5000),
+            13 => (60, Source::Level3, 30),
+            _ => (4, Source::Level1, 0),
+        };
+        Answer { ready: at + cycles, source, translation_cycles }
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.load(address, bytes, instruction, at)
+    }
+
+    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
+}
+
+/// A program of few blocks that goes the same ways again and again.
+fn repeating() -> impl Strategy<Value = Shape> {
+    (shape(), 1usize..20).prop_map(|(mut shape, times)| {
+        shape.blocks.truncate(4);
+        let blocks = shape.blocks.len();
+        shape.order.truncate(40);
+        shape
+            .order
+            .iter_mut()
+            .for_each(|(block, seed)| (*block, *seed) = (*block % blocks, (*seed % 7) << 52));
+        shape.order = shape.order.repeat(times);
+        // Atomic operations and barriers are in few blocks of a usual program.
+        let others = [Op::AmaddD, Op::AmaddDbW, Op::Dbar];
+        let calm = shape.blocks.iter_mut().skip(1).flatten();
+        calm.filter(|it| others.contains(&OPS[it.0])).for_each(|it| it.0 = 0);
+        shape
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn blocks_timed_from_memory_take_what_they_take_timed_anew(
+        shape in repeating(),
+        pause in 0u64..400,
+        small_queues in any::<bool>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let program = program_of(&shape);
+        let mut halves = [longma_core::Trace::default(), longma_core::Trace::default()];
+        let cut = cut.index(shape.order.len() + 1);
+        for (index, record) in program.trace.records().enumerate() {
+            halves[usize::from(index >= cut)].push(&record);
+        }
+        let small = [("load_queue_entries = 64", "load_queue_entries = 3"), ("store_queue_entries = 48", "store_queue_entries = 2")];
+        let changes: &[_] = if small_queues { &small } else { &[] };
+        let mut found = Vec::new();
+        for repeats in [true, false] {
+            let mut model = model(ModelKind::InOrder, changes);
+            model.set_repetition(repeats);
+            let mut port = Asked(MostlyHits, Vec::new());
+            for half in &halves {
+                model.drain(half, &program.blocks, &mut port);
+                model.advance_to(model.now() + pause);
+            }
+            model.drain(&program.trace, &program.blocks, &mut port);
+            let blocks: Vec<_> = model.blocks().map(|(number, counts)| (number, *counts)).collect();
+            found.push((model.now(), model.stack(), model.branches(), blocks, text_of(&model), port.1));
+        }
+        let (anew, from_memory) = (found.pop(), found.pop());
+        prop_assert_eq!(from_memory, anew);
+    }
+}

@@ -2,25 +2,31 @@
 //! Not blocking: a load that misses stalls the first instruction that uses its data. No wrong path.
 //! Source: a scoreboard as in Hennessy and Patterson, appendix C.
 
+mod accesses;
+mod replay;
+mod schedules;
+mod shapes;
+
 use longma_memory::{MemoryPort, Source};
 use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
     Blocks, ModelError,
-    front_end::{self, BackEnd, FetchOptions, FrontEnd, Place},
+    front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::PipelineLog,
-    program::{BlockCounts, Program},
-    queues::Entries,
+    program::{BlockCounts, Entry, Program},
     registers,
     stack::Cause,
-    stores::{Found, Stores},
     timeline::Timeline,
     units::Units,
 };
-use crate::trace::Trace;
+use crate::trace::{Record, Trace};
+use accesses::Accesses;
+use replay::{Present, Recording, Script};
+use schedules::Schedules;
 
 /// A register's value: when it can be used, and what makes it late.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,16 @@ struct Value {
     ready: u64,
     cause: Cause,
     translation_cycles: u32,
+}
+
+impl Value {
+    /// There since the beginning of time.
+    const EARLY: Self = Self::computed(0);
+
+    /// What an operation other than a load computed until `ready`.
+    const fn computed(ready: u64) -> Self {
+        Self { ready, cause: Cause::Execution, translation_cycles: 0 }
+    }
 }
 
 /// An in-order core.
@@ -39,18 +55,19 @@ pub(super) struct InOrder {
     /// Issue.
     pub issued: Timeline,
     values: [Value; registers::PLACES],
-    loads: Entries,
-    store_buffer: Entries,
-    stores: Stores,
     units: Units,
-    last_access: u64,
+    accesses: Accesses,
     /// No access issues before it: the last atomic barrier's completion.
     memory_floor: u64,
     last_result: u64,
-    last_drain: u64,
-    load_cycles: u64,
-    /// Loads that took their data from a store under way.
-    pub forwarded: u64,
+    /// When the last access needed an entry of its queue.
+    queues: u64,
+    /// Blocks that do what they did before are not timed again.
+    pub repeats: bool,
+    schedules: Schedules,
+    present: Present,
+    recording: Recording,
+    script: Script,
     /// The first instructions' stages, if asked for.
     pub log: PipelineLog,
 }
@@ -63,22 +80,22 @@ impl InOrder {
     pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
         let parameters = Parameters::resolve(core)?;
         let width = parameters.dispatch_width.min(u64::from(parameters.issue_width));
-        let value = Value { ready: 0, cause: Cause::Execution, translation_cycles: 0 };
+        let load_cycles = parameters.class(parts::Operation::Load).latency_cycles.into();
         Ok(Self {
             front: FrontEnd::new(core, &parameters, options, 0)?,
             program: Program::default(),
             issued: Timeline::new(width),
-            values: [value; _],
-            loads: Entries::new(parameters.load_entries),
-            store_buffer: Entries::new(parameters.store_entries),
-            stores: Stores::new(),
+            values: [Value::EARLY; _],
             units: Units::new(),
-            last_access: 0,
+            accesses: Accesses::new(parameters.load_entries, parameters.store_entries, load_cycles),
             memory_floor: 0,
             last_result: 0,
-            last_drain: 0,
-            load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
-            forwarded: 0,
+            queues: 0,
+            repeats: true,
+            schedules: Schedules::default(),
+            present: Present { shape: None, is_own: true },
+            recording: Recording::default(),
+            script: Script::default(),
             log: PipelineLog::default(),
             parameters,
         })
@@ -111,15 +128,25 @@ impl InOrder {
     #[inline]
     fn wait_for_queues(&mut self, kind: Kind) {
         self.issued.wait(self.memory_floor, Cause::Synchronization);
+        self.queues = self.issued.cycle();
         match kind {
             Kind::Plain => {}
-            Kind::Load | Kind::Prefetch => self.issued.wait(self.loads.free_at(), Cause::Structural),
-            Kind::Store => self.issued.wait(self.store_buffer.free_at(), Cause::Structural),
+            Kind::Load | Kind::Prefetch => self.wait_for_entry(self.accesses.loads.free_at()),
+            Kind::Store => self.wait_for_entry(self.accesses.store_buffer.free_at()),
             Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
-                let cycle = self.last_access.max(self.stores.last_drained());
+                let cycle = self.accesses.last_access.max(self.accesses.stores.last_drained());
                 self.issued.wait(cycle, Cause::Synchronization);
             }
             Kind::Serialize => self.issued.wait(self.last_result, Cause::Synchronization),
+        }
+    }
+
+    /// Waits for an entry that is free at `cycle`, unless the access has it already.
+    #[inline]
+    fn wait_for_entry(&mut self, cycle: u64) {
+        if cycle > self.issued.cycle() && !self.script.knows_next() {
+            self.recording.is_special = true;
+            self.issued.wait(cycle, Cause::Structural);
         }
     }
 
@@ -128,88 +155,78 @@ impl InOrder {
         &mut self,
         operation: &MicroOperation,
         at: u64,
-        Place { pc, address }: Place,
+        place: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
         let done = at + u64::from(operation.latency_cycles);
-        let plain = Value { ready: done, cause: Cause::Execution, translation_cycles: 0 };
         let bytes = operation.bytes.into();
         match operation.kind {
-            Kind::Plain => plain,
-            Kind::Load => {
-                let value = self.load(at, operation, Place { pc, address }, counts, port);
-                self.loads.take_until(value.ready);
-                self.last_access = self.last_access.max(value.ready);
-                value
-            }
+            Kind::Plain | Kind::Barrier => Value::computed(done),
+            Kind::Load => match self.script.take() {
+                Some(value) => value,
+                None => self.accesses.load(at, bytes, place, counts, port),
+            },
             Kind::Store => {
-                // One store a cycle goes from the buffer to the cache, in program order.
-                let drain = (self.last_drain + 1).max(done);
-                let answer = port.store(address, bytes, pc, Cycle(drain));
-                counts.note(answer.source);
-                self.last_drain = drain;
-                let drained = answer.ready.0.max(self.stores.last_drained());
-                self.stores.push(address, bytes, done, drained);
-                self.store_buffer.take_until(drained);
-                plain
-            }
-            Kind::Atomic | Kind::AtomicBarrier => {
-                let answer = port.store(address, bytes, pc, Cycle(at));
-                counts.note(answer.source);
-                let ready = answer.ready.0.max(at) + 1;
-                self.last_access = self.last_access.max(ready);
-                if operation.kind == Kind::AtomicBarrier {
-                    self.memory_floor = ready;
+                if self.script.take().is_none() {
+                    self.accesses.store(done, bytes, place, counts, port);
                 }
-                let hit = answer.source == Source::Level1;
-                let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
-                Value { ready, cause, translation_cycles: answer.translation_cycles }
+                Value::computed(done)
             }
+            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, place, counts, port),
             Kind::Prefetch => {
-                port.prefetch(address, pc, Cycle(at));
-                plain
+                port.prefetch(place.address, place.pc, Cycle(at));
+                Value::computed(done)
             }
-            Kind::Barrier => plain,
             Kind::Serialize => {
                 self.front.redirect(done, Cause::Synchronization);
-                plain
+                Value::computed(done)
             }
         }
     }
 
-    #[inline]
-    fn load(
+    fn access_atomically(
         &mut self,
-        at: u64,
         operation: &MicroOperation,
+        at: u64,
         Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> Value {
-        let bytes = operation.bytes.into();
-        let from = match self.stores.find(address, bytes, at) {
-            Found::Data(data) => {
-                self.forwarded += 1;
-                let ready = at.max(data) + self.load_cycles;
-                return Value { ready, cause: Cause::Level1, translation_cycles: 0 };
-            }
-            Found::Part(drained) => at.max(drained),
-            Found::Nothing => at,
-        };
-        let answer = port.load(address, bytes, pc, Cycle(from));
+        let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
         counts.note(answer.source);
-        let translation_cycles = answer.translation_cycles;
-        Value { ready: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
+        let ready = answer.ready.0.max(at) + 1;
+        self.accesses.last_access = self.accesses.last_access.max(ready);
+        if operation.kind == Kind::AtomicBarrier {
+            self.memory_floor = ready;
+        }
+        let hit = answer.source == Source::Level1;
+        let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
+        Value { ready, cause, translation_cycles: answer.translation_cycles }
+    }
+
+    /// Loads that took their data from a store under way.
+    pub fn forwarded(&self) -> u64 {
+        self.accesses.forwarded
+    }
+
+    /// Forgets what was counted; what was learnt stays, and time goes on.
+    pub fn clear_counts(&mut self) {
+        self.program.clear_counts();
+        self.issued.clear_counts();
+        self.front.counts = BranchCounts::default();
+        self.accesses.forwarded = 0;
     }
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
+        self.materialize();
         self.front.advance_to(&mut self.issued, cycle, cause);
     }
 
     /// Nothing runs before `cycle`, and the time in between is not counted.
     pub fn pass_to(&mut self, cycle: u64) {
+        self.materialize();
         self.front.pass_to(&mut self.issued, cycle);
     }
 }
@@ -229,6 +246,21 @@ impl BackEnd for InOrder {
 
     fn position(&self) -> u64 {
         self.issued.position()
+    }
+
+    #[inline]
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered {
+        let entered = front_end::begin(self, &entry.block);
+        let block = &entry.block;
+        let is_whole = usize::from(record.executed) == block.operations.len()
+            && record.addresses.len() == block.accesses.len();
+        let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.is_open();
+        if may_repeat && self.memory_floor <= self.issued.cycle() && entry.repetition.pays() {
+            self.run_known(entry, record, port);
+        } else {
+            self.run_anew(entry, record, port);
+        }
+        entered
     }
 
     #[inline]
@@ -253,10 +285,13 @@ impl BackEnd for InOrder {
         self.issued.wait(at, Cause::Execution);
         self.issued.take();
         let value = if operation.kind == Kind::Plain {
-            let ready = at + u64::from(operation.latency_cycles);
-            Value { ready, cause: Cause::Execution, translation_cycles: 0 }
+            Value::computed(at + u64::from(operation.latency_cycles))
         } else {
-            self.execute(operation, at, place, counts, port)
+            let value = self.execute(operation, at, place, counts, port);
+            if self.recording.is_open {
+                self.recording.note(self.queues, at, value);
+            }
+            value
         };
         self.values[registers::place(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
@@ -270,5 +305,36 @@ impl BackEnd for InOrder {
 
     fn log(&mut self) -> &mut PipelineLog {
         &mut self.log
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longma_loongarch::{Instruction, Op};
+    use longma_memory::FixedLatency;
+    use longma_topology::Machine;
+
+    use super::*;
+    use crate::trace::{BlockNumber, TracedBlock};
+
+    #[test]
+    fn a_loop_is_timed_once_for_each_shape_and_then_from_memory() {
+        let machine = Machine::open("loongson-3a5000").unwrap();
+        let core = machine.parts().cores.values().next().unwrap();
+        let mut model = InOrder::new(core, FetchOptions::default()).unwrap();
+        let load = Instruction { d: 12, j: 4, imm: 8, ..Instruction::new(Op::LdD) };
+        let add = Instruction { d: 13, j: 12, k: 13, ..Instruction::new(Op::AddD) };
+        let branch = Instruction { j: 13, imm: -8, ..Instruction::new(Op::Bnez) };
+        let instructions: Arc<[_]> = [load, add, branch].into();
+        let blocks = vec![TracedBlock { start: 0x1_0000, instructions }];
+        let mut trace = Trace::default();
+        for _ in 0..1000 {
+            trace.push(&Record { block: BlockNumber(0), executed: 3, addresses: &[0x2_0008] });
+        }
+        model.drain(&trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
+        assert!(!model.present.is_own, "the last run was from memory");
+        assert!(model.schedules.len() < 20, "{} schedules for a loop of one block", model.schedules.len());
     }
 }
