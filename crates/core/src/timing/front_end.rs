@@ -84,6 +84,9 @@ pub(super) trait BackEnd {
     /// The front end before it.
     fn front(&mut self) -> &mut FrontEnd;
 
+    /// The blocks that it has seen.
+    fn program(&mut self) -> &mut Program;
+
     /// The core's parameters.
     fn parameters(&self) -> &Parameters;
 
@@ -135,11 +138,12 @@ pub(super) struct Place {
 /// Runs what `trace` holds through a front end and what is behind it.
 pub(super) fn drain(
     back: &mut impl BackEnd,
-    program: &mut Program,
     trace: &Trace,
     blocks: &impl Blocks,
     port: &mut impl MemoryPort,
 ) {
+    // The program is taken out so that a block and the pipeline can be borrowed side by side.
+    let mut program = std::mem::take(back.program());
     let mut ahead = ahead::of(trace, port.wants_notice());
     for record in trace.records() {
         ahead.reach(&record, port);
@@ -148,6 +152,7 @@ pub(super) fn drain(
             program.note_mispredict(number);
         }
     }
+    *back.program() = program;
 }
 
 /// Begins `block`: resolves the branch before it.

@@ -143,8 +143,8 @@ impl TimingModel {
     pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
         match &mut self.0 {
             Model::Counting(model) => model.drain(trace, blocks, port),
-            Model::InOrder(model) => model.drain(trace, blocks, port),
-            Model::OutOfOrder(model) => model.drain(trace, blocks, port),
+            Model::InOrder(model) => front_end::drain(&mut **model, trace, blocks, port),
+            Model::OutOfOrder(model) => front_end::drain(&mut **model, trace, blocks, port),
         }
     }
 
@@ -270,12 +270,7 @@ impl TimingModel {
                 (model.instructions, model.idle) = (0, 0);
             }
             Model::InOrder(model) => model.clear_counts(),
-            Model::OutOfOrder(model) => {
-                model.program.clear_counts();
-                model.retired.clear_counts();
-                model.front.counts = BranchCounts::default();
-                model.forwarded = 0;
-            }
+            Model::OutOfOrder(model) => model.clear_counts(),
         }
     }
 

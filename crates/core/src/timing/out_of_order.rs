@@ -7,9 +7,9 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    Blocks, ModelError,
+    ModelError,
     calendar::Calendar,
-    front_end::{self, BackEnd, FetchOptions, FrontEnd, Place},
+    front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::PipelineLog,
@@ -20,7 +20,6 @@ use super::{
     stores::{Found, Stores},
     timeline::Timeline,
 };
-use crate::trace::Trace;
 
 /// From dispatch to the earliest issue, cycles.
 const ISSUE_CYCLES: u64 = 1;
@@ -105,14 +104,6 @@ impl OutOfOrder {
             last_issue: 0,
             parameters,
         })
-    }
-
-    /// Runs what the trace holds.
-    pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
-        // The program is taken out so that a block and the pipeline can be borrowed side by side.
-        let mut program = std::mem::take(&mut self.program);
-        front_end::drain(self, &mut program, trace, blocks, port);
-        self.program = program;
     }
 
     /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
@@ -267,6 +258,14 @@ impl OutOfOrder {
         self.store_queue().take_until(drained);
     }
 
+    /// Forgets what was counted; what was learnt stays, and time goes on.
+    pub fn clear_counts(&mut self) {
+        self.program.clear_counts();
+        self.retired.clear_counts();
+        self.front.counts = BranchCounts::default();
+        self.forwarded = 0;
+    }
+
     /// Nothing of the program's runs before `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         self.front.advance_to(&mut self.retired, cycle, cause);
@@ -281,6 +280,10 @@ impl OutOfOrder {
 impl BackEnd for OutOfOrder {
     fn front(&mut self) -> &mut FrontEnd {
         &mut self.front
+    }
+
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
     }
 
     fn parameters(&self) -> &Parameters {

@@ -12,7 +12,7 @@ use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
-    Blocks, ModelError,
+    ModelError,
     front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
@@ -23,7 +23,7 @@ use super::{
     timeline::Timeline,
     units::Units,
 };
-use crate::trace::{Record, Trace};
+use crate::trace::Record;
 use accesses::Accesses;
 use replay::{Present, Recording, Script};
 use schedules::Schedules;
@@ -99,14 +99,6 @@ impl InOrder {
             log: PipelineLog::default(),
             parameters,
         })
-    }
-
-    /// Runs what the trace holds.
-    pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
-        // The program is taken out so that a block and the pipeline can be borrowed side by side.
-        let mut program = std::mem::take(&mut self.program);
-        front_end::drain(self, &mut program, trace, blocks, port);
-        self.program = program;
     }
 
     /// Waits for the values an operation uses, one after another, so that each cycle has its cause.
@@ -236,6 +228,10 @@ impl BackEnd for InOrder {
         &mut self.front
     }
 
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
     fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -317,7 +313,7 @@ mod tests {
     use longma_topology::Machine;
 
     use super::*;
-    use crate::trace::{BlockNumber, TracedBlock};
+    use crate::trace::{BlockNumber, Trace, TracedBlock};
 
     #[test]
     fn a_loop_is_timed_once_for_each_shape_and_then_from_memory() {
@@ -333,7 +329,7 @@ mod tests {
         for _ in 0..1000 {
             trace.push(&Record { block: BlockNumber(0), executed: 3, addresses: &[0x2_0008] });
         }
-        model.drain(&trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
+        front_end::drain(&mut model, &trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
         assert!(!model.present.is_own, "the last run was from memory");
         assert!(model.schedules.len() < 20, "{} schedules for a loop of one block", model.schedules.len());
     }
