@@ -25,13 +25,15 @@ says() {
     good
 }
 experiment() { timeout 300 "$longma" experiment "$@"; }
+# runs EXPERIMENT...: it must succeed; what it printed is shown if it does not.
+runs() { experiment run "$@" >printed 2>&1 || bad "run $*: $(cat printed)"; }
 queens=$root/experiments/queens-growth.toml
 
 experiment check --all --folder "$root/experiments" >/dev/null || bad "some experiment has errors"
 good
 [ "$(experiment list --folder "$root/experiments" --format json | grep -c '"points"')" -ge 3 ] || bad "list"
 good
-experiment run "$queens" --store whole >/dev/null || bad "run"
+runs "$queens" --store whole
 good
 experiment compare "$queens" --store whole --within 0 >/dev/null || bad "compare"
 good
@@ -41,6 +43,11 @@ says 'cannot write results to /proc' experiment run "$queens" --quick --store /p
 sed 's/^unit = "ways"/unti = "ways"/' "$queens" >wrong.toml
 says 'did you mean `unit`' experiment run wrong.toml --paths-from "$root/experiments"
 
+# A killed campaign leaves its runs' files; one that later gets the same process number must not stumble over them.
+TMPDIR=$scratch timeout 300 bash -c 'mkdir "$TMPDIR"/longma-$$-{0..9} && exec "$@"' - \
+    "$longma" experiment run "$queens" --quick --store namesake >printed 2>&1 || bad "a namesake: $(cat printed)"
+good
+
 # Killed at twenty moments, then run to its end.
 for moment in $(seq 20); do
     "$longma" experiment run "$queens" --store killed >/dev/null 2>&1 &
@@ -48,15 +55,15 @@ for moment in $(seq 20); do
     kill -9 $! 2>/dev/null || rm -rf killed/segments
     wait $! 2>/dev/null || true
 done
-experiment run "$queens" --store killed >/dev/null || bad "resume"
+runs "$queens" --store killed
 # Two at once, and three parts that are merged.
-experiment run "$queens" --store both >/dev/null &
-experiment run "$queens" --store both >/dev/null || bad "the first of two"
-wait $! || bad "the second of two"
-experiment run "$queens" --store both >/dev/null
-for part in 1 2 3; do experiment run "$queens" --store "part$part" --shard $part/3 >/dev/null || bad "shard $part"; done
+experiment run "$queens" --store both >second 2>&1 &
+runs "$queens" --store both
+wait $! || bad "the second of two: $(cat second)"
+runs "$queens" --store both
+for part in 1 2 3; do runs "$queens" --store "part$part" --shard $part/3; done
 experiment merge part1 part2 part3 --store merged 2>/dev/null
-experiment run "$queens" --store merged >/dev/null
+runs "$queens" --store merged
 for other in killed both merged; do
     for file in queens-growth.parquet queens-growth.jsonl; do
         cmp "whole/$file" "$other/$file" || bad "$other/$file is not what an uninterrupted run writes"

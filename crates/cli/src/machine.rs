@@ -141,18 +141,10 @@ pub(crate) fn print_json(value: &Value) -> Outcome {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes a file whole or not at all: an interrupted run leaves the old one.
+/// Writes a file whole or not at all, or says which file could not be written.
 fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
-    let mut name =
-        path.file_name().ok_or_else(|| format!("{} is no file name", path.display()))?.to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // The partial file may not exist; that is as good.
-        let _ = std::fs::remove_file(&part);
-        format!("cannot write {}: {error}", path.display()).into()
-    })
+    longma_lab::write_whole(path, text.as_bytes())
+        .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
 pub(crate) fn colour() -> bool {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
 
 /// How often a running program is asked whether it should be stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -264,25 +265,24 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
 
 /// The files of one run, gone when it is over.
 struct Files {
-    folder: PathBuf,
     machine: PathBuf,
     statistics: PathBuf,
+    /// Removes itself and what is in it; one left behind by a campaign that was killed is in nobody's way.
+    _folder: TempDir,
 }
 
 impl Files {
     fn new(point: &Point) -> Result<Self, Failure> {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("longma-{}-{number}", std::process::id()));
-        let files =
-            Self { machine: folder.join("machine.toml"), statistics: folder.join("statistics.json"), folder };
-        let made = std::fs::create_dir(&files.folder).and_then(|()| match &point.machine {
-            Some(machine) => std::fs::write(&files.machine, &*machine.text),
-            None => Ok(()),
-        });
-        made.map_err(|error| {
-            Failure::failed(format!("cannot write to {}: {error}", files.folder.display()))
-        })?;
+        let failed =
+            |path: &Path, error| Failure::failed(format!("cannot write to {}: {error}", path.display()));
+        let folder = tempfile::Builder::new().prefix("longma-").tempdir();
+        let folder = folder.map_err(|error| failed(&std::env::temp_dir(), error))?;
+        let (machine, statistics) =
+            (folder.path().join("machine.toml"), folder.path().join("statistics.json"));
+        let files = Self { machine, statistics, _folder: folder };
+        if let Some(machine) = &point.machine {
+            std::fs::write(&files.machine, &*machine.text).map_err(|error| failed(&files.machine, error))?;
+        }
         Ok(files)
     }
 
@@ -292,13 +292,6 @@ impl Files {
             .map_err(|e| e.to_string())
             .and_then(|t| serde_json::from_slice(&t).map_err(|e| e.to_string()));
         value.map_err(|error| Failure::failed(format!("cannot read the run's statistics: {error}")))
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // A file left behind in the temporary folder harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
