@@ -184,27 +184,28 @@ def boot(image, initrd, timeout_s, memory_mib, echo):
         "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio",
     ]
     guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    lines, end = [], time.monotonic() + timeout_s
-    os.set_blocking(guest.stdout.fileno(), False)
-    rest = b""
     try:
-        while guest.poll() is None or rest:
-            if time.monotonic() > end:
-                raise Failure(f"null_blk: the guest was not done after {timeout_s} s; it said last:\n" + "\n".join(lines[-20:]))
-            chunk = guest.stdout.read()
-            if not chunk:
-                if guest.poll() is not None:
-                    break
-                time.sleep(0.05)
-                continue
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                lines.append(line.decode(errors="replace").rstrip("\r"))
-                if echo:
-                    print(lines[-1], flush=True)
+        return listen(guest.stdout, timeout_s, echo)
     finally:
         guest.kill()
         guest.wait()
+
+
+def listen(stream, timeout_s, echo):
+    """The lines that a guest says, to the end of them: its last words may still be on their way when it has ended itself."""
+    lines, end, rest = [], time.monotonic() + timeout_s, b""
+    os.set_blocking(stream.fileno(), False)
+    while (chunk := stream.read()) != b"":
+        if time.monotonic() > end:
+            raise Failure(f"null_blk: the guest was not done after {timeout_s} s; it said last:\n" + "\n".join(lines[-20:]))
+        if chunk is None:
+            time.sleep(0.05)
+            continue
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            lines.append(line.decode(errors="replace").rstrip("\r"))
+            if echo:
+                print(lines[-1], flush=True)
     return lines
 
 
