@@ -2,6 +2,7 @@
 //! Not execution, and not memory: that answers through a [`MemoryPort`].
 //! Source: named in each model.
 
+mod accesses;
 mod ahead;
 mod branch;
 mod calendar;
@@ -21,6 +22,7 @@ mod statistics;
 mod stores;
 mod timeline;
 mod units;
+mod value;
 
 use longma_memory::MemoryPort;
 use longma_sim::{Cycle, Statistics, StatisticsError};
@@ -294,7 +296,7 @@ impl TimingModel {
         match &self.0 {
             Model::Counting(_) => None,
             Model::InOrder(model) => Some(model.forwarded()),
-            Model::OutOfOrder(model) => Some(model.forwarded),
+            Model::OutOfOrder(model) => Some(model.accesses.forwarded),
         }
     }
 }

@@ -8,6 +8,7 @@ use longma_topology::parts;
 
 use super::{
     ModelError,
+    accesses::Accesses,
     calendar::Calendar,
     front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place},
     operations::{Kind, MicroOperation},
@@ -17,8 +18,8 @@ use super::{
     queues::Entries,
     registers,
     stack::Cause,
-    stores::{Found, Stores},
     timeline::Timeline,
+    value::Value,
 };
 
 /// From dispatch to the earliest issue, cycles.
@@ -42,34 +43,14 @@ pub(super) struct OutOfOrder {
     rename: [Entries; 3],
     loads: Entries,
     store_entries: Entries,
-    stores: Stores,
+    pub accesses: Accesses,
     calendar: Calendar,
     /// No memory access issues before it: the last barrier's completion.
     memory_floor: u64,
-    last_load: u64,
-    last_drain: u64,
-    load_cycles: u64,
-    /// Loads that took their data from a store under way.
-    pub forwarded: u64,
     /// The first instructions' stages, if asked for.
     pub log: PipelineLog,
     /// When the last operation issued.
     last_issue: u64,
-}
-
-/// When an operation's result is there, and what it waited for.
-#[derive(Clone, Copy, Debug)]
-struct Done {
-    at: u64,
-    cause: Cause,
-    /// How much of the wait was address translation.
-    translation_cycles: u32,
-}
-
-impl Done {
-    fn new(at: u64, cause: Cause) -> Self {
-        Self { at, cause, translation_cycles: 0 }
-    }
 }
 
 impl OutOfOrder {
@@ -93,13 +74,9 @@ impl OutOfOrder {
             rename: [Entries::new(integer), Entries::new(float), Entries::new(1)],
             loads: Entries::new(parameters.load_entries),
             store_entries: Entries::new(parameters.store_entries),
-            stores: Stores::new(),
+            accesses: Accesses::new(parameters.class(parts::Operation::Load).latency_cycles.into()),
             calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
             memory_floor: 0,
-            last_load: 0,
-            last_drain: 0,
-            load_cycles: parameters.class(parts::Operation::Load).latency_cycles.into(),
-            forwarded: 0,
             log: PipelineLog::default(),
             last_issue: 0,
             parameters,
@@ -139,36 +116,6 @@ impl OutOfOrder {
         self.last_issue
     }
 
-    #[inline]
-    fn load(
-        &mut self,
-        ready: u64,
-        operation: &MicroOperation,
-        Place { pc, address }: Place,
-        counts: &mut BlockCounts,
-        port: &mut impl MemoryPort,
-    ) -> Done {
-        let mut at = self.issue(ready.max(self.memory_floor), operation);
-        let bytes = operation.bytes.into();
-        let done = match self.stores.find(address, bytes, at) {
-            Found::Data(data) => {
-                self.forwarded += 1;
-                Done::new(at.max(data) + self.load_cycles, Cause::Level1)
-            }
-            found => {
-                if let Found::Part(drained) = found {
-                    at = at.max(drained);
-                }
-                let answer = port.load(address, bytes, pc, Cycle(at));
-                counts.note(answer.source);
-                let translation_cycles = answer.translation_cycles;
-                Done { at: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
-            }
-        };
-        self.last_load = self.last_load.max(done.at);
-        done
-    }
-
     /// What is neither plain nor a load nor a store.
     #[cold]
     fn rare(
@@ -178,16 +125,16 @@ impl OutOfOrder {
         Place { pc, address }: Place,
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
-    ) -> Done {
+    ) -> Value {
         let latency = u64::from(operation.latency_cycles);
-        let memory_done = self.last_load.max(self.stores.last_drained());
+        let memory_done = self.accesses.complete_at();
         // Atomic operations and barriers are not speculative: they wait until everything older has retired.
         let oldest = ready.max(self.memory_floor).max(self.retired.cycle());
         match operation.kind {
             Kind::Prefetch => {
                 let at = self.issue(ready.max(self.memory_floor), operation);
                 port.prefetch(address, pc, Cycle(at));
-                Done::new(at + 1, Cause::Execution)
+                Value::computed(at + 1)
             }
             Kind::Atomic | Kind::AtomicBarrier => {
                 let barrier = operation.kind == Kind::AtomicBarrier;
@@ -195,24 +142,24 @@ impl OutOfOrder {
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
                 counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
-                self.stores.push(address, operation.bytes.into(), done, done);
-                self.last_load = self.last_load.max(done);
+                self.accesses.stores.push(address, operation.bytes.into(), done, done);
+                self.accesses.last_access = self.accesses.last_access.max(done);
                 if barrier {
                     self.memory_floor = self.memory_floor.max(done);
                 }
                 let hit = answer.source == Source::Level1;
                 let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
-                Done { at: done, cause, translation_cycles: answer.translation_cycles }
+                Value { ready: done, cause, translation_cycles: answer.translation_cycles }
             }
             Kind::Barrier => {
                 let at = self.issue(oldest.max(memory_done), operation) + latency;
                 self.memory_floor = self.memory_floor.max(at);
-                Done::new(at, Cause::Synchronization)
+                Value::new(at, Cause::Synchronization)
             }
             Kind::Serialize => {
                 let at = self.issue(oldest, operation) + latency;
                 self.front.redirect(at, Cause::Synchronization);
-                Done::new(at, Cause::Synchronization)
+                Value::new(at, Cause::Synchronization)
             }
             Kind::Plain | Kind::Load | Kind::Store => unreachable!("not rare"),
         }
@@ -220,12 +167,12 @@ impl OutOfOrder {
 
     /// Retires the operation and says until when it holds its queues' entries.
     #[inline]
-    fn retire(&mut self, operation: &MicroOperation, done: &Done) {
+    fn retire(&mut self, operation: &MicroOperation, done: &Value) {
         // Up to here nothing could have retired for want of instructions.
         let filled = self.dispatch + ISSUE_CYCLES + 1;
-        if done.at > self.retired.cycle() {
-            self.retired.wait(filled.min(done.at), self.dispatch_cause);
-            self.retired.wait_for_memory(done.at, done.cause, done.translation_cycles);
+        if done.ready > self.retired.cycle() {
+            self.retired.wait(filled.min(done.ready), self.dispatch_cause);
+            self.retired.wait_for_memory(done.ready, done.cause, done.translation_cycles);
         }
         let cycle = self.retired.take();
         self.rob.take_until(cycle);
@@ -237,33 +184,12 @@ impl OutOfOrder {
         }
     }
 
-    /// Sends a retired store to the cache.
-    #[inline]
-    fn drain_store(
-        &mut self,
-        ready: u64,
-        operation: &MicroOperation,
-        Place { pc, address }: Place,
-        counts: &mut BlockCounts,
-        port: &mut impl MemoryPort,
-    ) {
-        let bytes = operation.bytes.into();
-        // One store a cycle, in program order; their misses overlap, as if each asked for its line when it retired.
-        let at = (self.last_drain + 1).max(self.retired.cycle());
-        let answer = port.store(address, bytes, pc, Cycle(at));
-        counts.note(answer.source);
-        self.last_drain = at;
-        let drained = answer.ready.0.max(self.stores.last_drained());
-        self.stores.push(address, bytes, ready, drained);
-        self.store_queue().take_until(drained);
-    }
-
     /// Forgets what was counted; what was learnt stays, and time goes on.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.retired.clear_counts();
         self.front.counts = BranchCounts::default();
-        self.forwarded = 0;
+        self.accesses.forwarded = 0;
     }
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
@@ -321,21 +247,27 @@ impl BackEnd for OutOfOrder {
         let done = match operation.kind {
             Kind::Plain => {
                 let issue = self.issue(ready, operation);
-                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+                Value::computed(issue + u64::from(operation.latency_cycles))
             }
-            Kind::Load => self.load(ready, operation, place, counts, port),
+            Kind::Load => {
+                let issue = self.issue(ready.max(self.memory_floor), operation);
+                self.accesses.load(issue, operation.bytes.into(), place, counts, port)
+            }
             Kind::Store => {
                 let issue = self.issue(ready.max(self.memory_floor), operation);
-                Done::new(issue + u64::from(operation.latency_cycles), Cause::Execution)
+                Value::computed(issue + u64::from(operation.latency_cycles))
             }
             _ => self.rare(ready, operation, place, counts, port),
         };
-        self.ready[registers::place(operation.destination)] = done.at;
+        self.ready[registers::place(operation.destination)] = done.ready;
         self.retire(operation, &done);
         if operation.kind == Kind::Store {
-            self.drain_store(done.at, operation, place, counts, port);
+            // A retired store goes to the cache.
+            let times = (done.ready, self.retired.cycle());
+            let drained = self.accesses.store(times, operation.bytes.into(), place, counts, port);
+            self.store_queue().take_until(drained);
         }
-        done.at
+        done.ready
     }
 
     fn stages(&self, _resolved: u64) -> [u64; 3] {

@@ -22,29 +22,12 @@ use super::{
     stack::Cause,
     timeline::Timeline,
     units::Units,
+    value::Value,
 };
 use crate::trace::Record;
-use accesses::Accesses;
+use accesses::QueuedAccesses;
 use replay::{Present, Recording, Script};
 use schedules::Schedules;
-
-/// A register's value: when it can be used, and what makes it late.
-#[derive(Clone, Copy, Debug)]
-struct Value {
-    ready: u64,
-    cause: Cause,
-    translation_cycles: u32,
-}
-
-impl Value {
-    /// There since the beginning of time.
-    const EARLY: Self = Self::computed(0);
-
-    /// What an operation other than a load computed until `ready`.
-    const fn computed(ready: u64) -> Self {
-        Self { ready, cause: Cause::Execution, translation_cycles: 0 }
-    }
-}
 
 /// An in-order core.
 #[derive(Debug)]
@@ -56,7 +39,7 @@ pub(super) struct InOrder {
     pub issued: Timeline,
     values: [Value; registers::PLACES],
     units: Units,
-    accesses: Accesses,
+    accesses: QueuedAccesses,
     /// No access issues before it: the last atomic barrier's completion.
     memory_floor: u64,
     last_result: u64,
@@ -87,7 +70,7 @@ impl InOrder {
             issued: Timeline::new(width),
             values: [Value::EARLY; _],
             units: Units::new(),
-            accesses: Accesses::new(parameters.load_entries, parameters.store_entries, load_cycles),
+            accesses: QueuedAccesses::new(parameters.load_entries, parameters.store_entries, load_cycles),
             memory_floor: 0,
             last_result: 0,
             queues: 0,
@@ -126,8 +109,7 @@ impl InOrder {
             Kind::Load | Kind::Prefetch => self.wait_for_entry(self.accesses.loads.free_at()),
             Kind::Store => self.wait_for_entry(self.accesses.store_buffer.free_at()),
             Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
-                let cycle = self.accesses.last_access.max(self.accesses.stores.last_drained());
-                self.issued.wait(cycle, Cause::Synchronization);
+                self.issued.wait(self.accesses.under_way.complete_at(), Cause::Synchronization);
             }
             Kind::Serialize => self.issued.wait(self.last_result, Cause::Synchronization),
         }
@@ -188,7 +170,7 @@ impl InOrder {
         let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
-        self.accesses.last_access = self.accesses.last_access.max(ready);
+        self.accesses.under_way.last_access = self.accesses.under_way.last_access.max(ready);
         if operation.kind == Kind::AtomicBarrier {
             self.memory_floor = ready;
         }
@@ -199,7 +181,7 @@ impl InOrder {
 
     /// Loads that took their data from a store under way.
     pub fn forwarded(&self) -> u64 {
-        self.accesses.forwarded
+        self.accesses.under_way.forwarded
     }
 
     /// Forgets what was counted; what was learnt stays, and time goes on.
@@ -207,7 +189,7 @@ impl InOrder {
         self.program.clear_counts();
         self.issued.clear_counts();
         self.front.counts = BranchCounts::default();
-        self.accesses.forwarded = 0;
+        self.accesses.under_way.forwarded = 0;
     }
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
