@@ -80,7 +80,7 @@ impl Campaign {
         command.args(["--one", &task.engine, "--shape", task.shape.name()]);
         command.args(["--durability", task.durability.name(), "--phase", phase.name()]);
         command.args(["--records", &task.records.to_string(), "--batch", &task.batch.to_string()]);
-        command.args(["--from", &from.to_string()]);
+        command.args(["--cache-mib", &task.cache_mib.to_string(), "--from", &from.to_string()]);
         command.args(["--piece-seconds", &self.options.piece_seconds.to_string()]);
         command.arg("--folder").arg(place).stderr(Stdio::inherit());
         let output = command.output().map_err(|error| error.to_string())?;

@@ -19,9 +19,6 @@ pub type Fallible<T> = Result<T, String>;
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// How much memory an engine may use to keep what it read, bytes; those that map their file have the page cache.
-pub const CACHE_BYTES: usize = 1 << 30;
-
 /// An ordered map on disk.
 pub trait Engine {
     /// Writes records as one transaction, which outlasts a power cut when this returns if the engine was opened so.
@@ -48,17 +45,23 @@ pub const NAMES: &[&str] = &[
     "rocksdb",
 ];
 
-/// Opens the map in a folder that is there; a new one, if the folder is empty.
-pub fn open(name: &str, folder: &Path, durability: Durability) -> Fallible<Box<dyn Engine>> {
+/// Opens the map in a folder that is there; a new one, if the folder is empty. It may use so many bytes of memory to keep what it read;
+/// one that maps its file has the page cache.
+pub fn open(
+    name: &str,
+    folder: &Path,
+    durability: Durability,
+    cache_bytes: usize,
+) -> Fallible<Box<dyn Engine>> {
     let synced = durability == Durability::Synced;
     Ok(match name {
-        "longma" => Box::new(longma::Longma::open(folder, synced)?),
+        "longma" => Box::new(longma::Longma::open(folder, synced, cache_bytes)?),
         "lmdb" => Box::new(lmdb::Lmdb::open(folder, synced)?),
-        "redb" => Box::new(redb::Redb::open(folder, synced)?),
-        "canopydb" => Box::new(canopy::Canopy::open(folder, synced)?),
-        "fjall" => Box::new(fjall::Fjall::open(folder, synced)?),
+        "redb" => Box::new(redb::Redb::open(folder, synced, cache_bytes)?),
+        "canopydb" => Box::new(canopy::Canopy::open(folder, synced, cache_bytes)?),
+        "fjall" => Box::new(fjall::Fjall::open(folder, synced, cache_bytes)?),
         #[cfg(feature = "rocksdb")]
-        "rocksdb" => Box::new(rocksdb::RocksDb::open(folder, synced)?),
+        "rocksdb" => Box::new(rocksdb::RocksDb::open(folder, synced, cache_bytes)?),
         other => return Err(format!("there is no engine {other}")),
     })
 }

@@ -30,6 +30,9 @@ pub struct Options {
     /// Records that are written together.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
+    /// How much memory an engine may use to keep what it read, MiB; those that map their file have the page cache.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    cache_mib: u64,
     /// Only these engines; may be repeated.
     #[arg(long = "engine", value_name = "NAME")]
     engines: Vec<String>,
@@ -119,8 +122,8 @@ fn run_one(options: &Options, name: &str) -> Outcome {
     else {
         return Err("--one needs --shape, --durability and --folder".into());
     };
-    let task =
-        Task { engine: name.into(), shape, durability, records: options.records, batch: options.batch };
+    let Options { records, batch, cache_mib, .. } = *options;
+    let task = Task { engine: name.into(), shape, durability, records, batch, cache_mib };
     let piece = measure::measure(&task, options.phase, options.from, options.piece_seconds, folder)?;
     println!("{}", serde_json::to_string(&piece).map_err(|error| error.to_string())?);
     Ok(())
@@ -145,8 +148,8 @@ fn run_all(options: &Options) -> Outcome {
     for &shape in &shapes {
         for &durability in &durabilities {
             for engine in &engines {
-                let (records, batch) = (options.records, options.batch);
-                let task = Task { engine: engine.clone(), shape, durability, records, batch };
+                let Options { records, batch, cache_mib, .. } = *options;
+                let task = Task { engine: engine.clone(), shape, durability, records, batch, cache_mib };
                 match campaign.complete(&task) {
                     Ok(Some(figures)) => complete.push(figures),
                     Ok(None) => {}

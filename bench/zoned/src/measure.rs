@@ -20,13 +20,21 @@ pub struct Task {
     pub records: u64,
     /// Records that are written together.
     pub batch: u64,
+    /// How much memory an engine may use to keep what it read, MiB.
+    #[serde(default = "usual_cache_mib")]
+    pub cache_mib: u64,
+}
+
+/// What results have that do not say it.
+const fn usual_cache_mib() -> u64 {
+    1024
 }
 
 impl Task {
     /// A name for its folder and its lines.
     pub fn name(&self) -> String {
-        let Self { engine, shape, durability, records, batch } = self;
-        format!("{engine}-{}-{}-{records}-{batch}", shape.name(), durability.name())
+        let Self { engine, shape, durability, records, batch, cache_mib } = self;
+        format!("{engine}-{}-{}-{records}-{batch}-{cache_mib}", shape.name(), durability.name())
     }
 }
 
@@ -105,7 +113,8 @@ pub struct Piece {
 /// it so, and is what its last piece left otherwise.
 pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
     let before = disk_bytes(folder)?;
-    let mut engine = engine::open(&task.engine, folder, task.durability)?;
+    let open = || engine::open(&task.engine, folder, task.durability, (task.cache_mib as usize) << 20);
+    let mut engine = open()?;
     let mut clock = Clock { seconds: 0.0, processor_seconds: 0.0, most_seconds };
     let engine_ref = engine.as_mut();
     let to = match phase {
@@ -128,7 +137,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
     drop(engine);
     if phase == Phase::Insert {
         // What an engine writes when it finds its log at the next start is a part of what inserting costs.
-        drop(engine::open(&task.engine, folder, task.durability)?);
+        drop(open()?);
     }
     let written = matches!(phase, Phase::Load | Phase::Insert | Phase::Mixed);
     Ok(Piece {

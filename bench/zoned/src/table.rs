@@ -32,10 +32,10 @@ pub fn markdown(all: &[Figures]) -> String {
         let same =
             |f: &&Figures| f.task.shape == first.task.shape && f.task.durability == first.task.durability;
         let (group, after) = rest.split_at(rest.iter().take_while(same).count());
-        let Task { shape, durability, records, batch, .. } = &first.task;
+        let Task { shape, durability, records, batch, cache_mib, .. } = &first.task;
         let _ = writeln!(
             text,
-            "Keys and values of {} bytes, {}, {records} records, batches of {batch}:\n",
+            "Keys and values of {} bytes, {}, {records} records, batches of {batch}, a cache of {cache_mib} MiB:\n",
             shape.name(),
             durability.name()
         );

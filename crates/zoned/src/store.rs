@@ -65,10 +65,20 @@ pub struct Options {
     pub durability: Durability,
 }
 
+impl Options {
+    /// So much memory for leaves, a journal of a quarter of it, each batch safe.
+    ///
+    /// The more leaves stay in memory, the longer may changes gather in them, if the journal has room for as many: each leaf is then
+    /// written for more of them.
+    pub const fn with_cache(cache_bytes: u64) -> Self {
+        Self { cache_bytes, journal_bytes: cache_bytes / 4, durability: Durability::EachBatch }
+    }
+}
+
 impl Default for Options {
     /// 256 MiB of leaves, 64 MiB of journal, each batch safe.
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20, journal_bytes: 64 << 20, durability: Durability::EachBatch }
+        Self::with_cache(256 << 20)
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod support;
 
-use longma_zoned::device::{Geometry, MemoryDevice};
+use longma_zoned::device::{Counted, Geometry, MemoryDevice};
 use longma_zoned::soak::{SoakOptions, soak};
 use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
@@ -110,6 +110,27 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
     assert!(blocks.iter().all(|&blocks| blocks < 2 * mean), "{blocks:?}");
+}
+
+#[test]
+fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
+    let blocks_written = |cache_bytes: u64| {
+        let device = Store::format(Arc::new(Counted::new(small_ssd())), None, 1).unwrap();
+        let store = Store::open(device.clone(), Options::with_cache(cache_bytes)).unwrap();
+        let mut chance = Chance::new(5);
+        for _ in 0..600 {
+            let mut batch = Batch::new();
+            (0..100).for_each(|_| _ = batch.put(&chance.number().to_be_bytes(), &[7; 92]));
+            store.apply(&batch).unwrap();
+        }
+        store.sync().unwrap();
+        let counts = device.counts();
+        counts.conventional_blocks_written + counts.sequential_blocks_written
+    };
+    // 60,000 records of 100 bytes: 6 MB in some 2,000 leaves.
+    let [little, more, all] = [1 << 20, 4 << 20, 32 << 20].map(blocks_written);
+    println!("{little}, {more}, {all} blocks");
+    assert!(more < little && 3 * all < more, "{little}, {more}, {all} blocks");
 }
 
 /// Puts new records in no order until `part` of what the map says it can use is in use, or it is full; says how many there are.

@@ -2,7 +2,7 @@
 //! Not its concurrent transactions: one thread writes.
 //! Source: canopydb 0.2's documentation.
 
-use super::{CACHE_BYTES, Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, said};
 use canopydb::{Database, DbOptions, EnvOptions};
 use std::path::Path;
 
@@ -14,9 +14,9 @@ pub struct Canopy {
 }
 
 impl Canopy {
-    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
+    pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
         let mut options = EnvOptions::new(folder);
-        options.page_cache_size = CACHE_BYTES;
+        options.page_cache_size = cache_bytes;
         let database = Database::with_options(options, DbOptions::new()).map_err(said)?;
         let mut engine = Self { database, synced };
         engine.write(&[])?;

@@ -2,7 +2,7 @@
 //! Not its transactional form: batches are atomic without it.
 //! Source: fjall 3's documentation.
 
-use super::{CACHE_BYTES, Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, said};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::path::Path;
 
@@ -13,8 +13,8 @@ pub struct Fjall {
 }
 
 impl Fjall {
-    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
-        let database = Database::builder(folder).cache_size(CACHE_BYTES as u64).open().map_err(said)?;
+    pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
+        let database = Database::builder(folder).cache_size(cache_bytes as u64).open().map_err(said)?;
         let records = database.keyspace("records", KeyspaceCreateOptions::default).map_err(said)?;
         Ok(Self { database, records, synced })
     }

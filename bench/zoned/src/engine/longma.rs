@@ -2,7 +2,7 @@
 //! Not on a zoned block device: the others know none.
 //! Source: longma-zoned.
 
-use super::{CACHE_BYTES, Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, said};
 use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
 use std::ops::ControlFlow;
@@ -24,10 +24,10 @@ pub struct Longma {
 }
 
 impl Longma {
-    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
+    pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
         let path = folder.join("device");
         let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
-        let options = Options { cache_bytes: CACHE_BYTES as u64, durability, ..Options::default() };
+        let options = Options { durability, ..Options::with_cache(cache_bytes as u64) };
         let device = if path.exists() {
             FileDevice::open(&path).map_err(said)?
         } else {

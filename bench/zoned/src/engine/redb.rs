@@ -2,7 +2,7 @@
 //! Not its two-phase commit, which is for untrusted input.
 //! Source: redb 4's documentation.
 
-use super::{CACHE_BYTES, Engine, Fallible, Record, said};
+use super::{Engine, Fallible, Record, said};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::Path;
 
@@ -14,9 +14,9 @@ pub struct Redb {
 }
 
 impl Redb {
-    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
+    pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
         let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
+        builder.set_cache_size(cache_bytes);
         let mut engine = Self { database: builder.create(folder.join("redb")).map_err(said)?, synced };
         engine.commit(&[], true)?;
         Ok(engine)

@@ -2,7 +2,7 @@
 //! Not a binding for others: only what the benchmark calls.
 //! Source: rocksdb/c.h of RocksDB 7.8.
 
-use super::{CACHE_BYTES, Engine, Fallible, Record};
+use super::{Engine, Fallible, Record};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn check(error: *mut c_char) -> Fallible<()> {
 }
 
 impl RocksDb {
-    pub fn open(folder: &Path, synced: bool) -> Fallible<Self> {
+    pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
         let path = CString::new(folder.join("rocksdb").as_os_str().as_bytes()).map_err(super::said)?;
         let mut error = null_mut();
         // SAFETY: every object was made by the call before, and is used as c.h says; they live as long as the process, as the cache and
@@ -90,7 +90,7 @@ impl RocksDb {
             rocksdb_options_set_create_if_missing(options, 1);
             rocksdb_options_increase_parallelism(options, 2);
             let table = rocksdb_block_based_options_create();
-            rocksdb_block_based_options_set_block_cache(table, rocksdb_cache_create_lru(CACHE_BYTES));
+            rocksdb_block_based_options_set_block_cache(table, rocksdb_cache_create_lru(cache_bytes));
             rocksdb_block_based_options_set_filter_policy(
                 table,
                 rocksdb_filterpolicy_create_bloom_full(10.0),

@@ -8,7 +8,7 @@ use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
 use longma_zoned::device::Counted;
 use longma_zoned::ycsb::{Distribution, Operation, Workload, scatter};
-use longma_zoned::{Batch, Direction, KeyRange, Options, Store, ZonedDevice};
+use longma_zoned::{Batch, Direction, KeyRange, Store, ZonedDevice};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -72,8 +72,7 @@ fn workload(name: &str) -> Result<Workload, String> {
 /// Loads, runs the workload and prints what it took.
 pub fn run(arguments: &Arguments) -> Outcome {
     let device = Counted::new(arguments.new.format()?);
-    let options = Options { durability: arguments.load.durability(), ..Options::default() };
-    let map = Store::open(device, options)?;
+    let map = Store::open(device, arguments.load.options())?;
     let workload = match arguments.distribution {
         Some(choice) => arguments.workload.with(choice.distribution()),
         None => arguments.workload,

@@ -65,6 +65,9 @@ pub struct NewDevice {
     pub force: bool,
 }
 
+/// The most memory that can be asked for, MiB: 16 TiB.
+const MOST_MIB: u64 = 1 << 24;
+
 /// What the commands that put a load on a new map have in common.
 #[derive(clap::Args, Clone)]
 pub struct Load {
@@ -74,15 +77,26 @@ pub struct Load {
     /// Let batches be safe at checkpoints and at the end only, instead of each at once.
     #[arg(long)]
     relaxed: bool,
+    /// Memory for leaves, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    cache_mib: u64,
+    /// How long the journal gets, MiB [default: a quarter of the memory for leaves].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=MOST_MIB))]
+    journal_mib: Option<u64>,
     /// Chooses the operations.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
 impl Load {
-    /// When a batch is safe.
-    pub const fn durability(&self) -> Durability {
-        if self.relaxed { Durability::Relaxed } else { Durability::EachBatch }
+    /// How the map is run.
+    pub fn options(&self) -> Options {
+        let usual = Options::with_cache(self.cache_mib << 20);
+        Options {
+            journal_bytes: self.journal_mib.map_or(usual.journal_bytes, |mib| mib << 20),
+            durability: if self.relaxed { Durability::Relaxed } else { Durability::EachBatch },
+            ..usual
+        }
     }
 }
 

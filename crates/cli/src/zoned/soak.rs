@@ -5,8 +5,8 @@
 use super::device::{Load, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use crate::machine::{print, print_json};
+use longma_zoned::Store;
 use longma_zoned::soak::{SoakOptions, SoakReport, Window, soak};
-use longma_zoned::{Options, Store};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,12 +33,6 @@ pub struct Arguments {
     /// Changes that are written together.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: u64,
-    /// Memory for leaves, MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    cache_mib: u64,
-    /// How long the journal gets, MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 64)]
-    journal_mib: u64,
     /// Judge throughput by processor time, not by the clock: for a machine that others use, too.
     #[arg(long)]
     processor_time: bool,
@@ -52,9 +46,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if !(0.0..1.0).contains(&arguments.fill) {
         return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
     }
-    let (cache_bytes, journal_bytes) = (arguments.cache_mib << 20, arguments.journal_mib << 20);
-    let durability = arguments.load.durability();
-    let map = Store::open(arguments.new.format()?, Options { durability, cache_bytes, journal_bytes })?;
+    let map = Store::open(arguments.new.format()?, arguments.load.options())?;
     let options = SoakOptions {
         fill: arguments.fill,
         duration: Duration::from_secs(arguments.seconds),
