@@ -26,7 +26,7 @@ fn pristine() -> &'static MemoryDevice {
         let device = Arc::new(MemoryDevice::new(geometry).expect("a possible geometry"));
         let device = Store::format(device, Some(512), 1).expect("room enough");
         let store = Store::open(Arc::clone(&device), Options::default()).expect("a new map");
-        for key in 0..300u64 {
+        for key in 0..1000u64 {
             store.put(&key.to_be_bytes(), &key.to_le_bytes()).expect("room enough");
         }
         store.put(b"large", &[1; 2000]).expect("room enough");

@@ -5,9 +5,9 @@
 mod support;
 
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::node::{HEADER_BYTES, Header, Kind};
+use longma_zoned::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Direction, KeyRange, Store, ZonedDevice};
+use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use support::{busy, campaign, memory, open};
@@ -18,7 +18,7 @@ const KINDS: [Kind; 6] =
 fn map() -> MemoryDevice {
     let device = Store::format(Arc::new(memory(64, 1, 8)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(100_000, 100_000));
-    for key in 0..400u64 {
+    for key in 0..1000u64 {
         store.put(&key.to_be_bytes(), &key.to_le_bytes()).unwrap();
     }
     store.put(b"large", &[1; 2000]).unwrap();
@@ -63,6 +63,102 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
     }
 }
 
+fn scan(store: &Store<Arc<MemoryDevice>>, direction: Direction) -> longma_zoned::Result<()> {
+    store.scan(KeyRange::ALL, direction, &mut |_, _| ControlFlow::Continue(()))
+}
+
+/// The inner nodes of a level or above that were ever written, each with its block.
+fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)> {
+    let mut node = [0; 512];
+    let blocks = 0..device.geometry().blocks();
+    let inner = blocks.filter_map(|block| {
+        device.read(Block(block), &mut node).ok()?;
+        Some((block, InnerRecord::decode(&node, block).ok()?))
+    });
+    inner.filter(|(_, record)| record.level >= from_level).collect()
+}
+
+/// Writes an inner node whose entries all lead to the block `home`.
+fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], home: u64) {
+    let mut node = [0; 512];
+    let pointer = Pointer { home, log: None };
+    InnerRecord::encode(level, keys.iter().map(|key| (&key[..], pointer)), &mut node, block, 1);
+    device.write(Block(block), &node).unwrap();
+}
+
+#[test]
+fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
+    let device = Arc::new(map());
+    let nodes = inner_nodes(&device, 2);
+    assert!(!nodes.is_empty());
+    for (block, InnerRecord { level, entries }) in nodes {
+        let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
+        write_inner(&device, block, level, &keys, block);
+    }
+    assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
+    let damaged = |result: longma_zoned::Result<()>| matches!(result, Err(Error::Damaged { .. }));
+    // What is in the journal is to be put into the tree first.
+    assert!(damaged(Store::open(Arc::clone(&device), busy(20_000, 20_000)).map(|_| ())));
+    let repaired = Store::repair(Arc::clone(&device), busy(20_000, 20_000)).unwrap();
+    assert!(!repaired.lost.is_empty());
+    let store = open(device, busy(20_000, 20_000));
+    assert_eq!(store.get(b"in the journal").unwrap().as_deref(), Some(&b"only"[..]));
+}
+
+#[test]
+fn every_use_of_a_node_that_leads_to_itself_is_refused() {
+    let map = open(Arc::new(map()), busy(20_000, 20_000));
+    map.checkpoint().unwrap();
+    let device = Arc::new(map.device().snapshot());
+    for (block, InnerRecord { level, entries }) in inner_nodes(&device, 2) {
+        let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
+        write_inner(&device, block, level, &keys, block);
+    }
+    let store = open(device, busy(20_000, 20_000));
+    let key = 9u64.to_be_bytes();
+    let mut batch = Batch::new();
+    batch.put(&key, b"new");
+    let results = [
+        store.get(&key).map(|_| ()),
+        store.put(&key, b"new").map(|_| ()),
+        store.delete(&key).map(|_| ()),
+        store.apply(&batch).map(|_| ()),
+        store.load([(key, b"new")]).map(|_| ()),
+        scan(&store, Direction::Ascending),
+        scan(&store, Direction::Descending),
+    ];
+    for (use_of, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(Error::Damaged { .. })), "use {use_of}: {result:?}");
+    }
+}
+
+#[test]
+fn nodes_that_are_in_the_tree_again_and_again_do_not_make_it_endless() {
+    const LEVELS: u16 = 12;
+    let map = open(Arc::new(map()), busy(20_000, 20_000));
+    map.checkpoint().unwrap();
+    let device = Arc::new(map.device().snapshot());
+    let head = inner_nodes(&device, 1).into_iter().find(|(_, record)| record.level == 1).unwrap().0;
+    let tops: Vec<_> = inner_nodes(&device, 2).into_iter().map(|(block, _)| block).collect();
+    let keys: Vec<_> = (0..12u8).map(|key| vec![key; usize::from(key > 0)]).collect();
+    let mut node = [0; 512];
+    let mut is_unused = |block: &u64| device.read(Block(*block), &mut node).is_ok() && node == [0; 512];
+    let unused: Vec<_> = (0..64).filter(&mut is_unused).collect();
+    let tower = |level: u16| unused[usize::from(level)];
+    write_inner(&device, tower(2), 2, &keys, head);
+    for level in 3..LEVELS {
+        write_inner(&device, tower(level), level, &keys, tower(level - 1));
+    }
+    for top in tops {
+        write_inner(&device, top, LEVELS, &keys, tower(LEVELS - 1));
+    }
+    assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
+    let store = open(device, busy(20_000, 20_000));
+    for direction in [Direction::Ascending, Direction::Descending] {
+        assert!(matches!(scan(&store, direction), Err(Error::Damaged { .. })));
+    }
+}
+
 #[test]
 fn a_map_that_says_anything_is_refused_or_read() {
     let pristine = map();
@@ -79,7 +175,7 @@ fn a_map_that_says_anything_is_refused_or_read() {
         };
         opened += 1;
         for direction in [Direction::Ascending, Direction::Descending] {
-            let _ = store.scan(KeyRange::ALL, direction, &mut |_, _| ControlFlow::Continue(()));
+            let _ = scan(&store, direction);
         }
         for key in 0..20u64 {
             let _ = store.put(&(key * 19).to_be_bytes(), b"new");

@@ -18,6 +18,9 @@ const LEAF_ENTRY_BYTES: usize = 2 + 8 + 8;
 const INNER_ENTRY_BYTES: usize = 2 + 8;
 const NO_LOG: u64 = u64::MAX;
 
+/// The highest level: a tree in which every node leads to two has no more, wherever blocks have 64-bit numbers.
+const MAX_LEVEL: u16 = 64;
+
 /// A head or an interior node, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InnerRecord {
@@ -72,7 +75,7 @@ impl InnerRecord {
     pub fn decode(node: &[u8], block: u64) -> Result<Self, String> {
         let header = Header::open(node, Kind::Inner, block)?;
         let [count, level, _] = header.small;
-        if count == 0 || level == 0 {
+        if count == 0 || level == 0 || level > MAX_LEVEL {
             return Err(format!("{count} children on level {level}"));
         }
         let mut rest = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
@@ -117,11 +120,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 512), count in 0..60u16, level in 0..3u16) {
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 512), count in 0..60u16, level in 0..70u16) {
             let mut node = bytes;
             Header { kind: Kind::Inner, block: 1, generation: 1, bytes: 472, small: [count, level, 0], word: 0 }.seal(&mut node);
             if let Ok(inner) = InnerRecord::decode(&node, 1) {
                 prop_assert_eq!(inner.entries.len(), usize::from(count));
+                prop_assert!((1..=MAX_LEVEL).contains(&inner.level));
             }
         }
     }

@@ -108,10 +108,13 @@ impl<D: ZonedDevice> Checker<'_, D> {
         self.report.problems.push(Problem { block: block.into(), what: what.into() });
     }
 
-    fn claim(&mut self, block: u64) {
-        if !self.space.claim_node(block) {
+    /// Whether a node can be there. One that is there already was looked at.
+    fn claim(&mut self, block: u64) -> bool {
+        let free = self.space.claim_node(block);
+        if !free {
             self.wrong(block, "a node is where none can be, or where another one is");
         }
+        free
     }
 
     /// The result, or the problem.
@@ -125,7 +128,9 @@ impl<D: ZonedDevice> Checker<'_, D> {
     }
 
     fn inner(&mut self, block: u64, level: Option<u16>, bounds: Bounds<'_>) {
-        self.claim(block);
+        if !self.claim(block) {
+            return;
+        }
         let read = self.io.read_inner(block);
         let Some(InnerRecord { level: own, entries }) = self.good(block, read) else { return };
         self.report.inner_nodes += 1;
@@ -157,14 +162,18 @@ impl<D: ZonedDevice> Checker<'_, D> {
     }
 
     fn leaf(&mut self, block: u64, log: Option<u64>, bounds: Bounds<'_>) {
-        self.claim(block);
+        if !self.claim(block) {
+            return;
+        }
         let read = self.io.read_page(block);
         let leaf = self.good(block, read);
         self.report.leaves += u64::from(leaf.is_some());
         let Some(mut leaf) = leaf else { return };
         let mut deleted = false;
         if let Some(at) = log {
-            self.claim(at);
+            if !self.claim(at) {
+                return;
+            }
             let read = self.io.read_log(at);
             let Some(log) = self.good(at, read) else { return };
             self.report.logs += 1;

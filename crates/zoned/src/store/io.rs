@@ -100,13 +100,21 @@ pub(super) struct Io<D> {
     pub geometry: Geometry,
     pub node_bytes: usize,
     resident: Arc<AtomicU64>,
+    inner_nodes_kept: AtomicU64,
     counters: Counters,
 }
 
 impl<D: ZonedDevice> Io<D> {
     pub fn new(device: D, node_bytes: usize) -> Self {
         let geometry = device.geometry();
-        Self { device, geometry, node_bytes, resident: Arc::default(), counters: Counters::default() }
+        Self {
+            device,
+            geometry,
+            node_bytes,
+            resident: Arc::default(),
+            inner_nodes_kept: AtomicU64::default(),
+            counters: Counters::default(),
+        }
     }
 
     pub fn node_blocks(&self) -> u64 {
@@ -176,6 +184,21 @@ impl<D: ZonedDevice> Io<D> {
     pub fn read_inner(&self, block: u64) -> Result<InnerRecord> {
         let node = self.read(Traffic::Interior, block, self.node_bytes)?;
         InnerRecord::decode(&node, block).map_err(|what| damaged(block, what))
+    }
+
+    /// Counts an inner node that was read and stays in memory.
+    pub fn count_inner(&self) {
+        self.inner_nodes_kept.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether there can be one more. If there are as many as the device holds, several nodes lead to the same ones, and a tree of such
+    /// nodes is far larger than the device.
+    pub fn has_room_for_inner(&self, block: u64) -> Result<()> {
+        if self.inner_nodes_kept.load(Ordering::Relaxed) < self.geometry.blocks() / self.node_blocks() {
+            return Ok(());
+        }
+        let what = "the tree has more nodes than the device has room for: some are in it more than once";
+        Err(damaged(block, what.into()))
     }
 
     /// How many blocks an extent takes: header, key and value.

@@ -93,7 +93,7 @@ impl<D: ZonedDevice> Store<D> {
         space.restore(&table.live, &table.slots);
         let tree = match superblock.root {
             0 => Tree::empty(&io),
-            root => Tree { root: InnerSlot::on_device(root), len: superblock.len },
+            root => Tree { root: InnerSlot::root_on_device(root), len: superblock.len },
         };
         tree.root.inner(&io)?;
         let shared = assemble(io, options, superblock, space, tree);

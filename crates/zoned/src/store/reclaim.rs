@@ -148,7 +148,7 @@ fn inner_of<'t, D: ZonedDevice>(
     let mut inner: &Inner = slot.inner(&shared.io)?;
     while inner.level > level {
         let Some(below) = inner.inners().get(inner.keys.child(key)) else { return Ok(None) };
-        (slot, inner) = (below, below.below(&shared.io, inner.level)?);
+        (slot, inner) = (below, below.inner(&shared.io)?);
     }
     Ok((inner.level == level).then_some(slot))
 }

@@ -186,7 +186,7 @@ impl Writer {
                 let child = inner.keys.child(change.key);
                 match &inner.children {
                     Children::Leaves(leaves) => break &*leaves[child],
-                    Children::Inners(inners) => inner = inners[child].below(&shared.io, inner.level)?,
+                    Children::Inners(inners) => inner = inners[child].inner(&shared.io)?,
                 }
             };
             let (grown, freed) = leaf.with(&shared.io, |body| growth(shared, body, &change))?;

@@ -122,9 +122,7 @@ impl<D: ZonedDevice> Scan<'_, D> {
                 Direction::Descending => last - (step - first),
             };
             let flow = match &inner.children {
-                Children::Inners(inners) => {
-                    self.under(inners[index].below(&self.shared.io, inner.level)?, visit)?
-                }
+                Children::Inners(inners) => self.under(inners[index].inner(&self.shared.io)?, visit)?,
                 Children::Leaves(leaves) => {
                     let loaded = leaves[index].is_loaded();
                     let flow = leaves[index].with(&self.shared.io, |body| self.leaf(body, visit))??;

@@ -2,10 +2,10 @@
 //! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
 //! Source: the layers of the ZB+-tree paper; sharing with snapshots by copying a path is our own.
 
-use super::io::{Io, Resident};
+use super::io::{Io, Resident, damaged};
 use super::keys::Keys;
-use crate::device::{Block, ZonedDevice};
-use crate::error::{Error, Result};
+use crate::device::ZonedDevice;
+use crate::error::Result;
 use crate::node::{Page, Pointer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -40,6 +40,8 @@ pub(super) struct LeafSlot {
 /// An inner node as its parent knows it. Inner nodes stay in memory once they were read.
 pub(super) struct InnerSlot {
     pub home: AtomicU64,
+    /// The level that it must have; of a root on the device, any.
+    level: Option<u16>,
     pub node: OnceLock<Inner>,
 }
 
@@ -153,35 +155,41 @@ impl LeafSlot {
 
 impl InnerSlot {
     pub fn new(inner: Inner) -> Arc<Self> {
-        Arc::new(Self { home: AtomicU64::new(UNWRITTEN), node: OnceLock::from(inner) })
+        Arc::new(Self {
+            home: AtomicU64::new(UNWRITTEN),
+            level: Some(inner.level),
+            node: OnceLock::from(inner),
+        })
     }
 
-    pub fn on_device(home: u64) -> Arc<Self> {
-        Arc::new(Self { home: AtomicU64::new(home), node: OnceLock::new() })
+    pub fn root_on_device(home: u64) -> Arc<Self> {
+        Self::on_device(home, None)
+    }
+
+    fn on_device(home: u64, level: Option<u16>) -> Arc<Self> {
+        Arc::new(Self { home: AtomicU64::new(home), level, node: OnceLock::new() })
     }
 
     pub fn home(&self) -> u64 {
         self.home.load(Ordering::Acquire)
     }
 
-    /// The node, which must be one level below its parent: so no way down is endless, whatever a device says.
-    pub fn below<D: ZonedDevice>(&self, io: &Io<D>, level: u16) -> Result<&Inner> {
-        let inner = self.inner(io)?;
-        if inner.level + 1 == level {
-            return Ok(inner);
-        }
-        let what = format!("a node of level {} is below one of level {level}", inner.level);
-        Err(Error::Damaged { block: Block(self.home()), what })
-    }
-
-    /// The node, read from the device if it was not yet.
+    /// The node, read from the device if it was not yet. It must be one level below its parent, so that no way down is endless whatever
+    /// a device says.
     pub fn inner<D: ZonedDevice>(&self, io: &Io<D>) -> Result<&Inner> {
         if let Some(inner) = self.node.get() {
             return Ok(inner);
         }
         let record = io.read_inner(self.home())?;
-        let inner = Inner::from_record(record);
-        Ok(self.node.get_or_init(|| inner))
+        if let Some(level) = self.level.filter(|&level| level != record.level) {
+            let what = format!("a node of level {} is where one of level {level} must be", record.level);
+            return Err(damaged(self.home(), what));
+        }
+        io.has_room_for_inner(self.home())?;
+        Ok(self.node.get_or_init(|| {
+            io.count_inner();
+            Inner::from_record(record)
+        }))
     }
 }
 
@@ -195,7 +203,10 @@ impl Inner {
         }
         let children = match record.level {
             1 => Children::Leaves(pointers.into_iter().map(LeafSlot::on_device).collect()),
-            _ => Children::Inners(pointers.into_iter().map(|p| InnerSlot::on_device(p.home)).collect()),
+            level => {
+                let below = |pointer: Pointer| InnerSlot::on_device(pointer.home, Some(level - 1));
+                Children::Inners(pointers.into_iter().map(below).collect())
+            }
         };
         Self { level: record.level, keys, children }
     }
@@ -253,7 +264,7 @@ impl Tree {
             let child = inner.keys.child(key);
             match &inner.children {
                 Children::Leaves(leaves) => return Ok(&leaves[child]),
-                Children::Inners(inners) => inner = inners[child].below(io, inner.level)?,
+                Children::Inners(inners) => inner = inners[child].inner(io)?,
             }
         }
     }
