@@ -11,6 +11,7 @@ mod edit;
 mod io;
 mod journal;
 mod keys;
+mod leaf;
 mod open;
 mod output;
 mod reclaim;

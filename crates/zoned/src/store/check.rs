@@ -181,7 +181,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
                 self.wrong(at, "a log has a record that its leaf has not");
             }
             deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
-            leaf = super::edit::merged(&leaf, &log, false);
+            leaf = super::leaf::merged(&leaf, &log, false);
         }
         *match (self.space.zone_index(block), deleted) {
             (None, _) => &mut self.report.states.change_leaves,

@@ -7,10 +7,11 @@
 use super::edit::Retired;
 use super::io::{Io, Traffic};
 use super::journal::Position;
+use super::leaf::{LeafSlot, NO_LOG};
 use super::output::Output;
 use super::space::{Slot, Space, Stream};
 use super::superblock::{SpaceTable, Superblock};
-use super::tree::{InnerSlot, LeafSlot, NO_LOG, Tree, UNWRITTEN};
+use super::tree::{InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::InnerRecord;

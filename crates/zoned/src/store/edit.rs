@@ -4,7 +4,8 @@
 //! on the design page.
 
 use super::io::Io;
-use super::tree::{Inner, InnerSlot, LeafBody, LeafSlot, NO_LOG, Tree, UNWRITTEN};
+use super::leaf::{LeafBody, LeafSlot, NO_LOG, body_of, merged};
+use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::{Block, ZonedDevice};
 use crate::error::Result;
 use crate::node::{Extent, Page, Value};
@@ -397,30 +398,6 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 }
 
-impl LeafBody {
-    /// The value of `key`: the log's word goes before the leaf's.
-    pub fn get(&self, key: &[u8]) -> Option<Value<'_>> {
-        if let Some(log) = &self.log
-            && let Ok(at) = log.find(key)
-        {
-            return Some(log.value(at)).filter(|&value| value != Value::Deleted);
-        }
-        self.leaf.find(key).ok().map(|at| self.leaf.value(at))
-    }
-
-    /// Whether the log says that all records are deleted.
-    fn is_empty(&self) -> bool {
-        let deleted = |log: &Page| (0..log.count()).all(|index| log.value(index) == Value::Deleted);
-        self.log.as_ref().is_some_and(|log| log.count() == self.leaf.count() && deleted(log))
-    }
-}
-
-/// The leaf in a slot that is the writer's own and in memory.
-pub(super) fn body_of(slot: &mut LeafSlot) -> &mut LeafBody {
-    let body = slot.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-    body.as_mut().expect("the writer's own leaves are in memory")
-}
-
 /// Puts a change of a record that the leaf holds into its log; false if it does not fit there, or would not fit into the leaf later.
 fn log_change(body: &mut LeafBody, key: &[u8], value: Value<'_>) -> bool {
     let Ok(at) = body.leaf.find(key) else { return false };
@@ -436,31 +413,6 @@ fn log_change(body: &mut LeafBody, key: &[u8], value: Value<'_>) -> bool {
         Ok(at) => log.set(at, value),
         Err(at) => log.insert(at, key, value),
     }
-}
-
-/// A leaf with its log applied; of a full log the leaf itself is not needed.
-pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Page {
-    let mut page = Page::new(leaf.size());
-    let (mut own, mut logged) = (0, 0);
-    let end = if full { 0 } else { leaf.count() };
-    while own < end || logged < log.count() {
-        let from_log = logged < log.count() && (own == end || log.key(logged) <= leaf.key(own));
-        let (key, value) = if from_log {
-            if own < end && log.key(logged) == leaf.key(own) {
-                own += 1;
-            }
-            logged += 1;
-            (log.key(logged - 1), log.value(logged - 1))
-        } else {
-            own += 1;
-            (leaf.key(own - 1), leaf.value(own - 1))
-        };
-        if value != Value::Deleted {
-            let fits = page.insert(page.count(), key, value);
-            debug_assert!(fits, "a log only takes what fits into its leaf");
-        }
-    }
-    page
 }
 
 /// Splits a page until the record fits.

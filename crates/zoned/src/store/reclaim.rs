@@ -6,8 +6,9 @@
 use super::batch::Batch;
 use super::edit::Editor;
 use super::io::Traffic;
+use super::leaf::{LeafSlot, NO_LOG};
 use super::space::{Role, Stream};
-use super::tree::{Inner, InnerSlot, LeafSlot, NO_LOG, Tree};
+use super::tree::{Inner, InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Shared, lock};
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};

@@ -165,7 +165,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         };
         if let Some(at) = pointer.log {
             match self.io.read_log(at).ok().filter(|log| inside(log) && self.space.claim_node(at)) {
-                Some(log) => leaf = super::edit::merged(&leaf, &log, false),
+                Some(log) => leaf = super::leaf::merged(&leaf, &log, false),
                 None => {
                     pointer.log = None;
                     self.report.lost_changes.push(range(bounds));

@@ -5,8 +5,9 @@
 
 use super::batch::{Batch, Change};
 use super::journal::Journal;
+use super::leaf::{LeafBody, LeafSlot};
 use super::reclaim::Step;
-use super::tree::{Children, Inner, LeafBody, LeafSlot};
+use super::tree::{Children, Inner};
 use super::writer::Writer;
 use super::{Shared, lock};
 use crate::device::ZonedDevice;

@@ -2,7 +2,8 @@
 //! Not kept over a power cut.
 //! Source: our own; the writer copies what a snapshot shares, and blocks it may need are not given up while it lives.
 
-use super::tree::{Children, Inner, LeafBody, Tree};
+use super::leaf::LeafBody;
+use super::tree::{Children, Inner, Tree};
 use super::{Shared, load_value, lock};
 use crate::device::ZonedDevice;
 use crate::error::Result;
@@ -142,7 +143,7 @@ impl<D: ZonedDevice> Scan<'_, D> {
     fn leaf(&self, body: &LeafBody, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         let page = match &body.log {
             None => Cow::Borrowed(&body.leaf),
-            Some(log) => Cow::Owned(super::edit::merged(&body.leaf, log, false)),
+            Some(log) => Cow::Owned(super::leaf::merged(&body.leaf, log, false)),
         };
         let place = |key: &[u8], behind: bool| match page.find(key) {
             Ok(at) => at + usize::from(behind),
