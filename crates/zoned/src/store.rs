@@ -5,6 +5,7 @@
 mod balance;
 mod batch;
 mod cache;
+mod changes;
 mod check;
 mod checkpoint;
 mod edit;

@@ -70,7 +70,7 @@ fn add_states(covered: &mut Covered, states: &NodeStates) {
 
 /// What a map did from its opening on.
 fn add_statistics(covered: &mut Covered, statistics: &Statistics) {
-    let Statistics { tree, reclaim, checkpoints, .. } = statistics;
+    let Statistics { tree, reclaim, checkpoints, leaves_remade, logs_remade, .. } = statistics;
     let counts = [
         ("changes in place", tree.changed_in_place),
         ("logged changes", tree.logged),
@@ -85,6 +85,8 @@ fn add_statistics(covered: &mut Covered, statistics: &Statistics) {
         ("heads and interior nodes merged", tree.inner_merged),
         ("heads evened out", tree.heads_evened),
         ("leaves copied for a snapshot", tree.copied),
+        ("changed leaves made again", *leaves_remade),
+        ("changed logs made again", *logs_remade),
         ("checkpoints", *checkpoints),
         ("victims of garbage collection", reclaim.victims),
         ("nodes moved by garbage collection", reclaim.nodes_moved),

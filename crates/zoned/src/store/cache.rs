@@ -7,7 +7,7 @@ use super::{Shared, lock};
 use crate::device::ZonedDevice;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 impl<D: ZonedDevice> Shared<D> {
     /// Drops leaves from memory until they take what they may, if nobody else is at it.
@@ -51,12 +51,7 @@ impl<D: ZonedDevice> Shared<D> {
                 hand.extend_from_slice(inner.keys.get(index));
                 return ControlFlow::Break(());
             }
-            if leaf.is_written() && !leaf.touched.swap(false, Ordering::Relaxed) {
-                let mut body = leaf.body.write().unwrap_or_else(PoisonError::into_inner);
-                if leaf.is_written() {
-                    *body = None;
-                }
-            }
+            leaf.drop_if_unused();
         }
         ControlFlow::Continue(())
     }

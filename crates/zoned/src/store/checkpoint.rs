@@ -7,7 +7,7 @@
 use super::edit::Retired;
 use super::io::{Io, Traffic};
 use super::journal::Position;
-use super::leaf::{LeafSlot, NO_LOG};
+use super::leaf::{LeafBody, LeafSlot, NO_LOG};
 use super::output::Output;
 use super::space::{Slot, Space, Stream};
 use super::superblock::{SpaceTable, Superblock};
@@ -15,8 +15,8 @@ use super::tree::{InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::InnerRecord;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 /// From which part of its room on a leaf or interior node counts as full and moves to a sequential zone.
 const FULL: f64 = 0.97;
@@ -29,20 +29,31 @@ pub(super) enum Freed {
     Extent(u64, u64),
 }
 
+/// How much has changed, or may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Nodes that will have to be written, at most.
+    pub nodes: u64,
+    /// Memory that changed leaves take and that must stay: themselves, or what is changed in them.
+    pub bytes: u64,
+}
+
 /// A checkpoint that is being written.
 pub(super) struct Checkpoint {
     tree: Tree,
     /// The way down to where it is: nodes, and which child is next.
     way: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
+    /// Leaves that have their places, and whose changes are kept until they are there.
+    placed: Vec<Arc<LeafSlot>>,
     journal: Position,
     pub freed: Vec<Freed>,
     /// Nodes yet to be written, at most.
     pub remaining: u64,
     /// Nodes that there were to write when it began, at most.
     pub all: u64,
-    /// How many more nodes may change than are to before it ends: it is paced so as to have that much to spare.
-    pub slack: u64,
+    /// How much more may change than is to before it ends: it is paced so as to have that much to spare.
+    pub slack: Changed,
     /// For each sequential zone, blocks of large values written since: the journal has them.
     pub extents_since: Vec<u64>,
 }
@@ -79,7 +90,18 @@ impl Checkpoint {
         output: Output,
     ) -> Self {
         let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
-        Self { tree, way, output, journal, freed, remaining: dirty, all: dirty, slack: 0, extents_since }
+        Self {
+            tree,
+            way,
+            output,
+            placed: Vec::new(),
+            journal,
+            freed,
+            remaining: dirty,
+            all: dirty,
+            slack: Changed::default(),
+            extents_since,
+        }
     }
 
     /// Writes about `budget` nodes; true if that were the last ones. Whoever calls it keeps leaves from being dropped from memory meanwhile.
@@ -112,6 +134,7 @@ impl Checkpoint {
         }
         self.remaining = self.remaining.saturating_sub(written);
         self.output.write_all(io)?;
+        self.placed.drain(..).for_each(|leaf| leaf.drop_changes());
         Ok(self.way.is_empty())
     }
 
@@ -120,13 +143,26 @@ impl Checkpoint {
         io: &Io<D>,
         space: &mut Space,
         generation: u64,
-        slot: &LeafSlot,
+        slot: &Arc<LeafSlot>,
     ) -> Result<u64> {
         if slot.is_written() {
             return Ok(0);
         }
-        let body = slot.body.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(body) = &*body else { return Ok(0) };
+        let written = slot.with_unkept(io, |body| self.write_body(io, space, generation, slot, body))??;
+        if slot.has_changes() {
+            self.placed.push(Arc::clone(slot));
+        }
+        Ok(written)
+    }
+
+    fn write_body<D: ZonedDevice>(
+        &mut self,
+        io: &Io<D>,
+        space: &mut Space,
+        generation: u64,
+        slot: &LeafSlot,
+        body: &LeafBody,
+    ) -> Result<u64> {
         let mut written = 0;
         if slot.home() == UNWRITTEN {
             let in_place = (!body.leaf.is_filled(FULL)).then_some(Slot::Leaf);

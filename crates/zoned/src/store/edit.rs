@@ -3,14 +3,15 @@
 //! Source: the ZB+-tree paper. A leaf is steady if its copy is in a sequential zone and unchanged; where this departs from the paper is
 //! on the design page.
 
+use super::changes::{Changes, Place};
 use super::io::Io;
-use super::leaf::{LeafBody, LeafSlot, NO_LOG, body_of, merged};
+use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
 use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::{Block, ZonedDevice};
 use crate::error::Result;
 use crate::node::{Extent, Page, Value};
 use serde::Serialize;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Something on the device that the newest tree does not need any more.
 pub(super) enum Retired {
@@ -83,8 +84,14 @@ pub(super) struct Editor<'a, D> {
     pub counts: &'a mut TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: &'a mut u64,
+    /// How much memory changed leaves take that stays taken until the next checkpoint writes them, bytes.
+    pub held: &'a mut u64,
     /// How many more logs there will be conventional slots for.
     pub log_room: &'a mut u64,
+    /// Whether leaves are dropped from memory: then it is worth keeping what is changed in them.
+    pub keeps_changes: bool,
+    /// The newest checkpoint that has begun.
+    pub generation: u64,
     /// Whether a checkpoint is running, which may have yet to write nodes that are replaced now.
     pub checkpointing: bool,
 }
@@ -165,10 +172,14 @@ impl<D: ZonedDevice> Editor<'_, D> {
     pub fn own_leaf<'s>(&mut self, slot: &'s mut Arc<LeafSlot>) -> Result<&'s mut LeafSlot> {
         if Arc::get_mut(slot).is_none() {
             self.counts.copied += 1;
-            let copy = slot.copy(self.io)?;
+            let mut copy = slot.copy(self.io, self.generation)?;
             let (leaf, log) = (slot.home() == UNWRITTEN, slot.log_home() == UNWRITTEN);
             if self.checkpointing && (leaf || log) {
-                *self.dirty += u64::from(leaf) + u64::from(log);
+                let nodes = u64::from(leaf) + u64::from(log);
+                *self.dirty += nodes;
+                if copy.changes_mut().is_none() {
+                    *self.held += nodes * self.io.node_bytes as u64;
+                }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
             }
             *slot = Arc::new(copy);
@@ -180,24 +191,61 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// The leaf's copy on the device is out of date from now on.
     pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
-        let home = slot.home.get_mut();
-        if *home != UNWRITTEN {
-            self.retired.push(Retired::Node(*home));
-            *home = UNWRITTEN;
-            *self.dirty += 1;
+        let homes = (*slot.home.get_mut(), *slot.log.get_mut());
+        if homes.0 == UNWRITTEN {
+            return;
+        }
+        self.retired.push(Retired::Node(homes.0));
+        *slot.home.get_mut() = UNWRITTEN;
+        *self.dirty += 1;
+        if homes.1 != UNWRITTEN {
+            self.begin_changes(slot, homes, Place::Leaf);
+            return;
+        }
+        match slot.changes_mut() {
+            Some(changes) => changes.place = Place::Leaf,
+            None => *self.held += self.io.node_bytes as u64,
+        }
+    }
+
+    /// From now on what changes in a leaf is kept, if that is of use: its copy and its log are in `homes`.
+    fn begin_changes(&mut self, slot: &mut LeafSlot, homes: (u64, u64), place: Place) {
+        let changes =
+            self.keeps_changes.then(|| Box::new(Changes::new(self.io, homes, place, self.generation)));
+        let bytes = changes.as_ref().map_or(place.pages() * self.io.node_bytes, |changes| changes.bytes());
+        *self.held += bytes as u64;
+        *slot.changes_mut() = changes;
+    }
+
+    /// Keeps a change of a leaf whose copy is out of date, unless they get so many that keeping the leaf itself is better.
+    fn keep_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
+        let Some(changes) = slot.changes_mut() else { return };
+        let before = changes.bytes();
+        changes.push(key, value);
+        *self.held += (changes.bytes() - before) as u64;
+        if changes.bytes() > self.io.node_bytes / 2 {
+            self.keep_whole(slot);
+        }
+    }
+
+    /// The leaf is no longer its copy with some changes.
+    fn keep_whole(&mut self, slot: &mut LeafSlot) {
+        if let Some(changes) = slot.changes_mut().take() {
+            *self.held += (changes.place.pages() * self.io.node_bytes) as u64;
         }
     }
 
     fn log_changes(&mut self, slot: &mut LeafSlot) {
-        let log = slot.log.get_mut();
-        match *log {
+        let homes = (*slot.home.get_mut(), *slot.log.get_mut());
+        match homes.1 {
             UNWRITTEN => return,
             NO_LOG => {}
             home => self.retired.push(Retired::Node(home)),
         }
-        *log = UNWRITTEN;
+        *slot.log.get_mut() = UNWRITTEN;
         *self.dirty += 1;
         *self.log_room = self.log_room.saturating_sub(1);
+        self.begin_changes(slot, homes, Place::Log);
     }
 
     fn log_goes(&mut self, slot: &mut LeafSlot) {
@@ -231,7 +279,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(Effect::Absent) };
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
-        let body = body_of(slot);
+        let body = slot.body_mut();
         let old = body.get(key);
         self.retire_value(key, old);
         let effect = match (old.is_some(), value) {
@@ -243,24 +291,26 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.moved.get_mut() = false;
         // A log in a sequential zone would cost as much as the leaf: then the leaf itself is better written anew.
         let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_room > 0;
-        let body = body_of(slot);
-        if steady && effect != Effect::Inserted && may_log && log_change(body, key, value) {
+        let body = slot.body_mut();
+        if steady && effect != Effect::Inserted && may_log && body.change_in_log(key, value) {
             self.counts.logged += 1;
             if body.is_empty() {
                 self.remove_leaf(head, index);
             } else {
                 self.log_changes(slot);
+                self.keep_change(slot, key, value);
             }
             return Ok(effect);
         }
-        if body_of(slot).log.is_some() {
+        if slot.body_mut().log.is_some() {
             self.apply_log(slot);
         } else if steady {
-            self.counts.reopened += u64::from(!body_of(slot).leaf.is_filled(0.97));
+            self.counts.reopened += u64::from(!slot.body_mut().leaf.is_filled(0.97));
         }
         self.leaf_changes(slot);
+        self.keep_change(slot, key, value);
         self.counts.changed_in_place += 1;
-        let page = &mut body_of(slot).leaf;
+        let page = &mut slot.body_mut().leaf;
         let place = page.find(key);
         match (place, value) {
             (Ok(at), Value::Deleted) => {
@@ -286,7 +336,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     pub fn apply_log(&mut self, slot: &mut LeafSlot) {
         self.leaf_changes(slot);
         self.log_goes(slot);
-        let body = body_of(slot);
+        let body = slot.body_mut();
         let Some(log) = body.log.take() else { return };
         body.resident.change(body.leaf.size());
         let deletions = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
@@ -308,8 +358,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
         // It is the writer's own: see `own_leaf`.
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
         self.leaf_changes(slot);
+        self.keep_whole(slot);
         self.log_goes(slot);
-        let body = body_of(slot);
+        let body = slot.body_mut();
         body.log = None;
         body.resident.change(body.leaf.size());
         body.leaf = Page::new(body.leaf.size());
@@ -323,10 +374,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
     /// A leaf in state `change` lost a record: it goes when it is empty, and merges with a neighbour when both fit into one.
     fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         let leaves = head.leaves();
-        let used = |slot: &LeafSlot| match &*slot.body.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(body) if body.log.is_none() => Some((body.leaf.used(), body.leaf.count())),
-            _ => None,
-        };
+        let size = |body: &LeafBody| body.log.is_none().then(|| (body.leaf.used(), body.leaf.count()));
+        let used = |slot: &LeafSlot| slot.if_loaded(size).flatten();
         let Some((own, count)) = used(&leaves[index]) else { return Ok(()) };
         if count == 0 {
             self.remove_leaf(head, index);
@@ -351,16 +400,15 @@ impl<D: ZonedDevice> Editor<'_, D> {
     /// Merges a leaf with the one after it, if all fits.
     fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(()) };
-        let right = leaves[left + 1].copy(self.io)?;
-        let right_page = right.body.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(LeafBody { leaf: right_page, .. }) = right_page else { return Ok(()) };
+        let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
         let slot = self.own_leaf(&mut leaves[left])?;
-        let mut page = body_of(slot).leaf.clone();
+        let mut page = slot.body_mut().leaf.clone();
         if page.append(&right_page, 0, right_page.count()) < right_page.count() {
             return Ok(());
         }
         self.leaf_changes(slot);
-        body_of(slot).leaf = page;
+        self.keep_whole(slot);
+        slot.body_mut().leaf = page;
         let gone = self.own_leaf(&mut leaves[left + 1])?;
         self.leaf_changes(gone);
         *self.dirty = self.dirty.saturating_sub(1);
@@ -376,7 +424,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return };
         let last = index + 1 == leaves.len();
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
-        let body = body_of(slot);
+        self.keep_whole(slot);
+        let body = slot.body_mut();
         let page = std::mem::replace(&mut body.leaf, Page::new(self.io.node_bytes));
         let mut pages = Vec::new();
         if last && at == page.count() {
@@ -394,24 +443,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
             leaves.insert(index + 1 + offset, LeafSlot::new(page, self.io.resident(1)));
             head.keys.insert(index + 1 + offset, &key);
             *self.dirty += 1;
+            *self.held += self.io.node_bytes as u64;
         }
-    }
-}
-
-/// Puts a change of a record that the leaf holds into its log; false if it does not fit there, or would not fit into the leaf later.
-fn log_change(body: &mut LeafBody, key: &[u8], value: Value<'_>) -> bool {
-    let Ok(at) = body.leaf.find(key) else { return false };
-    if !body.leaf.takes(at, value) {
-        return false;
-    }
-    let new = body.log.is_none();
-    let log = body.log.get_or_insert_with(|| Page::log_of(&body.leaf));
-    if new {
-        body.resident.change(2 * body.leaf.size());
-    }
-    match log.find(key) {
-        Ok(at) => log.set(at, value),
-        Err(at) => log.insert(at, key, value),
     }
 }
 

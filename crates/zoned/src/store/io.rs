@@ -2,6 +2,7 @@
 //! Not where nodes go: see `space`.
 //! Source: our own.
 
+use super::changes::Place;
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page};
@@ -101,6 +102,8 @@ pub(super) struct Io<D> {
     pub node_bytes: usize,
     resident: Arc<AtomicU64>,
     inner_nodes_kept: AtomicU64,
+    leaves_remade: AtomicU64,
+    logs_remade: AtomicU64,
     counters: Counters,
 }
 
@@ -113,6 +116,8 @@ impl<D: ZonedDevice> Io<D> {
             node_bytes,
             resident: Arc::default(),
             inner_nodes_kept: AtomicU64::default(),
+            leaves_remade: AtomicU64::default(),
+            logs_remade: AtomicU64::default(),
             counters: Counters::default(),
         }
     }
@@ -184,6 +189,20 @@ impl<D: ZonedDevice> Io<D> {
     pub fn read_inner(&self, block: u64) -> Result<InnerRecord> {
         let node = self.read(Traffic::Interior, block, self.node_bytes)?;
         InnerRecord::decode(&node, block).map_err(|what| damaged(block, what))
+    }
+
+    /// Counts a leaf that was made again from its copy and its changes.
+    pub fn count_remade(&self, place: Place) {
+        let counter = match place {
+            Place::Leaf => &self.leaves_remade,
+            Place::Log => &self.logs_remade,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many leaves, and how many logs, were made again.
+    pub fn remade(&self) -> (u64, u64) {
+        (self.leaves_remade.load(Ordering::Relaxed), self.logs_remade.load(Ordering::Relaxed))
     }
 
     /// Counts an inner node that was read and stays in memory.

@@ -294,21 +294,18 @@ impl Writer {
             }
         }
         let mut published = lock(&shared.published);
-        let mut editor = Editor {
-            io: &shared.io,
-            retired: &mut self.retired,
-            counts: &mut self.counts,
-            dirty: &mut self.dirty,
-            log_room: &mut self.log_room,
-            checkpointing: self.checkpoint.is_some(),
-        };
-        for node in nodes {
+        let mut editor = self.editor(shared);
+        let mut moved = 0;
+        let done = nodes.into_iter().try_for_each(|node| {
             match move_found(shared, &mut editor, &mut published.tree, node) {
-                Ok(moved) => self.reclaim.counts.nodes_moved += u64::from(moved),
+                Ok(is_moved) => moved += u64::from(is_moved),
                 Err(error) if is_loss(&error) => {}
                 Err(error) => return Err(error),
             }
-        }
+            Ok(())
+        });
+        self.reclaim.counts.nodes_moved += moved;
+        done?;
         Ok(Some(next))
     }
 

@@ -25,6 +25,10 @@ pub struct Statistics {
     pub reclaim: ReclaimCounts,
     /// Bytes of leaves in memory.
     pub resident_bytes: u64,
+    /// Times that a changed leaf was read again and what had changed in it made again, as it was not in memory.
+    pub leaves_remade: u64,
+    /// The same where the changes are in its log.
+    pub logs_remade: u64,
     /// Conventional node slots in use, and all there are.
     pub slots_used: u64,
     /// All conventional node slots.
@@ -60,6 +64,7 @@ impl<D: ZonedDevice> Store<D> {
         let writer = lock(&self.shared.writer);
         let tree = lock(&self.shared.published).tree.clone();
         let zones = &writer.space.zones;
+        let (leaves_remade, logs_remade) = self.shared.io.remade();
         let (slots_used, slots) = writer.space.slots_used();
         Statistics {
             keys: tree.len,
@@ -70,6 +75,8 @@ impl<D: ZonedDevice> Store<D> {
             checkpoints: writer.checkpoints,
             reclaim: writer.reclaim.counts,
             resident_bytes: self.shared.io.resident_bytes(),
+            leaves_remade,
+            logs_remade,
             slots_used,
             slots,
             empty_zones: writer.space.empty_zones() as u64,

@@ -3,7 +3,7 @@
 //! Source: our own.
 
 use super::batch::{Batch, Change};
-use super::checkpoint::{Checkpoint, Freed, release, resolve};
+use super::checkpoint::{Changed, Checkpoint, Freed, release, resolve};
 use super::edit::{Editor, Effect, Retired, TreeCounts};
 use super::io::Traffic;
 use super::journal::Journal;
@@ -33,6 +33,8 @@ pub(super) struct Writer {
     pub counts: TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: u64,
+    /// How much memory leaves take that have changed since a checkpoint began, and that must stay: themselves, or their changes; bytes.
+    pub held: u64,
     /// At opening, for each sequential zone blocks of large values that only the journal has as yet.
     pub claimed: Vec<u64>,
     /// How many more logs there will be conventional slots for, and how many there were when the last checkpoint began.
@@ -58,6 +60,7 @@ impl Writer {
             waiting: VecDeque::new(),
             counts: TreeCounts::default(),
             dirty: 0,
+            held: 0,
             claimed: Vec::new(),
             log_room,
             log_limit: log_room,
@@ -95,13 +98,15 @@ impl Writer {
         self.load_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks, journaled);
         let prepared = self.or_stop(written)?;
-        let dirty = self.dirty;
+        let (dirty, held) = (self.dirty, self.held);
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
         let applied = self.or_stop(applied)?;
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
         // The batch is safe and done: what goes wrong from here on stops the next one.
         let bytes = batch.bytes().len() as u64;
-        let done = self.keep_house(shared, bytes, self.dirty.saturating_sub(dirty));
+        let grown =
+            Changed { nodes: self.dirty.saturating_sub(dirty), bytes: self.held.saturating_sub(held) };
+        let done = self.keep_house(shared, bytes, grown);
         let _ = self.or_stop(done);
         Ok(applied)
     }
@@ -215,19 +220,26 @@ impl Writer {
         Ok(Extent { block, bytes: value.len() as u32 })
     }
 
+    pub fn editor<'a, D: ZonedDevice>(&'a mut self, shared: &'a Shared<D>) -> Editor<'a, D> {
+        Editor {
+            io: &shared.io,
+            retired: &mut self.retired,
+            counts: &mut self.counts,
+            dirty: &mut self.dirty,
+            held: &mut self.held,
+            log_room: &mut self.log_room,
+            checkpointing: self.checkpoint.is_some(),
+            keeps_changes: !shared.all_resident.load(Ordering::Acquire),
+            generation: self.space.generation,
+        }
+    }
+
     /// Applies a batch to the tree that readers see, in the order of its keys: neighbours share what the processor's caches hold.
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
         let mut published = lock(&shared.published);
-        let mut editor = Editor {
-            io: &shared.io,
-            retired: &mut self.retired,
-            counts: &mut self.counts,
-            dirty: &mut self.dirty,
-            log_room: &mut self.log_room,
-            checkpointing: self.checkpoint.is_some(),
-        };
+        let mut editor = self.editor(shared);
         let mut applied = Applied::default();
         for Change { key, value } in changes {
             match editor.change(&mut published.tree, key, value)? {
@@ -240,31 +252,35 @@ impl Writer {
         Ok(applied)
     }
 
-    /// What comes with each batch, of so many bytes and changed nodes: a part of the checkpoint, if one is due, and of garbage collection.
-    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, changed: u64) -> Result<()> {
+    /// What comes with each batch, of so many bytes, which changed so much: a part of the checkpoint, if one is due, and of garbage
+    /// collection.
+    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, grown: Changed) -> Result<()> {
         let block_bytes = u64::from(shared.io.geometry.block_bytes);
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let free = self.space.available().saturating_sub(self.reserve(true, capacity));
         let limit = (shared.options.journal_bytes / block_bytes).min((free / 2).max(capacity)).max(2);
         let journal = self.journal.blocks;
-        let (cache, node_blocks) = (shared.options.cache_bytes, shared.io.node_blocks());
-        let cached = cache / 2 / shared.io.node_bytes as u64;
+        let free_nodes = free / shared.io.node_blocks();
+        let most_held = shared.options.cache_bytes / 2;
         if let Some(checkpoint) = &self.checkpoint {
-            // It is to end before the journal has grown by half of what it may, and the changed nodes by what they may.
+            // It is to end before the journal has grown by half of what it may, and what has changed by what it may.
             let by_journal = checkpoint.all * (bytes / block_bytes + 1) / (limit / 2).max(1);
-            let left = (free / node_blocks).saturating_sub(checkpoint.remaining).min(cached);
-            let left = left.saturating_sub(self.dirty).saturating_sub(checkpoint.slack);
-            let by_changes = checkpoint.remaining * changed / left.max(1);
-            let late = journal >= limit || left == 0;
-            self.step_checkpoint(shared, if late { u64::MAX } else { by_journal.max(by_changes) + 8 })?;
-        } else if journal >= limit / 2 || self.dirty >= cached.min(free / 2 / node_blocks) {
+            let nodes = free_nodes.saturating_sub(checkpoint.remaining).saturating_sub(self.dirty);
+            let nodes = nodes.saturating_sub(checkpoint.slack.nodes);
+            let memory = most_held.saturating_sub(self.held).saturating_sub(checkpoint.slack.bytes);
+            let by_nodes = checkpoint.remaining * grown.nodes / nodes.max(1);
+            let by_memory = checkpoint.remaining * grown.bytes / memory.max(1);
+            let late = journal >= limit || nodes == 0 || memory == 0;
+            let paced = by_journal.max(by_nodes).max(by_memory) + 8;
+            self.step_checkpoint(shared, if late { u64::MAX } else { paced })?;
+        } else if journal >= limit / 2 || self.held >= most_held || self.dirty >= free_nodes / 2 {
             self.begin_checkpoint(shared);
             if let Some(checkpoint) = &mut self.checkpoint {
-                let left = (free / node_blocks).saturating_sub(checkpoint.remaining).min(cached);
-                checkpoint.slack = left / 5;
+                let nodes = free_nodes.saturating_sub(checkpoint.remaining) / 5;
+                checkpoint.slack = Changed { nodes, bytes: most_held / 5 };
             }
         }
-        self.reclaim_step(shared, changed)
+        self.reclaim_step(shared, grown.nodes)
     }
 
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
@@ -280,7 +296,7 @@ impl Writer {
             extents_since,
             std::mem::take(&mut self.output),
         ));
-        self.dirty = 0;
+        (self.dirty, self.held) = (0, 0);
         self.journal.blocks = 0;
         let logs = self.log_limit.saturating_sub(self.log_room);
         self.log_limit = self.space.slots_for_logs().saturating_sub(logs);
