@@ -51,6 +51,42 @@ fn a_read_error_is_reported_and_the_map_goes_on() {
 }
 
 #[test]
+fn a_read_error_under_a_writer_whose_changed_leaves_are_not_in_memory_loses_nothing() {
+    let (mut refused, mut stopped) = (0, 0);
+    for after in (0..1_200).step_by(7) {
+        let (device, mut model) = filled((128, 2, 12));
+        let store = open(Arc::clone(&device), busy(9_000, 20_000));
+        device.inject(Fault::PassingReadError { after });
+        let mut chance = Chance::new(after);
+        let mut attempted = model.clone();
+        for number in 0..60 {
+            let batch = batch(&mut chance, Records::Fixed, 900, 24, 30, &mut attempted);
+            match store.apply(&batch) {
+                Ok(_) => model = attempted.clone(),
+                Err(Error::Device(DeviceError::Media { .. })) if store.apply(&batch).is_ok() => {
+                    refused += 1;
+                    model = attempted.clone();
+                }
+                Err(Error::Device(_) | Error::Stopped { .. }) => {
+                    stopped += 1;
+                    break;
+                }
+                Err(error) => panic!("batch {number}: {error}"),
+            }
+        }
+        assert!(store.statistics().leaves_remade > 0 || stopped > 0);
+        drop(store);
+        device.clear_faults();
+        let store = open(device, busy(9_000, 20_000));
+        let is_last = store.len() == attempted.len() as u64
+            && attempted.iter().all(|(key, value)| store.get(key).unwrap().as_ref() == Some(value));
+        let state = if is_last { &attempted } else { &model };
+        assert_same(&store.snapshot(), state, &format!("fault after {after}"));
+    }
+    assert!(refused > 5 && stopped > 5, "{refused} refused, {stopped} stopped");
+}
+
+#[test]
 fn a_failed_write_or_flush_stops_writing_and_opening_again_brings_everything_back() {
     for after in (0..400).step_by(7) {
         for flush in [false, true] {

@@ -4,7 +4,7 @@
 
 mod support;
 
-use longma_zoned::device::{Counted, Geometry, MemoryDevice};
+use longma_zoned::device::{Counted, Counts, Geometry, MemoryDevice};
 use longma_zoned::soak::{SoakOptions, soak};
 use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
@@ -131,6 +131,34 @@ fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
     let [little, more, all] = [1 << 20, 4 << 20, 32 << 20].map(blocks_written);
     println!("{little}, {more}, {all} blocks");
     assert!(more < little && 3 * all < more, "{little}, {more}, {all} blocks");
+}
+
+#[test]
+fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
+    const RECORDS: u64 = 60_000;
+    let key = |number: u64| number.to_be_bytes();
+    let device = Store::format(Arc::new(Counted::new(small_ssd())), None, 1).unwrap();
+    let options = Options { cache_bytes: 2 << 20, journal_bytes: 4 << 20, ..Options::default() };
+    let store = Store::open(device.clone(), options).unwrap();
+    store.load((0..RECORDS).map(|number| (key(number), [1; 92]))).unwrap();
+    let before = device.counts();
+    let (mut chance, mut most) = (Chance::new(8), 0);
+    for _ in 0..600 {
+        let mut batch = Batch::new();
+        (0..100).for_each(|_| _ = batch.put(&key(chance.below(RECORDS)), &[2; 92]));
+        store.apply(&batch).unwrap();
+        most = most.max(store.statistics().resident_bytes);
+    }
+    store.sync().unwrap();
+    let statistics = store.statistics();
+    let written = |counts: Counts| counts.conventional_blocks_written + counts.sequential_blocks_written;
+    let blocks = written(device.counts()) - written(before);
+    println!("{blocks} blocks, at most {most} bytes in memory, {statistics:?}");
+    assert!(statistics.leaves_remade > 0 && statistics.logs_remade > 0);
+    // Each of the 60,000 updates changes one of some 1,500 leaves: less than one block for three of them.
+    assert!(3 * blocks < RECORDS, "{blocks} blocks");
+    // What has changed comes on top, at most half of it and twice: while a checkpoint is written.
+    assert!(most < 2 * options.cache_bytes, "{most} bytes");
 }
 
 /// Puts new records in no order until `part` of what the map says it can use is in use, or it is full; says how many there are.

@@ -4,10 +4,11 @@
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};
-use super::leaf::{LeafBody, merged};
+use super::leaf::{LeafBody, LeafSlot, merged};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Value};
+use std::sync::Arc;
 
 /// Where a changed leaf has its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +29,19 @@ impl Place {
     }
 }
 
-/// The changes of one leaf, in order, and the copy that they are changes of.
+/// What the changes are changes of.
+#[derive(Clone)]
+pub(super) enum Base {
+    /// A copy and its log on the device. They stay there until the next checkpoint that begins has ended.
+    Homes((u64, u64)),
+    /// A leaf that the running checkpoint has yet to write.
+    Leaf(Arc<LeafSlot>),
+}
+
+/// The changes of one leaf, in order.
 #[derive(Clone)]
 pub(super) struct Changes {
-    /// Where the copy and its log are. They stay there until the checkpoint after the next one that begins has ended.
-    base: (u64, u64),
+    base: Base,
     pub place: Place,
     /// The newest checkpoint that had begun at the first change.
     generation: u64,
@@ -43,10 +52,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// None yet.
-    pub fn new<D>(io: &Io<D>, base: (u64, u64), place: Place, generation: u64) -> Self
-    where
-        D: ZonedDevice,
-    {
+    pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: Place, generation: u64) -> Self {
         let mut changes = Self { base, place, generation, made: Batch::new(), resident: io.resident(0) };
         changes.resident.change(changes.bytes());
         changes
@@ -57,8 +63,7 @@ impl Changes {
         size_of::<Self>() + self.made.bytes().len()
     }
 
-    /// Whether the leaf is still the one that the copy was made of: a checkpoint that began since gives up the copy when it ends, and
-    /// writes another one of the leaf as it was then.
+    /// Whether no checkpoint has begun since: one that has gives up the base when it ends.
     pub const fn are_of(&self, generation: u64) -> bool {
         self.generation == generation
     }
@@ -75,7 +80,10 @@ impl Changes {
 
     /// The leaf: its copy is read, and they are made again.
     pub fn leaf<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
-        let mut body = LeafBody::read(io, self.base)?;
+        let mut body = match &self.base {
+            Base::Homes(homes) => LeafBody::read(io, *homes)?,
+            Base::Leaf(slot) => slot.with_unkept(io, LeafBody::clone)?,
+        };
         if self.place == Place::Leaf
             && let Some(log) = body.log.take()
         {
@@ -88,7 +96,11 @@ impl Changes {
                 Place::Log => body.change_in_log(key, value),
             };
             if !fits {
-                return Err(damaged(self.base.0, "it has less room than when it was written".into()));
+                let home = match &self.base {
+                    Base::Homes((home, _)) => *home,
+                    Base::Leaf(slot) => slot.home(),
+                };
+                return Err(damaged(home, "it has less room than when it was written".into()));
             }
         }
         io.count_remade(self.place);

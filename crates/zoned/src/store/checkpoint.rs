@@ -44,7 +44,7 @@ pub(super) struct Checkpoint {
     /// The way down to where it is: nodes, and which child is next.
     way: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
-    /// Leaves that have their places, and whose changes are kept until they are there.
+    /// Leaves that have their places, and are on the way there.
     placed: Vec<Arc<LeafSlot>>,
     journal: Position,
     pub freed: Vec<Freed>,
@@ -134,7 +134,7 @@ impl Checkpoint {
         }
         self.remaining = self.remaining.saturating_sub(written);
         self.output.write_all(io)?;
-        self.placed.drain(..).for_each(|leaf| leaf.drop_changes());
+        self.placed.drain(..).for_each(|leaf| leaf.arrived());
         Ok(self.way.is_empty())
     }
 
@@ -148,11 +148,8 @@ impl Checkpoint {
         if slot.is_written() {
             return Ok(0);
         }
-        let written = slot.with_unkept(io, |body| self.write_body(io, space, generation, slot, body))??;
-        if slot.has_changes() {
-            self.placed.push(Arc::clone(slot));
-        }
-        Ok(written)
+        self.placed.push(Arc::clone(slot));
+        slot.with_unkept(io, |body| self.write_body(io, space, generation, slot, body))?
     }
 
     fn write_body<D: ZonedDevice>(

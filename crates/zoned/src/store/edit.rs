@@ -3,7 +3,7 @@
 //! Source: the ZB+-tree paper. A leaf is steady if its copy is in a sequential zone and unchanged; where this departs from the paper is
 //! on the design page.
 
-use super::changes::{Changes, Place};
+use super::changes::{Base, Changes, Place};
 use super::io::Io;
 use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
 use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
@@ -178,7 +178,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 let nodes = u64::from(leaf) + u64::from(log);
                 *self.dirty += nodes;
                 if copy.changes_mut().is_none() {
-                    *self.held += nodes * self.io.node_bytes as u64;
+                    let place = if leaf { Place::Leaf } else { Place::Log };
+                    self.begin_changes(&mut copy, Base::Leaf(Arc::clone(slot)), place);
+                    slot.replace();
                 }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
             }
@@ -199,7 +201,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.home.get_mut() = UNWRITTEN;
         *self.dirty += 1;
         if homes.1 != UNWRITTEN {
-            self.begin_changes(slot, homes, Place::Leaf);
+            self.begin_changes(slot, Base::Homes(homes), Place::Leaf);
             return;
         }
         match slot.changes_mut() {
@@ -208,10 +210,10 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// From now on what changes in a leaf is kept, if that is of use: its copy and its log are in `homes`.
-    fn begin_changes(&mut self, slot: &mut LeafSlot, homes: (u64, u64), place: Place) {
+    /// From now on what changes in a leaf is kept, if that is of use.
+    fn begin_changes(&mut self, slot: &mut LeafSlot, base: Base, place: Place) {
         let changes =
-            self.keeps_changes.then(|| Box::new(Changes::new(self.io, homes, place, self.generation)));
+            self.keeps_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
         let bytes = changes.as_ref().map_or(place.pages() * self.io.node_bytes, |changes| changes.bytes());
         *self.held += bytes as u64;
         *slot.changes_mut() = changes;
@@ -245,7 +247,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.log.get_mut() = UNWRITTEN;
         *self.dirty += 1;
         *self.log_room = self.log_room.saturating_sub(1);
-        self.begin_changes(slot, homes, Place::Log);
+        self.begin_changes(slot, Base::Homes(homes), Place::Log);
     }
 
     fn log_goes(&mut self, slot: &mut LeafSlot) {

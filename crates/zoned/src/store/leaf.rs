@@ -43,6 +43,8 @@ pub(super) struct LeafSlot {
     touched: AtomicBool,
     /// Garbage collection wrote it last, or is about to: it has not changed since.
     pub moved: AtomicBool,
+    /// The newest tree has another one in its place.
+    replaced: AtomicBool,
 }
 
 impl LeafSlot {
@@ -57,6 +59,7 @@ impl LeafSlot {
             loaded: AtomicBool::new(true),
             touched: AtomicBool::new(true),
             moved: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         })
     }
 
@@ -68,6 +71,7 @@ impl LeafSlot {
             loaded: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             moved: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         })
     }
 
@@ -168,30 +172,47 @@ impl LeafSlot {
         }
     }
 
-    /// Whether changes are kept to have it again.
-    pub fn has_changes(&self) -> bool {
-        self.content().changes.is_some()
+    /// The newest tree has another one in its place from now on.
+    pub fn replace(&self) {
+        self.replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Its home has all of it by now.
-    pub fn drop_changes(&self) {
-        self.content_to_change().changes = None;
+    /// Its home has all of it by now: what was kept to have it again is of no use, nor is a leaf in memory that has been replaced.
+    pub fn arrived(&self) {
+        let mut content = self.content_to_change();
+        content.changes = None;
+        if self.replaced.load(Ordering::Relaxed) {
+            content.body = None;
+            self.loaded.store(false, Ordering::Relaxed);
+        }
     }
 
     /// A copy that nobody shares, with the leaf in memory. `generation` is the newest checkpoint that has begun.
     pub fn copy<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<Self> {
-        // The homes must be those of the body that is copied: only a checkpoint changes them, and the writer runs it.
-        let body = self.with(io, LeafBody::clone)?;
-        let changes = self.content().changes.clone();
-        let changes = changes.filter(|changes| !self.is_written() && changes.are_of(generation));
-        Ok(Self {
-            home: AtomicU64::new(self.home()),
-            log: AtomicU64::new(self.log_home()),
-            content: RwLock::new(Content { body: Some(body), changes }),
-            loaded: AtomicBool::new(true),
-            touched: AtomicBool::new(true),
-            moved: AtomicBool::new(self.moved.load(Ordering::Relaxed)),
-        })
+        loop {
+            self.with(io, |_| ())?;
+            let mut content = self.content_to_change();
+            // The homes must be those of the body that is copied: only a checkpoint changes them, and the writer runs it.
+            let changes = content.changes.clone().filter(|_| !self.is_written());
+            let (changes, older) = match changes {
+                Some(changes) if changes.are_of(generation) => (Some(changes), false),
+                changes => (None, changes.is_some()),
+            };
+            // What a checkpoint is about to write can be had again, and nobody looks at it much any more.
+            let body = if older { content.body.take() } else { content.body.clone() };
+            self.loaded.store(content.body.is_some(), Ordering::Relaxed);
+            // Another thread may have dropped it meanwhile.
+            let Some(body) = body else { continue };
+            return Ok(Self {
+                home: AtomicU64::new(self.home()),
+                log: AtomicU64::new(self.log_home()),
+                content: RwLock::new(Content { body: Some(body), changes }),
+                loaded: AtomicBool::new(true),
+                touched: AtomicBool::new(true),
+                moved: AtomicBool::new(self.moved.load(Ordering::Relaxed)),
+                replaced: AtomicBool::new(false),
+            });
+        }
     }
 
     fn content_mut(&mut self) -> &mut Content {
