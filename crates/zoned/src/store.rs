@@ -57,8 +57,8 @@ pub enum Durability {
 /// How a map is run. Nothing here is kept on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How much memory leaves may take, bytes. Inner nodes, a hundredth or so of the data, and leaves that are not on the device yet
-    /// come on top; the latter bring a checkpoint about when they take half of this.
+    /// How much memory leaves may take, bytes. Inner nodes, a hundredth or so of the data, come on top, and so does what must stay of
+    /// leaves that have changed: mostly the changes only. The latter bring a checkpoint about when they take half of this.
     pub cache_bytes: u64,
     /// How long the journal gets before a checkpoint shortens it, bytes: a longer one means fewer bytes written, and a longer time
     /// to open after a power cut.
