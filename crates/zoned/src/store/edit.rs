@@ -180,7 +180,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 if copy.changes_mut().is_none() {
                     let place = if leaf { Place::Leaf } else { Place::Log };
                     self.begin_changes(&mut copy, Base::Leaf(Arc::clone(slot)), place);
-                    slot.replace();
+                    slot.mark_replaced();
                 }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
             }

@@ -173,7 +173,7 @@ impl LeafSlot {
     }
 
     /// The newest tree has another one in its place from now on.
-    pub fn replace(&self) {
+    pub fn mark_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
     }
 
