@@ -201,7 +201,7 @@ fn the_map_behaves_like_a_btree_map_with_records_of_many_lengths() {
     let runs = [
         (512, 2_000, (256, 4, 12), 40_000, 4),
         (2048, 20_000, (1024, 2, 12), 300_000, 5),
-        (512, 9_000, (32, 2, 50), 40_000, 8),
+        (512, 9_000, (32, 2, 60), 40_000, 8),
     ];
     let runs = runs.map(|(node_bytes, keys, zones, cache_bytes, seed)| {
         let (records, journal_bytes, begins_full) = (Records::Variable, 60_000, seed == 8);
