@@ -86,15 +86,20 @@ fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], 
     device.write(Block(block), &node).unwrap();
 }
 
-#[test]
-fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
-    let device = Arc::new(map());
-    let nodes = inner_nodes(&device, 2);
+/// Makes every interior node lead to nothing but itself.
+fn lead_to_themselves(device: &MemoryDevice) {
+    let nodes = inner_nodes(device, 2);
     assert!(!nodes.is_empty());
     for (block, InnerRecord { level, entries }) in nodes {
         let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
-        write_inner(&device, block, level, &keys, block);
+        write_inner(device, block, level, &keys, block);
     }
+}
+
+#[test]
+fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
+    let device = Arc::new(map());
+    lead_to_themselves(&device);
     assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
     let damaged = |result: longma_zoned::Result<()>| matches!(result, Err(Error::Damaged { .. }));
     // What is in the journal is to be put into the tree first.
@@ -110,10 +115,7 @@ fn every_use_of_a_node_that_leads_to_itself_is_refused() {
     let map = open(Arc::new(map()), busy(20_000, 20_000));
     map.checkpoint().unwrap();
     let device = Arc::new(map.device().snapshot());
-    for (block, InnerRecord { level, entries }) in inner_nodes(&device, 2) {
-        let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
-        write_inner(&device, block, level, &keys, block);
-    }
+    lead_to_themselves(&device);
     let store = open(device, busy(20_000, 20_000));
     let key = 9u64.to_be_bytes();
     let mut batch = Batch::new();

@@ -44,6 +44,15 @@ impl Batch {
         self
     }
 
+    /// Puts a change behind the others.
+    pub(super) fn change(&mut self, Change { key, value }: Change<'_>) {
+        match value {
+            Value::Inline(value) => _ = self.put(key, value),
+            Value::Extent(extent) => self.put_extent(key, extent),
+            Value::Deleted => _ = self.delete(key),
+        }
+    }
+
     pub(super) fn put_extent(&mut self, key: &[u8], extent: Extent) {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&extent.block.to_le_bytes());

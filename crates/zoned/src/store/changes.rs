@@ -63,18 +63,14 @@ impl Changes {
         size_of::<Self>() + self.made.bytes().len()
     }
 
-    /// Whether no checkpoint has begun since: one that has gives up the base when it ends.
-    pub const fn are_of(&self, generation: u64) -> bool {
+    /// Whether `generation` is still the newest checkpoint that has begun: one that began since gives up the base when it ends.
+    pub const fn began_in(&self, generation: u64) -> bool {
         self.generation == generation
     }
 
     /// One more.
     pub fn push(&mut self, key: &[u8], value: Value<'_>) {
-        match value {
-            Value::Inline(value) => _ = self.made.put(key, value),
-            Value::Extent(extent) => self.made.put_extent(key, extent),
-            Value::Deleted => _ = self.made.delete(key),
-        }
+        self.made.change(Change { key, value });
         self.resident.change(self.bytes());
     }
 

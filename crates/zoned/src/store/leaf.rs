@@ -195,7 +195,7 @@ impl LeafSlot {
             // The homes must be those of the body that is copied: only a checkpoint changes them, and the writer runs it.
             let changes = content.changes.clone().filter(|_| !self.is_written());
             let (changes, older) = match changes {
-                Some(changes) if changes.are_of(generation) => (Some(changes), false),
+                Some(changes) if changes.began_in(generation) => (Some(changes), false),
                 changes => (None, changes.is_some()),
             };
             // What a checkpoint is about to write can be had again, and nobody looks at it much any more.

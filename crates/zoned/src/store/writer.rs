@@ -187,15 +187,13 @@ impl Writer {
     pub fn write_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Batch> {
         let longest = Page::limits(shared.io.node_bytes).1;
         let mut prepared = Batch::new();
-        for Change { key, value } in batch.changes() {
-            match value {
+        for change in batch.changes() {
+            match change.value {
                 Value::Inline(value) if value.len() > longest => {
-                    let extent = self.write_extent(shared, key, value)?;
-                    prepared.put_extent(key, extent);
+                    let extent = self.write_extent(shared, change.key, value)?;
+                    prepared.put_extent(change.key, extent);
                 }
-                Value::Inline(value) => _ = prepared.put(key, value),
-                Value::Extent(extent) => prepared.put_extent(key, extent),
-                Value::Deleted => _ = prepared.delete(key),
+                _ => prepared.change(change),
             }
         }
         Ok(prepared)
@@ -220,6 +218,7 @@ impl Writer {
         Ok(Extent { block, bytes: value.len() as u32 })
     }
 
+    /// Who changes the tree now.
     pub fn editor<'a, D: ZonedDevice>(&'a mut self, shared: &'a Shared<D>) -> Editor<'a, D> {
         Editor {
             io: &shared.io,
