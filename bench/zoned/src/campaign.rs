@@ -4,8 +4,10 @@
 
 use crate::figures::{Figures, figures};
 use crate::measure::{Phase, Piece, Task};
+use crate::memory::Limit;
 use crate::{Options, Outcome};
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -82,8 +84,19 @@ impl Campaign {
         command.args(["--records", &task.records.to_string(), "--batch", &task.batch.to_string()]);
         command.args(["--cache-mib", &task.cache_mib.to_string(), "--from", &from.to_string()]);
         command.args(["--piece-seconds", &self.options.piece_seconds.to_string()]);
+        match task.memory_mib {
+            Some(mib) => command.args(["--memory-mib", &mib.to_string()]),
+            None => command.arg("--no-memory-limit"),
+        };
         command.arg("--folder").arg(place).stderr(Stdio::inherit());
+        let limit = task.memory_mib.map(|mib| Limit::new(mib << 20)).transpose()?;
+        if let Some(limit) = &limit {
+            limit.hold(&mut command);
+        }
         let output = command.output().map_err(|error| error.to_string())?;
+        if let (Some(9), Some(mib)) = (output.status.signal(), task.memory_mib) {
+            return Err(format!("{} from {from} was killed: {mib} MiB of memory may be too little", phase.name()));
+        }
         if !output.status.success() {
             return Err(format!("{} from {from} ended with {}", phase.name(), output.status));
         }

@@ -46,7 +46,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Opens the map in a folder that is there; a new one, if the folder is empty. It may use so many bytes of memory to keep what it read;
-/// one that maps its file has the page cache.
+/// one that maps its file has the page cache, as far as the process's limit on memory allows.
 pub fn open(
     name: &str,
     folder: &Path,

@@ -6,6 +6,7 @@ mod campaign;
 mod engine;
 mod figures;
 mod measure;
+mod memory;
 mod records;
 mod table;
 
@@ -30,9 +31,16 @@ pub struct Options {
     /// Records that are written together.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
-    /// How much memory an engine may use to keep what it read, MiB; those that map their file have the page cache.
+    /// How much memory an engine may use to keep what it read, MiB; those that map their file have the page cache, as far as
+    /// --memory-mib allows.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
+    /// How much memory an engine's process may have in all, the page cache that it fills included, MiB [default: twice --cache-mib].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 20), conflicts_with = "no_memory_limit")]
+    memory_mib: Option<u64>,
+    /// Let engines have all memory that there is: where control groups cannot be used. LMDB then has a larger cache than the others.
+    #[arg(long)]
+    no_memory_limit: bool,
     /// Only these engines; may be repeated.
     #[arg(long = "engine", value_name = "NAME")]
     engines: Vec<String>,
@@ -66,6 +74,13 @@ pub struct Options {
     /// The operation of the phase that it begins with.
     #[arg(long, hide = true, default_value_t = 0)]
     from: u64,
+}
+
+impl Options {
+    /// How much memory an engine's process may have, MiB.
+    fn memory_limit_mib(&self) -> Option<u64> {
+        (!self.no_memory_limit).then(|| self.memory_mib.unwrap_or(2 * self.cache_mib))
+    }
 }
 
 /// When a batch outlasts a power cut.
@@ -123,7 +138,8 @@ fn run_one(options: &Options, name: &str) -> Outcome {
         return Err("--one needs --shape, --durability and --folder".into());
     };
     let Options { records, batch, cache_mib, .. } = *options;
-    let task = Task { engine: name.into(), shape, durability, records, batch, cache_mib };
+    let memory_mib = options.memory_limit_mib();
+    let task = Task { engine: name.into(), shape, durability, records, batch, cache_mib, memory_mib };
     let piece = measure::measure(&task, options.phase, options.from, options.piece_seconds, folder)?;
     println!("{}", serde_json::to_string(&piece).map_err(|error| error.to_string())?);
     Ok(())
@@ -143,17 +159,22 @@ fn run_all(options: &Options) -> Outcome {
         Some(one) => vec![one],
         None => vec![Durability::Synced, Durability::Unsynced],
     };
+    if let Some(mib) = options.memory_limit_mib() {
+        // Said once, before anything is measured.
+        memory::Limit::new(mib << 20)?;
+    }
     let mut campaign = Campaign::open(options)?;
     let mut complete = Vec::new();
     for &shape in &shapes {
         for &durability in &durabilities {
             for engine in &engines {
                 let Options { records, batch, cache_mib, .. } = *options;
-                let task = Task { engine: engine.clone(), shape, durability, records, batch, cache_mib };
+                let (engine, memory_mib) = (engine.clone(), options.memory_limit_mib());
+                let task = Task { engine, shape, durability, records, batch, cache_mib, memory_mib };
                 match campaign.complete(&task) {
                     Ok(Some(figures)) => complete.push(figures),
                     Ok(None) => {}
-                    Err(error) => eprintln!("bench/zoned: {engine}: {error}"),
+                    Err(error) => eprintln!("bench/zoned: {}: {error}", task.engine),
                 }
             }
         }

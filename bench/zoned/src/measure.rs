@@ -23,6 +23,10 @@ pub struct Task {
     /// How much memory an engine may use to keep what it read, MiB.
     #[serde(default = "usual_cache_mib")]
     pub cache_mib: u64,
+    /// How much memory the process may have in all, the page cache that it fills included, MiB; without a limit in results that do not
+    /// say it.
+    #[serde(default)]
+    pub memory_mib: Option<u64>,
 }
 
 /// What results have that do not say it.
@@ -33,8 +37,9 @@ const fn usual_cache_mib() -> u64 {
 impl Task {
     /// A name for its folder and its lines.
     pub fn name(&self) -> String {
-        let Self { engine, shape, durability, records, batch, cache_mib } = self;
-        format!("{engine}-{}-{}-{records}-{batch}-{cache_mib}", shape.name(), durability.name())
+        let Self { engine, shape, durability, records, batch, cache_mib, memory_mib } = self;
+        let memory = memory_mib.map_or(String::new(), |mib| format!("-of-{mib}"));
+        format!("{engine}-{}-{}-{records}-{batch}-{cache_mib}{memory}", shape.name(), durability.name())
     }
 }
 

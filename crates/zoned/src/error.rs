@@ -3,6 +3,7 @@
 //! Source: our own.
 
 use crate::device::{Block, DeviceError};
+use crate::store::LostBatches;
 
 /// Why a map did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,32 @@ pub enum Error {
         /// Which record, from 0.
         record: u64,
     },
+    /// The map was opened for reading.
+    #[error("the map on {device} is open for reading only: open it for writing to change it")]
+    ReadOnly {
+        /// The device's name.
+        device: String,
+    },
+    /// What is in memory is not what it must be: an error of this program.
+    #[error(
+        "{what}: this is an error of the program, please report it; open the map again, which brings back all that was acknowledged"
+    )]
+    Inconsistent {
+        /// What is not as it must be.
+        what: String,
+    },
+    /// A part of the journal that had been written whole cannot be read: batches are lost with it.
+    #[error("{}", journal_damaged(*block, what, lost, *later))]
+    JournalDamaged {
+        /// Where the journal is damaged first.
+        block: Block,
+        /// What is wrong there.
+        what: String,
+        /// The batches that are lost, all damage taken together.
+        lost: Vec<LostBatches>,
+        /// How many batches after the damage are whole.
+        later: u64,
+    },
     /// An earlier write failed, so that it is not known what the device holds.
     #[error(
         "an earlier write to {device} failed ({what}): open it again, which brings back all that was acknowledged"
@@ -84,6 +111,20 @@ pub enum Error {
         /// The earlier failure.
         what: String,
     },
+}
+
+fn journal_damaged(block: Block, what: &str, lost: &[LostBatches], later: u64) -> String {
+    let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
+    format!(
+        "{block} of the journal is damaged: {what}. It had been written whole, so that batches are lost with it: {}; {later} batches after the \
+         damage are whole. Nothing was changed. A check lists all damage; a repair goes on without the lost batches",
+        lost.join(", ")
+    )
+}
+
+/// Makes what must hold an error where it does not.
+pub(crate) fn ensure(holds: bool, what: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::Inconsistent { what: what.into() }) }
 }
 
 /// A result with [`Error`].

@@ -16,4 +16,4 @@ pub use device::ZonedDevice;
 pub use error::{Error, Result};
 pub use map::{Direction, KeyRange, OrderedMap};
 pub use states::NodeStates;
-pub use store::{Batch, Durability, Options, Snapshot, Store};
+pub use store::{Batch, Durability, Iter, Options, Record, Snapshot, Store};

@@ -32,6 +32,11 @@ impl<'a> KeyRange<'a> {
         KeyRange { start: Bound::Included(key), end: Bound::Unbounded }
     }
 
+    /// The keys that begin with `prefix`; `after` is what [`after_prefix`] says of it.
+    pub(crate) fn of_prefix(prefix: &'a [u8], after: Option<&'a [u8]>) -> Self {
+        KeyRange { start: Bound::Included(prefix), end: after.map_or(Bound::Unbounded, Bound::Excluded) }
+    }
+
     /// Whether the range begins at or before `key`.
     pub fn begins_before(&self, key: &[u8]) -> bool {
         match self.start {
@@ -49,6 +54,14 @@ impl<'a> KeyRange<'a> {
             Bound::Excluded(end) => key < end,
         }
     }
+}
+
+/// The least key that is greater than all that begin with `prefix`; nothing, if none is.
+pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
 }
 
 /// What a scan calls with each key and value; `Break` ends it.

@@ -7,6 +7,6 @@ mod header;
 mod inner;
 mod page;
 
-pub use header::{HEADER_BYTES, Header, Kind};
+pub use header::{HEADER_BYTES, Header, Kind, LARGEST, proof};
 pub use inner::{InnerRecord, Pointer};
-pub use page::{Extent, Page, Value};
+pub use page::{EXTENT_BYTES, Extent, Page, Value};

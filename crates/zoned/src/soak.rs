@@ -4,17 +4,16 @@
 
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::map::{Direction, KeyRange};
+use crate::map::KeyRange;
 use crate::store::{Batch, Statistics, Store};
 use crate::ycsb::{Chance, scatter};
 use serde::Serialize;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// What a soak does.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// How much of the device's blocks is in use before the load begins, 0 to 1.
+    /// How much of the device's blocks is in use before the load begins, 0 to 1; never more than 95 % of what a map can use.
     pub fill: f64,
     /// How long the load lasts at least; it ends with a window.
     pub duration: Duration,
@@ -91,6 +90,8 @@ pub struct SoakReport {
     pub processor_mean: Option<f64>,
     /// The lowest of a window by processor time.
     pub processor_lowest: Option<f64>,
+    /// The longest batch during the load, seconds.
+    pub longest_batch: f64,
     /// Zones reset during the load, those of the journal included.
     pub zones_reset: u64,
     /// Checks of the whole map.
@@ -99,6 +100,14 @@ pub struct SoakReport {
     pub problems: Vec<String>,
     /// The map's statistics at the end.
     pub statistics: Statistics,
+}
+
+/// The largest part of the device's blocks that is filled: a map at its limit takes updates, but waits for each.
+fn most_fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
+    let (statistics, geometry) = (store.statistics(), store.device().geometry());
+    let capacity = u64::from(geometry.sequential_zones) * geometry.zone_capacity_blocks;
+    // Conventional slots come on top of what the map says that it can use.
+    0.95 * statistics.usable_blocks as f64 / capacity as f64
 }
 
 /// The part of the device's blocks that is in use.
@@ -153,13 +162,14 @@ impl<D: ZonedDevice> Soak<'_, D> {
         let statistics = self.store.statistics();
         let geometry = self.store.device().geometry();
         let bytes = statistics.zones * geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
-        let records = bytes as f64 * self.options.fill / 2.0 / (8 + self.options.value_bytes.max(12)) as f64;
+        let target = self.options.fill.min(most_fill(self.store));
+        let records = bytes as f64 * target / 2.0 / (8 + self.options.value_bytes.max(12)) as f64;
         self.versions = vec![1; records as usize];
         let mut order: Vec<u64> = (0..self.versions.len() as u64).collect();
         order.sort_unstable_by_key(|&record| scatter(record));
         self.store
             .load(order.iter().map(|&record| (scatter(record).to_be_bytes(), self.value(record, 1))))?;
-        while fill(self.store) < self.options.fill {
+        while fill(self.store) < target {
             for _ in 0..self.options.batch {
                 self.versions.push(0);
                 self.put(self.versions.len() as u64 - 1);
@@ -220,14 +230,14 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 
     fn scan(&mut self, record: u64) -> Result<()> {
-        let (key, mut left, mut ordered) = (scatter(record).to_be_bytes(), 100, true);
-        let mut last = Vec::new();
-        self.store.scan(KeyRange::from(&key), Direction::Ascending, &mut |key, _| {
+        let mut rows = self.store.range(KeyRange::from(&scatter(record).to_be_bytes()));
+        let (mut last, mut ordered) = (Vec::new(), true);
+        for _ in 0..100 {
+            let Some((key, _)) = rows.next_row()? else { break };
             ordered &= last.as_slice() < key;
-            last = key.to_vec();
-            left -= 1;
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+            last.clear();
+            last.extend_from_slice(key);
+        }
         match ordered {
             true => Ok(()),
             false => {
@@ -289,6 +299,7 @@ pub fn soak<D: ZonedDevice>(
         problems.extend(report.problems.into_iter().map(|problem| problem.what));
     }
     let statistics = store.statistics();
+    let longest_batch = windows.iter().map(|window| window.longest_batch).fold(0.0, f64::max);
     Ok(SoakReport {
         records,
         fill: [filled, fill(store)],
@@ -299,6 +310,7 @@ pub fn soak<D: ZonedDevice>(
         processor_lowest: processor_rates
             .into_iter()
             .fold(None, |lowest: Option<f64>, rate| Some(lowest.map_or(rate, |lowest| lowest.min(rate)))),
+        longest_batch,
         zones_reset: statistics.reclaim.zones_reset - before.reclaim.zones_reset,
         checks,
         problems,

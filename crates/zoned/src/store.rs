@@ -5,18 +5,23 @@
 mod balance;
 mod batch;
 mod cache;
+mod cached;
 mod changes;
 mod check;
 mod checkpoint;
 mod edit;
 mod io;
+mod iter;
 mod journal;
 mod keys;
 mod leaf;
+mod load;
+mod newest;
 mod open;
 mod output;
 mod reclaim;
 mod repair;
+mod replay;
 mod room;
 mod snapshot;
 mod space;
@@ -29,9 +34,11 @@ pub use batch::Batch;
 pub use check::{CheckReport, Problem};
 pub use edit::TreeCounts;
 pub use io::{Traffic, TrafficCounts};
+pub use iter::{Iter, Record};
 pub use open::Info;
 pub use reclaim::ReclaimCounts;
 pub use repair::{LostRange, RepairReport};
+pub use replay::LostBatches;
 pub use snapshot::Snapshot;
 pub use statistics::Statistics;
 
@@ -40,7 +47,8 @@ use crate::error::Result;
 use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
-use snapshot::Published;
+use load::Loading;
+use newest::Newest;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
@@ -99,7 +107,7 @@ pub struct Applied {
 struct Shared<D> {
     io: Io<D>,
     options: Options,
-    published: Mutex<Published>,
+    newest: Newest,
     writer: Mutex<Writer>,
     /// Where the cache's hand is: the key it goes on from. Whoever has it may drop leaves from memory.
     hand: Mutex<Vec<u8>>,
@@ -125,8 +133,20 @@ impl<D> Clone for Store<D> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic leaves is what a failed write leaves: the writer is stopped before it changes anything.
+    // Where a panic matters `Shared::writer` sees it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D> Shared<D> {
+    /// The writer, for as long as nobody else has it. After a panic in it a batch may be half applied: then it is stopped, as after a
+    /// failed write.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(|poisoned| {
+            let mut writer = poisoned.into_inner();
+            writer.stopped.get_or_insert_with(|| "an operation panicked in the middle of a change".into());
+            writer
+        })
+    }
 }
 
 impl<D: ZonedDevice> Store<D> {
@@ -135,7 +155,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.snapshot().get(key)
+        snapshot::get(&self.shared, &self.shared.newest.load().tree, key)
     }
 
     /// Gives `key` a value; true if it had none.
@@ -165,7 +185,7 @@ impl<D: ZonedDevice> Store<D> {
     /// After an error of writing the map only reads, [`crate::Error::Stopped`], until it is opened again; whether the batch is then
     /// there is not known.
     pub fn apply(&self, batch: &Batch) -> Result<Applied> {
-        let applied = lock(&self.shared.writer).apply(&self.shared, batch)?;
+        let applied = self.shared.writer().apply(&self.shared, batch)?;
         self.shared.shrink_cache();
         Ok(applied)
     }
@@ -175,17 +195,24 @@ impl<D: ZonedDevice> Store<D> {
         Snapshot::new(&self.shared)
     }
 
-    /// Calls `visit` with the keys in `range` and their values, in order, as they are when it begins.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    pub fn scan(&self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        self.snapshot().scan(range, direction, visit)
+    /// All keys and values as they are now, in order, from either end.
+    pub fn iter(&self) -> Iter<D> {
+        self.snapshot().iter()
+    }
+
+    /// The keys in `range` and their values as they are now, in order, from either end.
+    pub fn range(&self, range: KeyRange<'_>) -> Iter<D> {
+        self.snapshot().range(range)
+    }
+
+    /// The keys that begin with `prefix` and their values as they are now, in order, from either end.
+    pub fn prefix(&self, prefix: &[u8]) -> Iter<D> {
+        self.snapshot().prefix(prefix)
     }
 
     /// How many keys there are.
     pub fn len(&self) -> u64 {
-        lock(&self.shared.published).tree.len
+        self.shared.newest.load().tree.len
     }
 
     /// Whether there is no key.
@@ -196,10 +223,7 @@ impl<D: ZonedDevice> Store<D> {
     /// The longest key and the longest value that this map takes, bytes.
     pub fn limits(&self) -> (usize, usize) {
         let key = Page::limits(self.shared.io.node_bytes).0;
-        let zone =
-            self.shared.io.geometry.zone_capacity_blocks * u64::from(self.shared.io.geometry.block_bytes);
-        let value = zone.min(64 << 20) as usize - key - crate::node::HEADER_BYTES;
-        (key, value)
+        (key, self.shared.longest_value())
     }
 
     /// Makes all changes so far safe.
@@ -207,7 +231,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`], and then the map is stopped.
     pub fn sync(&self) -> Result<()> {
-        lock(&self.shared.writer).sync(&self.shared)
+        self.shared.writer().sync(&self.shared)
     }
 
     /// Writes a whole checkpoint: opening the map again then replays nothing.
@@ -215,30 +239,32 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`], and then the map is stopped.
     pub fn checkpoint(&self) -> Result<()> {
-        lock(&self.shared.writer).checkpoint_now(&self.shared)
+        self.shared.writer().checkpoint_now(&self.shared)
     }
 
-    /// Writes a checkpoint and lets the map go. Without it nothing is lost, but opening again replays the journal.
+    /// Writes a checkpoint, unless the map was opened for reading, and lets the map go. Without it nothing is lost, but opening again
+    /// replays the journal.
     ///
     /// # Errors
     /// As [`Store::checkpoint`].
     pub fn close(self) -> Result<()> {
-        self.checkpoint()
+        let mut writer = self.shared.writer();
+        if writer.is_read_only { Ok(()) } else { writer.checkpoint_now(&self.shared) }
     }
 
     /// Loads records in ascending order of their keys, faster than by batches: they do not go through the journal, and leave full
-    /// leaves behind. They are safe when it returns; a power cut before leaves some first part of them. Keys that are there already
-    /// get the new values.
+    /// leaves behind. All of them are there and safe when it returns, and none before. Keys that are there already get the new
+    /// values. Others read and write meanwhile, as `records` may itself.
     ///
     /// # Errors
-    /// [`crate::Error::Unsorted`], and as [`Store::apply`]; the records before the one in question may have been loaded.
+    /// [`crate::Error::Unsorted`], and as [`Store::apply`]; nothing was loaded then. After an error of writing the map only reads, and
+    /// whether the records are there when it is opened again is not known: all of them or none.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let mut batch = Batch::new();
+        let mut loading = Loading::begin(&self.shared)?;
         let (mut count, mut last): (u64, Option<Vec<u8>>) = (0, None);
-        let mut writer = lock(&self.shared.writer);
         for (key, value) in records {
             let key = key.as_ref();
             if last.as_ref().is_some_and(|last| key <= &last[..]) {
@@ -247,16 +273,11 @@ impl<D: ZonedDevice> Store<D> {
             let keep = last.get_or_insert_default();
             keep.clear();
             keep.extend_from_slice(key);
-            batch.put(key, value.as_ref());
+            loading.push(key, value.as_ref())?;
             count += 1;
-            if batch.len() == 1000 {
-                writer.apply_unjournaled(&self.shared, &batch)?;
-                batch.clear();
-                self.shared.shrink_cache();
-            }
         }
-        writer.apply_unjournaled(&self.shared, &batch)?;
-        writer.checkpoint_now(&self.shared)?;
+        loading.end()?;
+        self.shared.shrink_cache();
         Ok(count)
     }
 
@@ -284,7 +305,17 @@ impl<D: ZonedDevice> OrderedMap for Store<D> {
     }
 
     fn scan(&mut self, range: KeyRange<'_>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
-        Store::scan(self, range, direction, visit)
+        let mut rows = self.range(range);
+        loop {
+            let row = match direction {
+                Direction::Ascending => rows.next_row()?,
+                Direction::Descending => rows.next_back_row()?,
+            };
+            match row {
+                Some((key, value)) if visit(key, value).is_continue() => {}
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn len(&self) -> u64 {

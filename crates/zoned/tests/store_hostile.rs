@@ -5,10 +5,9 @@
 mod support;
 
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer};
+use longma_zoned::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
-use std::ops::ControlFlow;
+use longma_zoned::{Batch, Direction, Error, Store, ZonedDevice};
 use std::sync::Arc;
 use support::{busy, campaign, memory, open};
 
@@ -27,6 +26,39 @@ fn map() -> MemoryDevice {
     device.snapshot()
 }
 
+/// Makes a block's checksums right, whatever it says.
+fn seal(node: &mut [u8; 512]) {
+    let kind = KINDS.into_iter().find(|&kind| Header::peek(node, kind).is_ok());
+    if kind == Some(Kind::Journal) {
+        let sum = crc32c::crc32c(&node[8..72]);
+        node[72..76].copy_from_slice(&sum.to_le_bytes());
+    }
+    let bytes = u32::from_le_bytes(node[32..36].try_into().unwrap()) as usize;
+    let sum = crc32c::crc32c(&node[8..(HEADER_BYTES + bytes).min(512)]);
+    node[4..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Writes a block of a conventional zone, and makes all that led to it lead to what is there now: up to the superblocks.
+fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
+    let (mut before, mut other) = ([0; 512], [0; 512]);
+    device.read(Block(block), &mut before).unwrap();
+    device.write(Block(block), node).unwrap();
+    let (old, new) = (proof(&before), proof(node));
+    if old == new || old == 0 || levels == 0 {
+        return;
+    }
+    let conventional = u64::from(device.geometry().conventional_zones) * device.geometry().zone_blocks;
+    for at in (0..conventional).filter(|&at| at != block) {
+        device.read(Block(at), &mut other).unwrap();
+        let Some(place) = (28..508).find(|&place| other[place..place + 4] == old.to_le_bytes()) else {
+            continue;
+        };
+        other[place..place + 4].copy_from_slice(&new.to_le_bytes());
+        seal(&mut other);
+        forge(device, at, &other, levels - 1);
+    }
+}
+
 /// Changes some bytes of a block that is in use, or appends one to the journal, and makes its checksum right again.
 fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let (mut node, mut block) = ([0; 512], chance.below(60));
@@ -41,7 +73,10 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let Some(header) = KINDS.into_iter().find_map(|kind| Header::peek(&node, kind).ok()) else { return };
     let mut header = Header { block, bytes: header.bytes.min(472), ..header };
     if appended && header.kind == Kind::Journal {
+        header.base = proof(&node);
         header.generation = header.generation.wrapping_add(1);
+        let batch = u64::from_le_bytes(node[40..48].try_into().unwrap());
+        node[40..48].copy_from_slice(&batch.wrapping_add(1).to_le_bytes());
     }
     for _ in 0..chance.below(6) {
         let value = [0, 1, 2, 0xFF, chance.number() as u8][chance.below(5) as usize];
@@ -56,15 +91,24 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
         _ => {}
     }
     header.seal(&mut node);
+    seal(&mut node);
     if appended {
         device.append(ZoneNumber(1), &node).unwrap();
     } else {
-        device.write(Block(block), &node).unwrap();
+        forge(device, block, &node, 6);
     }
 }
 
 fn scan(store: &Store<Arc<MemoryDevice>>, direction: Direction) -> longma_zoned::Result<()> {
-    store.scan(KeyRange::ALL, direction, &mut |_, _| ControlFlow::Continue(()))
+    let mut rows = store.iter();
+    let mut next = || match direction {
+        Direction::Ascending => rows.next(),
+        Direction::Descending => rows.next_back(),
+    };
+    while let Some(row) = next() {
+        row?;
+    }
+    Ok(())
 }
 
 /// The inner nodes of a level or above that were ever written, each with its block.
@@ -81,9 +125,10 @@ fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)
 /// Writes an inner node whose entries all lead to the block `home`.
 fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], home: u64) {
     let mut node = [0; 512];
-    let pointer = Pointer { home, log: None };
+    device.read(Block(home), &mut node).unwrap();
+    let pointer = Pointer { home, log: None, proof: proof(&node) };
     InnerRecord::encode(level, keys.iter().map(|key| (&key[..], pointer)), &mut node, block, 1);
-    device.write(Block(block), &node).unwrap();
+    forge(device, block, &node, 6);
 }
 
 /// Makes every interior node lead to nothing but itself.

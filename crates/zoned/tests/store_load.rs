@@ -7,8 +7,7 @@ mod support;
 use longma_zoned::device::{Counted, Counts, Geometry, MemoryDevice};
 use longma_zoned::soak::{SoakOptions, soak};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
-use std::ops::ControlFlow;
+use longma_zoned::{Batch, Durability, Error, Options, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,15 +31,11 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                 let mut chance = Chance::new(reader);
                 while !stop.load(Ordering::Relaxed) {
                     let snapshot = store.snapshot();
-                    let direction = if reader == 1 { Direction::Descending } else { Direction::Ascending };
-                    let sum = || {
-                        let mut sum = 0;
-                        let mut add = |_: &[u8], value: &[u8]| {
-                            sum += number(value);
-                            ControlFlow::Continue(())
-                        };
-                        snapshot.scan(KeyRange::ALL, direction, &mut add).unwrap();
-                        sum
+                    let sum = || -> u64 {
+                        let mut rows = snapshot.iter();
+                        std::iter::from_fn(|| if reader == 1 { rows.next_back() } else { rows.next() })
+                            .map(|row| number(row.unwrap().value()))
+                            .sum()
                     };
                     assert_eq!(sum(), ACCOUNTS * EACH);
                     let account = key(chance.below(ACCOUNTS));
@@ -110,6 +105,33 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
     assert!(blocks.iter().all(|&blocks| blocks < 2 * mean), "{blocks:?}");
+}
+
+#[test]
+fn a_soak_fills_no_more_than_a_map_can_use() {
+    // Of 12 zones a map can use 6: nine tenths of the device are more than that.
+    let geometry = Geometry {
+        block_bytes: 4096,
+        zone_blocks: 128,
+        zone_capacity_blocks: 128,
+        conventional_zones: 1,
+        sequential_zones: 12,
+        max_open_zones: 0,
+        max_active_zones: 0,
+    };
+    let device = Store::format(Arc::new(MemoryDevice::new(geometry).unwrap()), None, 1).unwrap();
+    let store = open(device, Options { durability: Durability::Relaxed, ..Options::with_cache(1 << 20) });
+    let options = SoakOptions {
+        duration: Duration::ZERO,
+        windows: 6,
+        window_operations: 1_000,
+        batch: 50,
+        ..SoakOptions::default()
+    };
+    let report = soak(&store, options, &|| false, &mut |_| ()).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert!((0.4..0.5).contains(&report.fill[0]), "{:?}", report.fill);
+    assert!(report.windows.iter().all(|window| window.longest_batch <= report.longest_batch));
 }
 
 #[test]
@@ -233,5 +255,27 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
         assert_eq!(store.check_now().unwrap().problems, [], "{what}");
         drop(store);
         assert_same(&open(device, options).snapshot(), &model, &format!("{what}, opened again"));
+    }
+}
+
+#[test]
+fn a_map_that_large_values_fill_has_two_thirds_in_use_and_takes_deletions_and_then_updates() {
+    for (bytes, keys) in [(20_000, 15), (20_000, 20), (30_000, 8), (30_000, 12), (40_000, 8), (56_000, 8)] {
+        let key = |number: u64| number.to_be_bytes();
+        let device = Store::format(Arc::new(memory(128, 2, 12)), Some(512), 1).unwrap();
+        let store = open(device, Options::default());
+        let full =
+            (0..400).find_map(|number| store.put(&key(number % keys), &vec![number as u8; bytes]).err());
+        assert!(matches!(full, Some(Error::Full { .. })), "{keys} values of {bytes} bytes: {full:?}");
+        let statistics = store.statistics();
+        let (live, usable) = (statistics.live_blocks, statistics.usable_blocks);
+        assert!(3 * live >= 2 * usable, "{keys} values of {bytes} bytes: {live} of {usable} blocks");
+        let last = key(store.len() - 1);
+        let gone = (0..4).find(|&gone| {
+            assert!(store.delete(&key(gone)).unwrap());
+            store.put(&last, &vec![255; bytes]).is_ok()
+        });
+        assert!(gone.is_some(), "{keys} values of {bytes} bytes: full after four were deleted");
+        assert_eq!(store.get(&last).unwrap(), Some(vec![255; bytes]));
     }
 }

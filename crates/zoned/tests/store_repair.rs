@@ -5,21 +5,55 @@
 mod support;
 
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
+use longma_zoned::node::{Header, Kind};
 use longma_zoned::store::RepairReport;
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Store, ZonedDevice};
+use longma_zoned::{Batch, Error, Store, ZonedDevice};
 use std::sync::Arc;
-use support::{Model, Records, assert_same, batch, busy, memory, open};
+use support::{Model, Records, assert_same, busy, memory, open};
 
-fn filled(records: Records) -> (MemoryDevice, Model) {
+/// What one batch does: the value that each key gets, or that it goes.
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// A map, and the batches that were applied to it: the first one is number 1.
+fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
-    let store = open(Arc::clone(&device), busy(50_000, 20_000));
-    let (mut chance, mut model) = (Chance::new(5), Model::new());
+    // Two or three checkpoints, and a journal after the last one.
+    let store = open(Arc::clone(&device), busy(100_000, 45_000));
+    let mut chance = Chance::new(5);
+    let mut batches = Vec::new();
     for _ in 0..60 {
-        store.apply(&batch(&mut chance, records, 500, 24, 10, &mut model)).unwrap();
+        let (mut batch, mut changes) = (Batch::new(), Changes::new());
+        for _ in 0..=chance.below(24) {
+            let key = records.key(chance.below(500));
+            if chance.below(10) == 0 {
+                batch.delete(&key);
+                changes.push((key, None));
+            } else {
+                let value = records.value(&mut chance);
+                batch.put(&key, &value);
+                changes.push((key, Some(value)));
+            }
+        }
+        store.apply(&batch).unwrap();
+        batches.push(changes);
     }
     drop(store);
-    (device.snapshot(), model)
+    (device.snapshot(), batches)
+}
+
+/// What the map holds without the batches that `is_lost` says.
+fn without(batches: &[Changes], is_lost: impl Fn(u64) -> bool) -> Model {
+    let mut model = Model::new();
+    for (_, changes) in (1..).zip(batches).filter(|&(number, _)| !is_lost(number)) {
+        for (key, value) in changes {
+            match value {
+                Some(value) => _ = model.insert(key.clone(), value.clone()),
+                None => _ = model.remove(key),
+            }
+        }
+    }
+    model
 }
 
 fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
@@ -32,8 +66,8 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 #[test]
 fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
     for records in [Records::Fixed, Records::Large] {
-        let (pristine, model) = filled(records);
-        let (mut chance, mut losses) = (Chance::new(9), 0);
+        let (pristine, batches) = filled(records);
+        let (mut chance, mut losses, mut lost_batches) = (Chance::new(9), 0, 0);
         for round in 0..150 {
             let image = Arc::new(pristine.snapshot());
             for _ in 0..=chance.below(3) {
@@ -46,27 +80,66 @@ fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
             let store = open(image, busy(50_000, 20_000));
             assert_eq!(store.len(), report.keys, "round {round}");
             losses += u32::from(!report.lost.is_empty());
-            // A torn journal takes the newest batches with it: then older values are right too.
-            let complete = model
-                .iter()
-                .all(|(key, value)| store.get(key).unwrap().as_ref() == Some(value) || is_lost(&report, key));
-            assert!(complete || journal_was_hit(&store, &model, &report), "round {round}: {report:?}");
+            lost_batches += u32::from(!report.lost_batches.is_empty());
+            // Without the batches that it names, and with all others, those after them too.
+            let named = |number: u64| {
+                report
+                    .lost_batches
+                    .iter()
+                    .any(|lost| number >= lost.first && lost.last.is_none_or(|last| number <= last))
+            };
+            let expected = without(&batches, named);
+            for key in without(&batches, |_| false).keys().chain(expected.keys()) {
+                let right = store.get(key).unwrap().as_ref() == expected.get(key);
+                assert!(right || is_lost(&report, key), "round {round}, {key:?}: {report:?}");
+            }
             store.put(b"and on", b"it goes").unwrap();
         }
-        assert!(losses > 5, "{losses}");
+        assert!(losses > 5 && lost_batches > 5, "{losses}, {lost_batches}");
     }
 }
 
-/// Whether what differs is what the newest batches changed: a flipped bit in the journal ends it, like a torn record.
-fn journal_was_hit<D: ZonedDevice>(store: &Store<D>, model: &Model, report: &RepairReport) -> bool {
-    let wrong = |(key, value): &(&Vec<u8>, &Vec<u8>)| store.get(key).unwrap().as_ref() != Some(*value);
-    let wrong = model.iter().filter(wrong).filter(|(key, _)| !is_lost(report, key)).count();
-    wrong <= 24 * 20
+#[test]
+fn a_repair_goes_on_without_the_damaged_batches_and_with_all_after_them() {
+    let (pristine, batches) = filled(Records::Fixed);
+    let said = |image: &Arc<MemoryDevice>| match Store::open(Arc::clone(image), busy(50_000, 20_000)) {
+        Err(Error::JournalDamaged { lost, later, .. }) => (lost, later),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it opened"),
+    };
+    let journal =
+        pristine.zones().unwrap().into_iter().filter(|zone| zone.write_pointer > 0).max_by_key(|zone| {
+            let mut first = [0; 512];
+            pristine.read(zone.start, &mut first).unwrap();
+            Header::peek(&first, Kind::Journal).map_or(0, |header| header.generation + 1)
+        });
+    let journal = journal.unwrap();
+    let (mut middle, mut last) = (0, 0);
+    for offset in 0..journal.write_pointer {
+        let image = Arc::new(pristine.snapshot());
+        image.flip_bit(Block(journal.start.0 + offset), 8 * 100).unwrap();
+        if Store::open(Arc::clone(&image), busy(50_000, 20_000)).is_ok() {
+            // Before the last checkpoint, or behind a record.
+            continue;
+        }
+        let (lost, later) = said(&image);
+        let [only] = &lost[..] else { panic!("{lost:?}") };
+        assert_eq!(only.last, Some(only.first));
+        middle += u32::from(later > 0);
+        last += u32::from(later == 0);
+        assert_eq!(later, 60 - only.first, "{lost:?}");
+        let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();
+        assert_eq!(report.lost_batches, lost);
+        let expected = without(&batches, |number| number == only.first);
+        assert_same(&open(image, busy(50_000, 20_000)).snapshot(), &expected, "without a batch");
+    }
+    assert!(middle > 5 && last > 0, "{middle}, {last}");
 }
 
 #[test]
 fn a_good_map_is_repaired_to_itself() {
-    let (device, model) = filled(Records::Variable);
+    let (device, batches) = filled(Records::Variable);
+    let model = without(&batches, |_| false);
     let device = Arc::new(device);
     let report = Store::repair(Arc::clone(&device), busy(50_000, 20_000)).unwrap();
     assert_eq!(report, RepairReport { keys: model.len() as u64, ..RepairReport::default() });
@@ -80,7 +153,8 @@ fn a_map_without_superblocks_comes_back_from_its_leaves() {
     let model: Model = (0..2_000u64).map(|n| (n.to_be_bytes().to_vec(), n.to_le_bytes().to_vec())).collect();
     store.load(&model).unwrap();
     drop(store);
-    for block in 0..4 {
+    let end = device.geometry().zone_blocks;
+    for block in [0, 1, end - 2, end - 1] {
         device.write(Block(block), &[0; 512]).unwrap();
     }
     assert!(Store::open(Arc::clone(&device), busy(50_000, 20_000)).is_err());

@@ -4,8 +4,7 @@
 
 use super::{Engine, Fallible, Record, said};
 use longma_zoned::device::{FileDevice, Geometry};
-use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store};
-use std::ops::ControlFlow;
+use longma_zoned::{Batch, Durability, Options, Store};
 use std::path::Path;
 
 /// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB, of which only what is written takes space.
@@ -58,12 +57,10 @@ impl Engine for Longma {
 
     fn scan(&mut self) -> Fallible<(u64, u64)> {
         let (mut count, mut sum) = (0, 0);
-        self.store
-            .scan(KeyRange::ALL, Direction::Ascending, &mut |_, value| {
-                (count, sum) = (count + 1, sum + u64::from(value[0]));
-                ControlFlow::Continue(())
-            })
-            .map_err(said)?;
+        let mut rows = self.store.iter();
+        while let Some((_, value)) = rows.next_row().map_err(said)? {
+            (count, sum) = (count + 1, sum + u64::from(value[0]));
+        }
         Ok((count, sum))
     }
 

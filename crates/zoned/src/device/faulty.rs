@@ -5,7 +5,8 @@
 use super::memory::MemoryDevice;
 use super::power_cut::{Change, Cut, Recording};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Something that goes wrong. Changes are counted as [`FaultyDevice::changes`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,21 @@ pub enum Fault {
     WriteError {
         /// The number of changes before it.
         after: u64,
+    },
+    /// The change after change `after`, if it is a write, is said to be done, and only its first `sectors` sectors of 512 bytes arrive. What
+    /// is behind them stays as it was; the write pointer of a sequential zone moves all the same.
+    TornWrite {
+        /// The number of changes before it.
+        after: u64,
+        /// How much arrives; 0 for nothing, which is a lost write.
+        sectors: u64,
+    },
+    /// The change after change `after`, if it is a write, is said to be done, and arrives at another place, over what is there.
+    MisdirectedWrite {
+        /// The number of changes before it.
+        after: u64,
+        /// Where it arrives; as much of it as fits into that zone.
+        to: Block,
     },
     /// The first flush after change `after` fails; after a power cut, what was written in place since the one before is lost even if a later flush worked.
     FlushError {
@@ -55,7 +71,18 @@ struct Memory {
     cut: Cut,
     recording: Option<Recording>,
     faults: Vec<Fault>,
+    /// Of each block, what was written last, and before that.
+    versions: Option<HashMap<u64, Versions>>,
 }
+
+/// What was written to a block last, and what before.
+struct Versions {
+    newest: Arc<[u8]>,
+    older: Option<Arc<[u8]>>,
+}
+
+/// The unit in which a write is torn, bytes.
+const SECTOR_BYTES: usize = 512;
 
 /// A device in memory that fails when told to.
 pub struct FaultyDevice {
@@ -75,7 +102,8 @@ impl FaultyDevice {
     /// A device with the content of another, all of it taken to be safe from a power cut.
     pub fn over(device: MemoryDevice) -> Self {
         let cut = Cut::of(&device);
-        let memory = Memory { changes: 0, reads: 0, off: false, cut, recording: None, faults: Vec::new() };
+        let (recording, faults, versions) = (None, Vec::new(), None);
+        let memory = Memory { changes: 0, reads: 0, off: false, cut, recording, faults, versions };
         Self { live: device, memory: Mutex::new(memory) }
     }
 
@@ -87,6 +115,11 @@ impl FaultyDevice {
     /// Adds a fault.
     pub fn inject(&self, fault: Fault) {
         self.memory().faults.push(fault);
+    }
+
+    /// The faults that have not happened yet.
+    pub fn waiting(&self) -> Vec<Fault> {
+        self.memory().faults.clone()
     }
 
     /// Takes all faults back; power that is off stays off.
@@ -101,6 +134,43 @@ impl FaultyDevice {
     pub fn flip_bit(&self, block: Block, bit: u64) -> Result<(), DeviceError> {
         self.live.flip_bit(block, bit)?;
         self.memory().cut.flip_bit(block, bit)
+    }
+
+    /// Remembers from now on what each block held before it was written last, for [`FaultyDevice::take_back`].
+    pub fn remember_versions(&self) {
+        self.memory().versions.get_or_insert_default();
+    }
+
+    /// Makes a block hold again what it did before it was written last, as a drive does whose table of places loses an entry; false if it
+    /// was not written twice since [`FaultyDevice::remember_versions`].
+    pub fn take_back(&self, block: Block) -> bool {
+        let mut memory = self.memory();
+        let versions = memory.versions.as_mut().and_then(|versions| versions.get_mut(&block.0));
+        let Some(older) = versions.and_then(|versions| versions.older.take()) else { return false };
+        self.overwrite(&mut memory, block, &older);
+        true
+    }
+
+    /// The blocks that [`FaultyDevice::take_back`] can take back, in order.
+    pub fn written_again(&self) -> Vec<Block> {
+        let memory = self.memory();
+        let versions = memory.versions.iter().flatten();
+        let older = versions.filter(|(_, versions)| versions.older.is_some()).map(|(block, _)| Block(*block));
+        let mut blocks: Vec<_> = older.collect();
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// Changes what is on the medium, without asking the zone rules.
+    fn overwrite(&self, memory: &mut Memory, block: Block, data: &[u8]) {
+        let geometry = self.geometry();
+        let zone = geometry.zone_of(block);
+        let block_bytes = geometry.block_bytes as usize;
+        let offset = block.0 - geometry.start(zone).0;
+        let fits = (geometry.zone_blocks - offset) as usize * block_bytes;
+        let data = &data[..data.len().min(fits)];
+        self.live.store(zone, offset as usize * block_bytes, data);
+        memory.cut.overwrite(block, data);
     }
 
     /// What a power cut now would leave.
@@ -143,13 +213,52 @@ impl FaultyDevice {
     }
 
     fn write_through(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
-        let due = |fault: &Fault| matches!(fault, Fault::WriteError { after } if *after <= memory.changes);
-        let Some(index) = memory.faults.iter().position(due) else {
-            self.live.write(block, data)?;
-            memory.note(Change::write(block, data));
-            return Ok(());
+        let changes = memory.changes;
+        let is_due = |fault: &Fault| match fault {
+            Fault::WriteError { after }
+            | Fault::TornWrite { after, .. }
+            | Fault::MisdirectedWrite { after, .. } => *after <= changes,
+            _ => false,
         };
-        memory.faults.remove(index);
+        let due = memory.faults.iter().position(is_due).map(|index| memory.faults.remove(index));
+        match due {
+            Some(Fault::TornWrite { sectors, .. }) => {
+                let bytes = usize::try_from(sectors).unwrap_or(usize::MAX).saturating_mul(SECTOR_BYTES);
+                self.write_front(memory, block, data, bytes)
+            }
+            Some(Fault::MisdirectedWrite { to, .. }) => {
+                self.write_front(memory, block, data, 0)?;
+                self.overwrite(memory, to, data);
+                Ok(())
+            }
+            Some(_) => self.fail_to_write(memory, block, data),
+            None => {
+                self.live.write(block, data)?;
+                memory.note_versions(block, data, self.geometry().block_bytes);
+                memory.note(Change::write(block, data));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the first bytes of `data` only, and leaves what is behind them as it was.
+    fn write_front(
+        &self,
+        memory: &mut Memory,
+        block: Block,
+        data: &[u8],
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let mut there = vec![0; data.len()];
+        self.live.read(block, &mut there)?;
+        let front = bytes.min(data.len());
+        there[..front].copy_from_slice(&data[..front]);
+        self.live.write(block, &there)?;
+        memory.note(Change::write(block, &there));
+        Ok(())
+    }
+
+    fn fail_to_write(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let block_bytes = self.geometry().block_bytes as usize;
         let half = &data[..data.len() / block_bytes / 2 * block_bytes];
         if !half.is_empty() {
@@ -162,6 +271,15 @@ impl FaultyDevice {
 }
 
 impl Memory {
+    fn note_versions(&mut self, block: Block, data: &[u8], block_bytes: u32) {
+        let Some(versions) = &mut self.versions else { return };
+        for (number, content) in (block.0..).zip(data.chunks(block_bytes as usize)) {
+            let newest: Arc<[u8]> = content.into();
+            let older = versions.remove(&number).map(|before| before.newest);
+            versions.insert(number, Versions { newest, older });
+        }
+    }
+
     fn note(&mut self, change: Change) {
         self.changes += 1;
         if let Some(recording) = &mut self.recording {

@@ -285,6 +285,10 @@ impl Drop for FileDevice {
     fn drop(&mut self) {
         if let Ok(mut rules) = self.rules() {
             let _ = self.save(&mut rules);
+            // The second time says that what the first one spoke of was safe, if it spoke of any.
+            if rules.log.is_open() {
+                let _ = self.save(&mut rules);
+            }
         }
     }
 }

@@ -212,6 +212,21 @@ impl Cut {
         Ok(())
     }
 
+    /// Changes what is on the medium, and what is on the way there.
+    pub(super) fn overwrite(&mut self, block: Block, data: &[u8]) {
+        let geometry = self.safe.geometry();
+        let (zone, block_bytes) = (geometry.zone_of(block), geometry.block_bytes as usize);
+        self.safe.store(zone, (block.0 - geometry.start(zone).0) as usize * block_bytes, data);
+        for (number, content) in (block.0..).zip(data.chunks(block_bytes)) {
+            for (first, pending) in &mut self.pending {
+                let at = number.checked_sub(first.0).map(|blocks| blocks as usize * block_bytes);
+                if let Some(place) = at.and_then(|at| Arc::make_mut(pending).get_mut(at..at + block_bytes)) {
+                    place.copy_from_slice(content);
+                }
+            }
+        }
+    }
+
     pub(super) fn wear_out(&mut self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         self.make_zone_safe(zone);
         self.safe.wear_out(zone, condition)

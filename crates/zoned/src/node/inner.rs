@@ -1,8 +1,8 @@
-//! A head or an interior node on the device: for each child the least key, its state, where it is and where its log is.
+//! A head or an interior node on the device: for each child the least key, where it is, where its log is, and what proves it to be the one.
 //! Not the same in memory: see `store::tree`.
 //! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}); our interior nodes have no logs, see the design page.
 
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{HEADER_BYTES, Header, Kind, LARGEST, long, six_bytes};
 
 /// What an inner node knows of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,14 @@ pub struct Pointer {
     pub home: u64,
     /// Its log's, if it has one.
     pub log: Option<u64>,
+    /// What [`super::proof`] says of the log, or of the child if it has none. A log has its leaf's.
+    pub proof: u32,
 }
 
-/// The bytes of an entry besides its key: the key's length, the two places.
-const LEAF_ENTRY_BYTES: usize = 2 + 8 + 8;
-const INNER_ENTRY_BYTES: usize = 2 + 8;
-const NO_LOG: u64 = u64::MAX;
+/// The bytes of an entry besides its key: the key's length, the two places, the proof.
+const LEAF_ENTRY_BYTES: usize = 2 + 6 + 6 + 4;
+const INNER_ENTRY_BYTES: usize = 2 + 6 + 4;
+const NO_LOG: u64 = LARGEST;
 
 /// The highest level: a tree in which every node leads to two has no more, wherever blocks have 64-bit numbers.
 const MAX_LEVEL: u16 = 64;
@@ -57,15 +59,17 @@ impl InnerRecord {
         for (key, pointer) in entries {
             put(&(key.len() as u16).to_le_bytes());
             put(key);
-            put(&pointer.home.to_le_bytes());
+            put(&six_bytes(pointer.home));
             if level == 1 {
-                put(&pointer.log.unwrap_or(NO_LOG).to_le_bytes());
+                put(&six_bytes(pointer.log.unwrap_or(NO_LOG)));
             }
+            put(&pointer.proof.to_le_bytes());
             count += 1;
         }
         node[at..].fill(0);
         let bytes = (node.len() - HEADER_BYTES) as u32;
-        Header { kind: Kind::Inner, block, generation, bytes, small: [count, level, 0], word: 0 }.seal(node);
+        let small = [count, level, 0];
+        Header { kind: Kind::Inner, block, generation, bytes, small, ..Header::default() }.seal(node);
     }
 
     /// Reads a node and checks that it has entries and that they are in order.
@@ -73,7 +77,18 @@ impl InnerRecord {
     /// # Errors
     /// What is wrong, as a sentence's end.
     pub fn decode(node: &[u8], block: u64) -> Result<Self, String> {
-        let header = Header::open(node, Kind::Inner, block)?;
+        Self::of(node, &Header::open(node, Kind::Inner, block)?)
+    }
+
+    /// The same for a node that something leads to which has its proof.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<Self, String> {
+        Self::of(node, &Header::open_proven(node, Kind::Inner, block, proof)?)
+    }
+
+    fn of(node: &[u8], header: &Header) -> Result<Self, String> {
         let [count, level, _] = header.small;
         if count == 0 || level == 0 || level > MAX_LEVEL {
             return Err(format!("{count} children on level {level}"));
@@ -88,13 +103,14 @@ impl InnerRecord {
         for index in 0..count {
             let length = u16::from_le_bytes(take(2)?.try_into().expect("two bytes"));
             let key = take(length.into())?.to_vec();
-            let mut place = || Ok::<_, String>(u64::from_le_bytes(take(8)?.try_into().expect("eight bytes")));
+            let mut place = || take(6).map(|bytes| long(bytes, 0));
             let home = place()?;
             let log = if level == 1 { Some(place()?).filter(|&log| log != NO_LOG) } else { None };
+            let proof = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
             if index > 1 && entries.last().is_some_and(|last| last.0 >= key) {
                 return Err(format!("its entry {index} is out of order"));
             }
-            entries.push((key, Pointer { home, log }));
+            entries.push((key, Pointer { home, log, proof }));
         }
         Ok(Self { level, entries })
     }
@@ -109,10 +125,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..16),
-            level in 1..4u16, homes in any::<u64>(), log in prop::option::of(0..NO_LOG),
+            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), proof in any::<u32>(),
         ) {
             let log = log.filter(|_| level == 1);
-            let pointer = |index: usize| Pointer { home: homes.wrapping_add(index as u64), log };
+            let pointer = |index: usize| Pointer { home: homes + index as u64, log, proof };
             let entries: Vec<_> = keys.into_iter().enumerate().map(|(i, key)| (key, pointer(i))).collect();
             let mut node = vec![0xEE; 512];
             InnerRecord::encode(level, entries.iter().map(|(key, p)| (&key[..], *p)), &mut node, 9, 1);
@@ -122,7 +138,7 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 512), count in 0..60u16, level in 0..70u16) {
             let mut node = bytes;
-            Header { kind: Kind::Inner, block: 1, generation: 1, bytes: 472, small: [count, level, 0], word: 0 }.seal(&mut node);
+            Header { kind: Kind::Inner, block: 1, bytes: 472, small: [count, level, 0], ..Header::default() }.seal(&mut node);
             if let Ok(inner) = InnerRecord::decode(&node, 1) {
                 prop_assert_eq!(inner.entries.len(), usize::from(count));
                 prop_assert!((1..=MAX_LEVEL).contains(&inner.level));

@@ -2,7 +2,7 @@
 //! Not the tree: a page knows neither its state nor its neighbours.
 //! Source: our own. Records of one length lie in arrays, as in the ZB+-tree paper (n keys, n values); others behind an array of slots.
 
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{HEADER_BYTES, Header, Kind, long, six_bytes};
 use std::cmp::Ordering;
 
 /// A large value, apart from the tree: where it is and how long.
@@ -12,10 +12,29 @@ pub struct Extent {
     pub block: u64,
     /// How long the value is, bytes.
     pub bytes: u32,
+    /// What [`super::proof`] says of it.
+    pub proof: u32,
 }
 
-/// The bytes of an extent in a page.
-const EXTENT_BYTES: usize = 12;
+/// The bytes of an extent in a page, and in the journal.
+pub const EXTENT_BYTES: usize = 6 + 4 + 4;
+
+impl Extent {
+    /// As a page and the journal have it.
+    pub fn to_bytes(self) -> [u8; EXTENT_BYTES] {
+        let mut bytes = [0; EXTENT_BYTES];
+        bytes[..6].copy_from_slice(&six_bytes(self.block));
+        bytes[6..10].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.proof.to_le_bytes());
+        bytes
+    }
+
+    /// The extent whose bytes these are.
+    pub fn from_bytes(bytes: &[u8; EXTENT_BYTES]) -> Self {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        Self { block: long(bytes, 0), bytes: word(6), proof: word(10) }
+    }
+}
 
 /// What a key has in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +45,17 @@ pub enum Value<'a> {
     Extent(Extent),
     /// In a log: the key is deleted.
     Deleted,
+}
+
+impl Value<'_> {
+    /// How long the value itself is, bytes, wherever it is.
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::Inline(value) => value.len(),
+            Self::Extent(extent) => extent.bytes as usize,
+            Self::Deleted => 0,
+        }
+    }
 }
 
 /// How the records lie in a page.
@@ -159,10 +189,9 @@ impl Page {
                 let bytes = &self.bytes[at + key..at + key + usize::from(value & LENGTH)];
                 match value >> KIND_SHIFT {
                     INLINE => Value::Inline(bytes),
-                    EXTENT => Value::Extent(Extent {
-                        block: u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
-                        bytes: u32::from_le_bytes(bytes[8..].try_into().expect("four bytes")),
-                    }),
+                    EXTENT => Value::Extent(Extent::from_bytes(
+                        bytes.try_into().expect("an extent's length was checked when the page was read"),
+                    )),
                     _ => Value::Deleted,
                 }
             }
@@ -334,9 +363,7 @@ impl Page {
                 INLINE
             }
             Value::Extent(extent) => {
-                let at = bottom + key.len();
-                self.bytes[at..at + 8].copy_from_slice(&extent.block.to_le_bytes());
-                self.bytes[at + 8..at + 12].copy_from_slice(&extent.bytes.to_le_bytes());
+                self.bytes[bottom + key.len()..bottom + bytes].copy_from_slice(&extent.to_bytes());
                 EXTENT
             }
             Value::Deleted => DELETED,
@@ -448,15 +475,16 @@ impl Page {
         self.used() as f64 >= (self.bytes.len() - HEADER_BYTES) as f64 * part
     }
 
-    /// Writes the page to `node`, as long as the page is, for a place on the device.
-    pub fn encode(&self, node: &mut [u8], block: u64, generation: u64) {
+    /// Writes the page to `node`, as long as the page is, for a place on the device. `base` is 0, or the proof of the leaf that this is the
+    /// log of.
+    pub fn encode(&self, node: &mut [u8], block: u64, generation: u64, base: u32) {
         node.copy_from_slice(&self.bytes);
         let (small, word) = match self.layout {
             Layout::Fixed { key, value } => ([self.count, key, value], 0),
             Layout::Slotted { bottom, dead } => ([self.count, 0, dead as u16], bottom),
         };
         let bytes = (self.bytes.len() - HEADER_BYTES) as u32;
-        Header { kind: Kind::Leaf, block, generation, bytes, small, word }.seal(node);
+        Header { kind: Kind::Leaf, block, generation, base, bytes, small, word }.seal(node);
     }
 
     /// Reads a page from `node` and checks that everything in it is inside it and in order.
@@ -464,7 +492,20 @@ impl Page {
     /// # Errors
     /// What is wrong, as a sentence's end.
     pub fn decode(node: &[u8], block: u64) -> Result<Page, String> {
-        let header = Header::open(node, Kind::Leaf, block)?;
+        Self::of(node, &Header::open(node, Kind::Leaf, block)?)
+    }
+
+    /// The same for a page that something leads to which has its proof. The second value is the proof of the leaf that it is the log of, if
+    /// it is one.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<(Page, u32), String> {
+        let header = Header::open_proven(node, Kind::Leaf, block, proof)?;
+        Ok((Self::of(node, &header)?, header.base))
+    }
+
+    fn of(node: &[u8], header: &Header) -> Result<Page, String> {
         let [count, key, third] = header.small;
         let layout = match key {
             0 => Layout::Slotted { bottom: header.word, dead: third.into() },
@@ -532,7 +573,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Kept {
         Inline(Vec<u8>),
-        Extent(u64, u32),
+        Extent(u64, u32, u32),
         Deleted,
     }
 
@@ -540,7 +581,7 @@ mod tests {
         fn value(&self) -> Value<'_> {
             match self {
                 Kept::Inline(bytes) => Value::Inline(bytes),
-                &Kept::Extent(block, bytes) => Value::Extent(Extent { block, bytes }),
+                &Kept::Extent(block, bytes, proof) => Value::Extent(Extent { block, bytes, proof }),
                 Kept::Deleted => Value::Deleted,
             }
         }
@@ -550,7 +591,7 @@ mod tests {
         prop_oneof![
             4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(Kept::Inline),
             4 => any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec())),
-            1 => any::<(u64, u32)>().prop_map(|(block, bytes)| Kept::Extent(block, bytes)),
+            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, proof)| Kept::Extent(block, bytes, proof)),
             1 => Just(Kept::Deleted)
         ]
     }
@@ -596,8 +637,9 @@ mod tests {
                 prop_assert_eq!(page.count(), model.len());
             }
             let mut node = vec![0; 512];
-            page.encode(&mut node, 3, 4);
-            let back = Page::decode(&node, 3).unwrap();
+            page.encode(&mut node, 3, 4, 5);
+            let (back, base) = Page::decode_proven(&node, 3, super::super::proof(&node)).unwrap();
+            prop_assert_eq!(base, 5);
             for page in [&page, &back] {
                 for (index, (key, value)) in model.iter().enumerate() {
                     prop_assert_eq!(page.key(index), &key[..]);
@@ -618,7 +660,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 512), count in 0..60u16, key in 0..20u16, word in 0..600u32, small in 0..20u16,
         ) {
             let mut node = bytes;
-            Header { kind: Kind::Leaf, block: 1, generation: 1, bytes: 472, small: [count, key, small], word }.seal(&mut node);
+            Header { block: 1, bytes: 472, small: [count, key, small], word, ..Header::default() }.seal(&mut node);
             if let Ok(page) = Page::decode(&node, 1) {
                 for index in 0..page.count() {
                     let (_, _) = (page.key(index), page.value(index));

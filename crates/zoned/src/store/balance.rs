@@ -6,6 +6,7 @@ use super::edit::{Editor, Left, Retired};
 use super::keys::Keys;
 use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
+use crate::error::{Error, Result};
 use crate::node::InnerRecord;
 use std::sync::Arc;
 
@@ -61,43 +62,43 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// A child became too small: it merges with a neighbour if both fit into one, and a head otherwise evens out with it. A neighbour
     /// that cannot be read is left alone.
-    pub fn rebalance(&mut self, parent: &mut Inner, child: usize) {
-        let Children::Inners(inners) = &mut parent.children else { return };
+    pub fn rebalance(&mut self, parent: &mut Inner, child: usize) -> Result<()> {
+        let Children::Inners(inners) = &mut parent.children else {
+            return Err(Error::Inconsistent {
+                what: "a head was to be evened out with its neighbour's leaves".into(),
+            });
+        };
         let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
         let right = left + 1;
         if right >= inners.len()
             || inners[left].inner(self.io).is_err()
             || inners[right].inner(self.io).is_err()
         {
-            return;
+            return Ok(());
         }
         let used = |slot: &InnerSlot| slot.node.get().map_or(0, Inner::used);
         let separator = parent.keys.get(right).len();
         let merges = used(&inners[left]) + used(&inners[right]) + separator <= self.room();
         let is_head = inners[left].node.get().is_some_and(|inner| inner.level % 2 == 1);
         if !merges && !is_head {
-            return;
+            return Ok(());
         }
-        let Ok(taken) =
-            self.own_inner(&mut inners[right]).map(|inner| std::mem::replace(inner, empty(inner.level)))
-        else {
-            return;
-        };
-        let Ok(own) = self.own_inner(&mut inners[left]) else { return };
-        join(own, parent.keys.get(right), taken);
+        let right_node = self.own_inner(&mut inners[right])?;
+        let taken = std::mem::replace(right_node, empty(right_node.level));
+        let own = self.own_inner(&mut inners[left])?;
+        join(own, parent.keys.get(right), taken)?;
         if merges {
             self.counts.inner_merged += 1;
             *self.dirty = self.dirty.saturating_sub(1);
             inners.remove(right);
             parent.keys.remove(right);
-            return;
+            return Ok(());
         }
         self.counts.heads_evened += 1;
         let rest = split_off(own, middle(own));
         parent.keys.replace(right, rest.keys.get(0));
-        if let Ok(own) = self.own_inner(&mut inners[right]) {
-            *own = rest;
-        }
+        *self.own_inner(&mut inners[right])? = rest;
+        Ok(())
     }
 }
 
@@ -129,13 +130,14 @@ fn split_off(inner: &mut Inner, at: usize) -> Inner {
 }
 
 /// Puts the entries of `right` behind those of `left`; `separator` is the least key that is right's.
-fn join(left: &mut Inner, separator: &[u8], right: Inner) {
+fn join(left: &mut Inner, separator: &[u8], right: Inner) -> Result<()> {
     for index in 0..right.keys.len() {
         left.keys.push(if index == 0 { separator } else { right.keys.get(index) });
     }
     match (&mut left.children, right.children) {
         (Children::Leaves(left), Children::Leaves(mut right)) => left.append(&mut right),
         (Children::Inners(left), Children::Inners(mut right)) => left.append(&mut right),
-        _ => {}
+        _ => return Err(Error::Inconsistent { what: "neighbours are of different levels".into() }),
     }
+    Ok(())
 }

@@ -54,10 +54,7 @@ impl Batch {
     }
 
     pub(super) fn put_extent(&mut self, key: &[u8], extent: Extent) {
-        let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&extent.block.to_le_bytes());
-        bytes[8..].copy_from_slice(&extent.bytes.to_le_bytes());
-        self.push(PUT_EXTENT, key, &bytes);
+        self.push(PUT_EXTENT, key, &extent.to_bytes());
     }
 
     fn push(&mut self, kind: u8, key: &[u8], value: &[u8]) {
@@ -128,10 +125,7 @@ fn parse(bytes: &[u8]) -> Option<(Change<'_>, &[u8])> {
     let (value, rest) = rest.split_at_checked(length(5))?;
     let value = match head[0] {
         PUT => Value::Inline(value),
-        PUT_EXTENT if value.len() == 12 => Value::Extent(Extent {
-            block: u64::from_le_bytes(value[..8].try_into().expect("eight bytes")),
-            bytes: u32::from_le_bytes(value[8..].try_into().expect("four bytes")),
-        }),
+        PUT_EXTENT => Value::Extent(Extent::from_bytes(value.try_into().ok()?)),
         DELETE if value.is_empty() => Value::Deleted,
         _ => return None,
     };
@@ -159,10 +153,10 @@ mod tests {
     fn a_batch_keeps_its_changes_in_order() {
         let mut batch = Batch::new();
         batch.put(b"a", b"1").delete(b"").put(b"", b"");
-        batch.put_extent(b"big", Extent { block: 7, bytes: 9 });
+        batch.put_extent(b"big", Extent { block: 7, bytes: 9, proof: 5 });
         let again = Batch::from_bytes(batch.bytes().to_vec()).unwrap();
         let values: Vec<_> = again.changes().map(|change| (change.key, change.value)).collect();
-        let extent = Value::Extent(Extent { block: 7, bytes: 9 });
+        let extent = Value::Extent(Extent { block: 7, bytes: 9, proof: 5 });
         let (one, none) = (Value::Inline(b"1"), Value::Inline(b""));
         assert_eq!(values, [(&b"a"[..], one), (b"", Value::Deleted), (b"", none), (b"big", extent)]);
     }

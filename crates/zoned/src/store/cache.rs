@@ -2,8 +2,8 @@
 //! Not inner nodes: they stay.
 //! Source: Corbató, "A Paging Experiment with the Multics System", 1968 (the clock).
 
+use super::Shared;
 use super::tree::InnerSlot;
-use super::{Shared, lock};
 use crate::device::ZonedDevice;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ impl<D: ZonedDevice> Shared<D> {
             Err(TryLockError::Poisoned(hand)) => hand.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let root = Arc::clone(&lock(&self.published).tree.root);
+        let root = Arc::clone(&self.newest.load().tree.root);
         self.all_resident.store(false, Ordering::Release);
         // A little more, so that it is not for every leaf that is read.
         let target = self.options.cache_bytes - self.options.cache_bytes / 16;

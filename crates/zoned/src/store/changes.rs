@@ -4,7 +4,7 @@
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};
-use super::leaf::{LeafBody, LeafSlot, merged};
+use super::leaf::{Homes, LeafBody, LeafSlot, merged};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Value};
@@ -33,7 +33,7 @@ impl Place {
 #[derive(Clone)]
 pub(super) enum Base {
     /// A copy and its log on the device. They stay there until the next checkpoint that begins has ended.
-    Homes((u64, u64)),
+    Homes(Homes),
     /// A leaf that the running checkpoint has yet to write.
     Leaf(Arc<LeafSlot>),
 }
@@ -77,13 +77,13 @@ impl Changes {
     /// The leaf: its copy is read, and they are made again.
     pub fn leaf<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         let mut body = match &self.base {
-            Base::Homes(homes) => LeafBody::read(io, *homes)?,
-            Base::Leaf(slot) => slot.with_unkept(io, LeafBody::clone)?,
+            Base::Homes(homes) => LeafBody::read(io, *homes)?.0,
+            Base::Leaf(slot) => Arc::unwrap_or_clone(slot.share_unkept(io)?),
         };
         if self.place == Place::Leaf
             && let Some(log) = body.log.take()
         {
-            body.leaf = merged(&body.leaf, &log, false);
+            body.leaf = merged(&body.leaf, &log, false)?;
             body.resident.change(body.leaf.size());
         }
         for Change { key, value } in self.made.changes() {
@@ -93,7 +93,7 @@ impl Changes {
             };
             if !fits {
                 let home = match &self.base {
-                    Base::Homes((home, _)) => *home,
+                    Base::Homes(homes) => homes.leaf,
                     Base::Leaf(slot) => slot.home(),
                 };
                 return Err(damaged(home, "it has less room than when it was written".into()));

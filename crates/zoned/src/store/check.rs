@@ -3,15 +3,14 @@
 //! Source: our own.
 
 use super::Store;
-use super::batch::Batch;
 use super::io::Io;
-use super::journal::replay;
 use super::open::empty_space;
+use super::replay::replay;
 use super::space::Space;
-use super::superblock::{SpaceTable, Superblock};
+use super::superblock::{SpaceTable, Superblock, ZoneEntry};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::node::{InnerRecord, Page, Value};
+use crate::node::{InnerRecord, Page, Pointer, Value};
 use crate::states::NodeStates;
 use serde::Serialize;
 
@@ -83,7 +82,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// As [`Store::checkpoint`].
     pub fn check_now(&self) -> Result<CheckReport> {
-        let mut writer = super::lock(&self.shared.writer);
+        let mut writer = self.shared.writer();
         writer.checkpoint_now(&self.shared)?;
         run(&self.shared.io, &writer.superblock)
     }
@@ -92,13 +91,14 @@ impl<D: ZonedDevice> Store<D> {
 fn run<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<CheckReport> {
     let mut checker = Checker { io, space: empty_space(io)?, report: CheckReport::default() };
     if superblock.root != 0 {
-        checker.inner(superblock.root, None, Bounds { low: &[], high: None });
+        let (root, proof) = (superblock.root, superblock.root_proof);
+        checker.inner((root, proof), None, Bounds { low: &[], high: None });
     }
     if checker.report.keys != superblock.len {
         let (keys, len) = (checker.report.keys, superblock.len);
         checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
     }
-    checker.table(superblock.generation);
+    checker.table(superblock);
     checker.journal(superblock)?;
     Ok(checker.report)
 }
@@ -127,11 +127,11 @@ impl<D: ZonedDevice> Checker<'_, D> {
             .ok()
     }
 
-    fn inner(&mut self, block: u64, level: Option<u16>, bounds: Bounds<'_>) {
+    fn inner(&mut self, (block, proof): (u64, u32), level: Option<u16>, bounds: Bounds<'_>) {
         if !self.claim(block) {
             return;
         }
-        let read = self.io.read_inner(block);
+        let read = self.io.read_inner(block, proof);
         let Some(InnerRecord { level: own, entries }) = self.good(block, read) else { return };
         self.report.inner_nodes += 1;
         // Odd levels are heads, which have no states.
@@ -155,33 +155,36 @@ impl<D: ZonedDevice> Checker<'_, D> {
             }
             let below = Bounds { low, high };
             match own {
-                1 => self.leaf(pointer.home, pointer.log, below),
-                _ => self.inner(pointer.home, Some(own - 1), below),
+                1 => self.leaf(*pointer, below),
+                _ => self.inner((pointer.home, pointer.proof), Some(own - 1), below),
             }
         }
     }
 
-    fn leaf(&mut self, block: u64, log: Option<u64>, bounds: Bounds<'_>) {
-        if !self.claim(block) {
+    fn leaf(&mut self, Pointer { home: block, log, proof }: Pointer, bounds: Bounds<'_>) {
+        let is_free = self.claim(block);
+        let (mut logged, mut leaf_proof) = (None, proof);
+        if let Some(at) = log {
+            let read = self.io.read_log(at, proof);
+            let Some((log, base)) = self.claim(at).then(|| self.good(at, read)).flatten() else { return };
+            self.report.logs += 1;
+            (logged, leaf_proof) = (Some((at, log)), base);
+        }
+        if !is_free {
             return;
         }
-        let read = self.io.read_page(block);
-        let leaf = self.good(block, read);
-        self.report.leaves += u64::from(leaf.is_some());
-        let Some(mut leaf) = leaf else { return };
+        let read = self.io.read_page(block, leaf_proof);
+        let Some(mut leaf) = self.good(block, read) else { return };
+        self.report.leaves += 1;
         let mut deleted = false;
-        if let Some(at) = log {
-            if !self.claim(at) {
-                return;
-            }
-            let read = self.io.read_log(at);
-            let Some(log) = self.good(at, read) else { return };
-            self.report.logs += 1;
+        if let Some((at, log)) = logged {
             if (0..log.count()).any(|index| leaf.find(log.key(index)).is_err()) {
                 self.wrong(at, "a log has a record that its leaf has not");
             }
             deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
-            leaf = super::leaf::merged(&leaf, &log, false);
+            let merged = super::leaf::merged(&leaf, &log, false);
+            let Some(whole) = self.good(at, merged) else { return };
+            leaf = whole;
         }
         *match (self.space.zone_index(block), deleted) {
             (None, _) => &mut self.report.states.change_leaves,
@@ -216,11 +219,11 @@ impl<D: ZonedDevice> Checker<'_, D> {
     }
 
     /// Compares what is in use with what the space table says.
-    fn table(&mut self, generation: u64) {
-        let read = SpaceTable::read(self.io, generation);
+    fn table(&mut self, superblock: &Superblock) {
+        let read = SpaceTable::read(self.io, superblock);
         let Some(table) = self.good(0, read) else { return };
         let mut problems = Vec::new();
-        for (zone, &(nodes, extents)) in self.space.zones.iter().zip(&table.live) {
+        for (zone, &ZoneEntry { nodes, extents, .. }) in self.space.zones.iter().zip(&table.zones) {
             if (zone.live_nodes, zone.live_extents) != (nodes.into(), extents.into()) {
                 problems.push(format!(
                     "{}: {} blocks of nodes and {} of large values are in use, and the space table says {nodes} and {extents}",
@@ -244,18 +247,20 @@ impl<D: ZonedDevice> Checker<'_, D> {
     }
 
     fn journal(&mut self, superblock: &Superblock) -> Result<()> {
-        let (mut batches, mut changes) = (0, 0);
-        let read = replay(self.io, superblock.journal, |record| {
-            let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
-            batches += 1;
-            changes += batch.len() as u64;
-            Ok(true)
-        });
-        match read {
-            Err(Error::Damaged { block, what }) => self.wrong(block.0, what),
-            read => _ = read?,
+        let mut replay = replay(self.io, &self.space, superblock)?;
+        let (_, unreadable) = replay.settle(self.io, &self.space);
+        self.report.journal_batches = replay.records.len() as u64;
+        self.report.journal_changes = replay.records.iter().map(|record| record.batch.len() as u64).sum();
+        if let Some(Error::Damaged { block, what }) = replay.newer_checkpoint(superblock) {
+            self.wrong(block.0, what);
         }
-        (self.report.journal_batches, self.report.journal_changes) = (batches, changes);
+        for lost in &replay.lost {
+            self.wrong(lost.block, format!("the journal is damaged, and {lost} lost with it: {}", lost.what));
+        }
+        for (key, extent) in unreadable {
+            let read = self.io.read_extent(&key, extent);
+            self.good(extent.block, read);
+        }
         Ok(())
     }
 }

@@ -9,8 +9,8 @@ use super::io::{Io, Traffic};
 use super::journal::Position;
 use super::leaf::{LeafBody, LeafSlot, NO_LOG};
 use super::output::Output;
-use super::space::{Slot, Space, Stream};
-use super::superblock::{SpaceTable, Superblock};
+use super::space::{SequentialZone, Slot, Space, Stream};
+use super::superblock::{SpaceTable, Superblock, ZoneEntry};
 use super::tree::{InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
 use crate::error::Result;
@@ -149,7 +149,8 @@ impl Checkpoint {
             return Ok(0);
         }
         self.placed.push(Arc::clone(slot));
-        slot.with_unkept(io, |body| self.write_body(io, space, generation, slot, body))?
+        let body = slot.share_unkept(io)?;
+        self.write_body(io, space, generation, slot, &body)
     }
 
     fn write_body<D: ZonedDevice>(
@@ -165,13 +166,19 @@ impl Checkpoint {
             let in_place = (!body.leaf.is_filled(FULL)).then_some(Slot::Leaf);
             let stream = if slot.moved.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
             let home = self.place(io, space, in_place, stream)?;
-            self.output.add(io, Traffic::Leaf, home, |node| body.leaf.encode(node, home, generation))?;
+            let fill = |node: &mut [u8]| body.leaf.encode(node, home, generation, 0);
+            let proof = self.output.add(io, Traffic::Leaf, home, fill)?;
+            slot.leaf_proof.store(proof, Ordering::Release);
+            slot.proof.store(proof, Ordering::Release);
             slot.home.store(home, Ordering::Release);
             written += 1;
         }
         if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
             let home = self.place(io, space, Some(Slot::Log), Stream::Hot)?;
-            self.output.add(io, Traffic::Log, home, |node| log.encode(node, home, generation))?;
+            let base = slot.leaf_proof.load(Ordering::Acquire);
+            let fill = |node: &mut [u8]| log.encode(node, home, generation, base);
+            let proof = self.output.add(io, Traffic::Log, home, fill)?;
+            slot.proof.store(proof, Ordering::Release);
             slot.log.store(home, Ordering::Release);
             written += 1;
         }
@@ -193,7 +200,8 @@ impl Checkpoint {
         let traffic = Traffic::of_level(inner.level);
         let level = inner.level;
         let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
-        self.output.add(io, traffic, home, fill)?;
+        let proof = self.output.add(io, traffic, home, fill)?;
+        slot.proof.store(proof, Ordering::Release);
         slot.home.store(home, Ordering::Release);
         Ok(())
     }
@@ -231,19 +239,25 @@ impl Checkpoint {
         for freed in waiting.chain(self.freed.iter().copied()) {
             release(&mut after, freed);
         }
-        let live = after.zones.iter().zip(&self.extents_since);
-        let live = live
-            .map(|(zone, since)| (zone.live_nodes as u32, zone.live_extents.saturating_sub(*since) as u32))
-            .collect();
-        let table = SpaceTable { live, slots: after.slot_bits().to_vec() };
+        let entry = |(zone, since): (&SequentialZone, &u64)| ZoneEntry {
+            nodes: zone.live_nodes as u32,
+            extents: zone.live_extents.saturating_sub(*since) as u32,
+            resets: u32::try_from(zone.resets).unwrap_or(u32::MAX),
+            is_written: zone.written > 0,
+        };
+        let zones = after.zones.iter().zip(&self.extents_since).map(entry).collect();
+        let table = SpaceTable { zones, slots: after.slot_bits().to_vec() };
+        let generation = last.generation.wrapping_add(1);
         let superblock = Superblock {
-            generation: last.generation.wrapping_add(1),
+            generation,
             root: self.tree.root.home(),
+            root_proof: self.tree.root.proof(),
+            table_proof: table.write(io, generation)?,
             len: self.tree.len,
             journal: self.journal,
+            cut: 0,
             ..*last
         };
-        table.write(io, superblock.generation)?;
         io.device.flush()?;
         superblock.write(io)?;
         io.device.flush()?;

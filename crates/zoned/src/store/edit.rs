@@ -4,14 +4,25 @@
 //! on the design page.
 
 use super::changes::{Base, Changes, Place};
-use super::io::Io;
+use super::io::{Io, damaged};
 use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
 use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::{Block, ZonedDevice};
-use crate::error::Result;
+use crate::error::{Error, Result, ensure};
 use crate::node::{Extent, Page, Value};
 use serde::Serialize;
 use std::sync::Arc;
+
+/// Why an inner node cannot be changed: a head leads to leaves, and only a head.
+const NO_HEAD: &str = "a node on the lowest level leads to no leaf that was to be changed";
+
+/// Why a leaf cannot be changed: see [`Editor::own_leaf`].
+const NOT_OWN: &str = "a leaf that is to be changed is shared with a reader";
+
+/// An error of this program.
+fn inconsistent<T>(what: &str) -> Result<T> {
+    Err(Error::Inconsistent { what: what.into() })
+}
 
 /// Something on the device that the newest tree does not need any more.
 pub(super) enum Retired {
@@ -110,7 +121,11 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         match effect {
             Effect::Inserted => tree.len += 1,
-            Effect::Deleted => tree.len -= 1,
+            Effect::Deleted => {
+                let less =
+                    || damaged(0, "the superblock says that the map has fewer keys than there are".into());
+                tree.len = tree.len.checked_sub(1).ok_or_else(less)?;
+            }
             _ => {}
         }
         Ok(effect)
@@ -133,7 +148,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok((effect, self.settle(inner)));
         }
         let super::tree::Children::Inners(inners) = &mut inner.children else {
-            return Ok((Effect::Absent, Left::Done));
+            return inconsistent("a node above the heads leads to leaves");
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
         match left {
@@ -142,7 +157,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 inners.insert(index + 1, right);
                 inner.keys.insert(index + 1, &separator);
             }
-            Left::Small if effect == Effect::Deleted => self.rebalance(inner, index),
+            Left::Small if effect == Effect::Deleted => self.rebalance(inner, index)?,
             Left::Small => {}
         }
         Ok((effect, self.settle(inner)))
@@ -193,14 +208,14 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// The leaf's copy on the device is out of date from now on.
     pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
-        let homes = (*slot.home.get_mut(), *slot.log.get_mut());
-        if homes.0 == UNWRITTEN {
+        let homes = slot.homes_mut();
+        if homes.leaf == UNWRITTEN {
             return;
         }
-        self.retired.push(Retired::Node(homes.0));
+        self.retired.push(Retired::Node(homes.leaf));
         *slot.home.get_mut() = UNWRITTEN;
         *self.dirty += 1;
-        if homes.1 != UNWRITTEN {
+        if homes.log != UNWRITTEN {
             self.begin_changes(slot, Base::Homes(homes), Place::Leaf);
             return;
         }
@@ -238,8 +253,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     fn log_changes(&mut self, slot: &mut LeafSlot) {
-        let homes = (*slot.home.get_mut(), *slot.log.get_mut());
-        match homes.1 {
+        let homes = slot.homes_mut();
+        match homes.log {
             UNWRITTEN => return,
             NO_LOG => {}
             home => self.retired.push(Retired::Node(home)),
@@ -265,7 +280,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     fn retire_value(&mut self, key: &[u8], value: Option<Value<'_>>) {
-        if let Some(Value::Extent(Extent { block, bytes })) = value {
+        if let Some(Value::Extent(Extent { block, bytes, .. })) = value {
             let blocks = self.io.extent_blocks(key, bytes);
             self.retired.push(Retired::Extent(block, blocks));
         }
@@ -278,7 +293,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         key: &[u8],
         value: Value<'_>,
     ) -> Result<Effect> {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(Effect::Absent) };
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
         let body = slot.body_mut();
@@ -297,7 +312,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         if steady && effect != Effect::Inserted && may_log && body.change_in_log(key, value) {
             self.counts.logged += 1;
             if body.is_empty() {
-                self.remove_leaf(head, index);
+                self.remove_leaf(head, index)?;
             } else {
                 self.log_changes(slot);
                 self.keep_change(slot, key, value);
@@ -305,7 +320,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok(effect);
         }
         if slot.body_mut().log.is_some() {
-            self.apply_log(slot);
+            self.apply_log(slot)?;
         } else if steady {
             self.counts.reopened += u64::from(!slot.body_mut().leaf.is_filled(0.97));
         }
@@ -322,12 +337,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (Ok(at), value) => {
                 if !page.set(at, value) {
                     page.remove(at);
-                    self.insert_splitting(head, index, at, key, value);
+                    self.insert_splitting(head, index, at, key, value)?;
                 }
             }
             (Err(at), value) => {
                 if !page.insert(at, key, value) {
-                    self.insert_splitting(head, index, at, key, value);
+                    self.insert_splitting(head, index, at, key, value)?;
                 }
             }
         }
@@ -335,11 +350,13 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     /// Sync: the leaf's log becomes part of it, or becomes it.
-    pub fn apply_log(&mut self, slot: &mut LeafSlot) {
+    pub fn apply_log(&mut self, slot: &mut LeafSlot) -> Result<()> {
         self.leaf_changes(slot);
         self.log_goes(slot);
         let body = slot.body_mut();
-        let Some(log) = body.log.take() else { return };
+        let Some(log) = body.log.take() else {
+            return inconsistent("a leaf that has a log has none in memory");
+        };
         body.resident.change(body.leaf.size());
         let deletions = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
         let full = log.count() == body.leaf.count();
@@ -349,16 +366,17 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (false, true) => &mut self.counts.switch_apply_steady,
             (true, true) => &mut self.counts.switch_apply_after,
         } += 1;
-        body.leaf = if full && !deletions { log } else { merged(&body.leaf, &log, full) };
+        body.leaf = if full && !deletions { log } else { merged(&body.leaf, &log, full)? };
+        Ok(())
     }
 
     /// Takes a leaf out of its head; the only one stays, empty.
-    fn remove_leaf(&mut self, head: &mut Inner, index: usize) {
+    fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         self.counts.emptied += 1;
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return };
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let only = leaves.len() == 1;
-        // It is the writer's own: see `own_leaf`.
-        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
+        // See `own_leaf`.
+        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.leaf_changes(slot);
         self.keep_whole(slot);
         self.log_goes(slot);
@@ -371,17 +389,18 @@ impl<D: ZonedDevice> Editor<'_, D> {
             leaves.remove(index);
             head.keys.remove(index);
         }
+        Ok(())
     }
 
     /// A leaf in state `change` lost a record: it goes when it is empty, and merges with a neighbour when both fit into one.
     fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         let leaves = head.leaves();
+        ensure(index < leaves.len(), NO_HEAD)?;
         let size = |body: &LeafBody| body.log.is_none().then(|| (body.leaf.used(), body.leaf.count()));
         let used = |slot: &LeafSlot| slot.if_loaded(size).flatten();
         let Some((own, count)) = used(&leaves[index]) else { return Ok(()) };
         if count == 0 {
-            self.remove_leaf(head, index);
-            return Ok(());
+            return self.remove_leaf(head, index);
         }
         let room = self.io.node_bytes;
         if own > room / 2 {
@@ -401,7 +420,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Merges a leaf with the one after it, if all fits.
     fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return Ok(()) };
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
         let slot = self.own_leaf(&mut leaves[left])?;
         let mut page = slot.body_mut().leaf.clone();
@@ -422,20 +441,25 @@ impl<D: ZonedDevice> Editor<'_, D> {
 
     /// Puts a record into a leaf that has no room for it: the leaf becomes two, or more where records are of many lengths. Records that
     /// come in ascending order leave full leaves behind.
-    fn insert_splitting(&mut self, head: &mut Inner, index: usize, at: usize, key: &[u8], value: Value<'_>) {
-        let super::tree::Children::Leaves(leaves) = &mut head.children else { return };
+    fn insert_splitting(
+        &mut self,
+        head: &mut Inner,
+        index: usize,
+        at: usize,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<()> {
+        let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let last = index + 1 == leaves.len();
-        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return };
+        let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.keep_whole(slot);
         let body = slot.body_mut();
         let page = std::mem::replace(&mut body.leaf, Page::new(self.io.node_bytes));
         let mut pages = Vec::new();
         if last && at == page.count() {
-            let mut right = Page::new(self.io.node_bytes);
-            let _fits = right.insert(0, key, value);
-            pages.extend([page, right]);
+            pages.extend([page, page_of(self.io.node_bytes, key, value)?]);
         } else {
-            split_into(page, at, key, value, &mut pages);
+            split_into(page, at, key, value, &mut pages)?;
         }
         self.counts.split += pages.len() as u64 - 1;
         let separators: Vec<Vec<u8>> = pages.windows(2).map(|pair| separator(&pair[0], &pair[1])).collect();
@@ -447,31 +471,39 @@ impl<D: ZonedDevice> Editor<'_, D> {
             *self.dirty += 1;
             *self.held += self.io.node_bytes as u64;
         }
+        Ok(())
     }
 }
 
+/// A page of one record.
+fn page_of(bytes: usize, key: &[u8], value: Value<'_>) -> Result<Page> {
+    let mut page = Page::new(bytes);
+    ensure(page.insert(0, key, value), "a record that was let in does not fit into an empty leaf")?;
+    Ok(page)
+}
+
 /// Splits a page until the record fits.
-fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &mut Vec<Page>) {
+fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &mut Vec<Page>) -> Result<()> {
     if page.insert(at, key, value) {
         pages.push(page);
-        return;
+        return Ok(());
     }
     if page.count() < 2 {
         // One record of any length leaves room for another.
-        let mut other = Page::new(page.size());
-        let _fits = other.insert(0, key, value);
+        let other = page_of(page.size(), key, value)?;
         pages.extend(if at == 0 { [other, page] } else { [page, other] });
-        return;
+        return Ok(());
     }
     let middle = page.middle();
     let (left, right) = (page.part(0, middle), page.part(middle, page.count()));
     if at <= middle {
-        split_into(left, at, key, value, pages);
+        split_into(left, at, key, value, pages)?;
         pages.push(right);
     } else {
         pages.push(left);
-        split_into(right, at - middle, key, value, pages);
+        split_into(right, at - middle, key, value, pages)?;
     }
+    Ok(())
 }
 
 /// The shortest key that is greater than all of `left` and not greater than any of `right`.

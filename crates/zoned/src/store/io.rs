@@ -65,16 +65,21 @@ struct Counters {
     appended: [AtomicU64; Traffic::ALL.len()],
 }
 
-/// Bytes of leaves in memory; given back when dropped.
+/// Bytes of leaves in memory; given back when dropped, or before.
 pub(super) struct Resident {
     all: Arc<AtomicU64>,
-    bytes: u64,
+    bytes: AtomicU64,
 }
 
 impl Resident {
     fn new(all: Arc<AtomicU64>, bytes: u64) -> Self {
         all.fetch_add(bytes, Ordering::Relaxed);
-        Self { all, bytes }
+        Self { all, bytes: AtomicU64::new(bytes) }
+    }
+
+    /// Gives the bytes back.
+    pub fn release(&self) {
+        self.all.fetch_sub(self.bytes.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// From now on it counts `bytes`.
@@ -85,13 +90,13 @@ impl Resident {
 
 impl Clone for Resident {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.all), self.bytes)
+        Self::new(Arc::clone(&self.all), self.bytes.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Resident {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.release();
     }
 }
 
@@ -176,19 +181,23 @@ impl<D: ZonedDevice> Io<D> {
         counters[traffic as usize].fetch_add(blocks, Ordering::Relaxed);
     }
 
-    pub fn read_page(&self, block: u64) -> Result<Page> {
+    /// Reads the leaf that something leads to which has its proof.
+    pub fn read_page(&self, block: u64, proof: u32) -> Result<Page> {
         let node = self.read(Traffic::Leaf, block, self.node_bytes)?;
-        Page::decode(&node, block).map_err(|what| damaged(block, what))
+        let read = Page::decode_proven(&node, block, proof);
+        read.map(|(page, _)| page).map_err(|what| damaged(block, what))
     }
 
-    pub fn read_log(&self, block: u64) -> Result<Page> {
+    /// Reads a leaf's log. The second value is the proof of the leaf.
+    pub fn read_log(&self, block: u64, proof: u32) -> Result<(Page, u32)> {
         let node = self.read(Traffic::Log, block, self.node_bytes)?;
-        Page::decode(&node, block).map_err(|what| damaged(block, what))
+        Page::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
     }
 
-    pub fn read_inner(&self, block: u64) -> Result<InnerRecord> {
+    /// Reads a head or an interior node.
+    pub fn read_inner(&self, block: u64, proof: u32) -> Result<InnerRecord> {
         let node = self.read(Traffic::Interior, block, self.node_bytes)?;
-        InnerRecord::decode(&node, block).map_err(|what| damaged(block, what))
+        InnerRecord::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
     }
 
     /// Counts a leaf that was made again from its copy and its changes.
@@ -232,8 +241,8 @@ impl<D: ZonedDevice> Io<D> {
             return Err(damaged(extent.block, "a value there cannot be longer than a zone".into()));
         }
         let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
-        let header =
-            Header::open(&buffer, Kind::Extent, extent.block).map_err(|what| damaged(extent.block, what))?;
+        let header = Header::open_proven(&buffer, Kind::Extent, extent.block, extent.proof)
+            .map_err(|what| damaged(extent.block, what))?;
         let key_end = HEADER_BYTES + usize::from(header.small[0]);
         if header.bytes as usize + HEADER_BYTES != bytes || buffer.get(HEADER_BYTES..key_end) != Some(key) {
             return Err(damaged(extent.block, "it holds another key's value".into()));
@@ -250,7 +259,7 @@ impl<D: ZonedDevice> Io<D> {
         buffer[value_at..value_at + value.len()].copy_from_slice(value);
         let bytes = (key.len() + value.len()) as u32;
         let small = [key.len() as u16, 0, 0];
-        Header { kind: Kind::Extent, block, generation: 0, bytes, small, word: 0 }.seal(&mut buffer);
+        Header { kind: Kind::Extent, block, bytes, small, ..Header::default() }.seal(&mut buffer);
         buffer
     }
 }

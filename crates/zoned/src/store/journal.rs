@@ -1,13 +1,14 @@
 //! The write-ahead journal: batches of changes, appended to sequential zones of its own and made safe by one flush each.
-//! Not what the changes mean: see `edit`.
+//! Not what the changes mean: see `edit`. Not how it is read: see `replay`.
 //! Source: our own; Mohan et al., "ARIES", TODS 1992, for the rule (the journal goes first), with logical records as the tree on the
 //! device is never changed in place.
 
 use super::io::{Io, Traffic};
-use super::space::{Role, Space, takes_writes};
-use crate::device::{AlignedBuffer, Block, Condition, ZonedDevice};
+use super::space::Space;
+use super::superblock::Superblock;
+use crate::device::{AlignedBuffer, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind};
+use crate::node::{HEADER_BYTES, Header, Kind, proof};
 use std::collections::VecDeque;
 
 /// A place in the journal, and the number of the part that is there or will be.
@@ -19,6 +20,121 @@ pub(super) struct Position {
     pub offset: u64,
     /// Each part of a record has the next number.
     pub sequence: u64,
+    /// Each record has the next number.
+    pub batch: u64,
+    /// The proof of the part before.
+    pub chain: u32,
+}
+
+/// What a part says of itself, apart from what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub block: u64,
+    pub sequence: u64,
+    /// The proof of the part before.
+    pub chain: u32,
+    /// How many bytes of a record it has.
+    pub bytes: u32,
+    pub is_first: bool,
+    pub is_last: bool,
+    /// The zone in which the journal goes on, if this part ends at its zone's end; 0 if none was free.
+    pub next_zone: u32,
+    /// The number of the record that it is a part of.
+    pub batch: u64,
+    /// All parts before this one were safe when it was written.
+    pub safe: u64,
+    /// The newest checkpoint that was complete then.
+    pub checkpoint: u64,
+    /// The map's.
+    pub id: u64,
+}
+
+/// A part's own fields behind the header: its record's number, what was safe, the newest checkpoint, the map's, and a checksum of all these
+/// and of the header. So it is known how long a part is and what was lost with it, though its record is damaged.
+const FIELDS_BYTES: usize = 4 * 8 + 4;
+
+/// The bytes of a part besides its record.
+const PART_BYTES: usize = HEADER_BYTES + FIELDS_BYTES;
+
+/// The first part of a record, and the last one.
+const FIRST: u16 = 1;
+const LAST: u16 = 2;
+
+impl Part {
+    /// How many blocks it takes.
+    pub fn blocks(&self, block_bytes: u32) -> u64 {
+        (PART_BYTES + self.bytes as usize).div_ceil(block_bytes as usize) as u64
+    }
+
+    /// Writes it around a record's part, which is in its place already.
+    fn seal(&self, node: &mut [u8]) {
+        let flags = if self.is_first { FIRST } else { 0 } | if self.is_last { LAST } else { 0 };
+        let header = Header {
+            kind: Kind::Journal,
+            block: self.block,
+            generation: self.sequence,
+            base: self.chain,
+            bytes: FIELDS_BYTES as u32 + self.bytes,
+            small: [flags, 0, 0],
+            word: self.next_zone,
+        };
+        header.write(node);
+        let fields = [self.batch, self.safe, self.checkpoint, self.id];
+        for (place, field) in node[HEADER_BYTES..PART_BYTES].chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        let sum = crc32c::crc32c(&node[8..PART_BYTES - 4]);
+        node[PART_BYTES - 4..PART_BYTES].copy_from_slice(&sum.to_le_bytes());
+        header.seal(node);
+    }
+
+    /// What the part in a block says of itself. What is in it may be damaged all the same.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub fn peek(node: &[u8], block: u64) -> std::result::Result<Self, String> {
+        let header = Header::peek(node, Kind::Journal)?;
+        let sum = u32::from_le_bytes(node[PART_BYTES - 4..PART_BYTES].try_into().expect("four bytes"));
+        if sum != crc32c::crc32c(&node[8..PART_BYTES - 4]) {
+            return Err("the checksum of its header does not match".into());
+        }
+        if header.block != block {
+            return Err(format!("it belongs to block {}", header.block));
+        }
+        let [flags, more, others] = header.small;
+        let Some(bytes) = header.bytes.checked_sub(FIELDS_BYTES as u32) else {
+            return Err("it is shorter than its own header".into());
+        };
+        if flags > FIRST | LAST || more != 0 || others != 0 {
+            return Err("it has marks that this program does not know".into());
+        }
+        let field = |index: usize| {
+            let at = HEADER_BYTES + 8 * index;
+            u64::from_le_bytes(node[at..at + 8].try_into().expect("eight bytes"))
+        };
+        Ok(Self {
+            block,
+            sequence: header.generation,
+            chain: header.base,
+            bytes,
+            is_first: flags & FIRST != 0,
+            is_last: flags & LAST != 0,
+            next_zone: header.word,
+            batch: field(0),
+            safe: field(1),
+            checkpoint: field(2),
+            id: field(3),
+        })
+    }
+
+    /// The part of a record that is in it, and its proof.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence's end.
+    pub fn open<'n>(&self, node: &'n [u8]) -> std::result::Result<(&'n [u8], u32), String> {
+        Header::open(node, Kind::Journal, self.block)?;
+        Ok((&node[PART_BYTES..PART_BYTES + self.bytes as usize], proof(node)))
+    }
 }
 
 /// The end of the journal, where batches are appended.
@@ -28,16 +144,25 @@ pub(super) struct Journal {
     pub blocks: u64,
     /// The zones that are still needed, the oldest first.
     pub zones: VecDeque<u32>,
+    /// All parts before this one are safe.
+    safe: u64,
+    /// The newest complete checkpoint.
+    pub checkpoint: u64,
+    id: u64,
     buffer: AlignedBuffer,
 }
 
-/// The first part of a record, and the last one.
-const FIRST: u16 = 1;
-const LAST: u16 = 2;
-
 impl Journal {
-    pub fn new(end: Position) -> Self {
-        Self { end, blocks: 0, zones: VecDeque::new(), buffer: AlignedBuffer::new(0) }
+    /// The journal of a map as its last checkpoint leaves it.
+    pub fn new(superblock: &Superblock) -> Self {
+        let Superblock { journal: end, generation: checkpoint, id, .. } = *superblock;
+        let (blocks, zones, buffer) = (0, VecDeque::new(), AlignedBuffer::new(0));
+        Self { end, blocks, zones, safe: end.sequence, checkpoint, id, buffer }
+    }
+
+    /// All that was appended so far is safe.
+    pub const fn was_flushed(&mut self) {
+        self.safe = self.end.sequence;
     }
 
     /// How many blocks a record of `bytes` bytes takes, at most.
@@ -45,7 +170,7 @@ impl Journal {
         let block = io.geometry.block_bytes as usize;
         // Each zone it goes on in costs a header more.
         let zones = bytes as u64 / (io.geometry.zone_capacity_blocks * block as u64) + 2;
-        bytes.div_ceil(block - HEADER_BYTES) as u64 + zones
+        bytes.div_ceil(block - PART_BYTES) as u64 + zones
     }
 
     /// How many blocks can be appended.
@@ -60,20 +185,22 @@ impl Journal {
     /// Appends a record. It is safe after the next flush.
     pub fn append<D: ZonedDevice>(&mut self, io: &Io<D>, space: &mut Space, record: &[u8]) -> Result<()> {
         let block_bytes = io.geometry.block_bytes as usize;
-        let (mut rest, mut flags) = (record, FIRST);
-        while flags & LAST == 0 {
+        let mut rest = Some(record);
+        let mut is_first = true;
+        while let Some(record) = rest {
             if self.is_at_end(io) {
                 // `Writer::make_room` saw to it that this cannot be.
                 return Err(Error::Full { device: io.device.name(), needed: 1, free: 0 });
             }
             let room =
-                (io.geometry.zone_capacity_blocks - self.end.offset) as usize * block_bytes - HEADER_BYTES;
+                (io.geometry.zone_capacity_blocks - self.end.offset) as usize * block_bytes - PART_BYTES;
             // A part takes no more than a device writes at once gladly.
-            let (now, later) = rest.split_at(rest.len().min(room).min((1 << 20) - HEADER_BYTES));
-            flags |= if later.is_empty() { LAST } else { 0 };
-            self.append_part(io, space, now, flags)?;
-            (rest, flags) = (later, flags & LAST);
+            let (now, later) = record.split_at(record.len().min(room).min((1 << 20) - PART_BYTES));
+            rest = (!later.is_empty()).then_some(later);
+            self.append_part(io, space, now, is_first, rest.is_none())?;
+            is_first = false;
         }
+        self.end.batch = self.end.batch.wrapping_add(1);
         Ok(())
     }
 
@@ -99,16 +226,16 @@ impl Journal {
         &mut self,
         io: &Io<D>,
         space: &mut Space,
-        part: &[u8],
-        flags: u16,
+        content: &[u8],
+        is_first: bool,
+        is_last: bool,
     ) -> Result<()> {
         let block_bytes = io.geometry.block_bytes as usize;
-        let blocks = (HEADER_BYTES + part.len()).div_ceil(block_bytes);
+        let blocks = (PART_BYTES + content.len()).div_ceil(block_bytes);
         if self.buffer.len() < blocks * block_bytes {
             self.buffer = AlignedBuffer::new((blocks * block_bytes).next_power_of_two());
         }
-        let zone = u64::from(self.end.zone);
-        let block = zone * io.geometry.zone_blocks + self.end.offset;
+        let block = u64::from(self.end.zone) * io.geometry.zone_blocks + self.end.offset;
         let mut next = self.end;
         next.offset += blocks as u64;
         next.sequence = next.sequence.wrapping_add(1);
@@ -122,19 +249,23 @@ impl Journal {
             self.zones.push_back(next_zone);
         }
         let node = &mut self.buffer[..blocks * block_bytes];
-        node[HEADER_BYTES..HEADER_BYTES + part.len()].copy_from_slice(part);
-        node[HEADER_BYTES + part.len()..].fill(0);
-        let bytes = part.len() as u32;
-        let small = [flags, 0, 0];
-        let header = Header {
-            kind: Kind::Journal,
+        node[PART_BYTES..PART_BYTES + content.len()].copy_from_slice(content);
+        node[PART_BYTES + content.len()..].fill(0);
+        let part = Part {
             block,
-            generation: self.end.sequence,
-            bytes,
-            small,
-            word: next_zone,
+            sequence: self.end.sequence,
+            chain: self.end.chain,
+            bytes: content.len() as u32,
+            is_first,
+            is_last,
+            next_zone,
+            batch: self.end.batch,
+            safe: self.safe,
+            checkpoint: self.checkpoint,
+            id: self.id,
         };
-        header.seal(node);
+        part.seal(node);
+        next.chain = proof(node);
         io.write(Traffic::Journal, block, node)?;
         if let Some(zone) = space.zone_index(block) {
             space.zones[zone].written += blocks as u64;
@@ -142,95 +273,5 @@ impl Journal {
         self.end = next;
         self.blocks += blocks as u64;
         Ok(())
-    }
-}
-
-/// Reads the records from `start` on, and calls `each` with every complete one until that says that one does not count. Returns where the
-/// journal ended: what is there does not count, and nothing is appended there.
-pub(super) fn replay<D: ZonedDevice>(
-    io: &Io<D>,
-    start: Position,
-    mut each: impl FnMut(Vec<u8>) -> Result<bool>,
-) -> Result<Replayed> {
-    let mut replayed = Replayed { end: start, zones: Vec::new(), records: 0 };
-    let mut record = Vec::new();
-    let mut at = start;
-    while at.zone != 0 {
-        if !replayed.zones.contains(&at.zone) {
-            replayed.zones.push(at.zone);
-        }
-        let Some((header, part)) = read_part(io, at)? else { break };
-        if header.small[0] & FIRST != 0 {
-            record.clear();
-        }
-        record.extend_from_slice(&part);
-        let blocks = (HEADER_BYTES + part.len()).div_ceil(io.geometry.block_bytes as usize) as u64;
-        at = Position { zone: at.zone, offset: at.offset + blocks, sequence: at.sequence.wrapping_add(1) };
-        if at.offset == io.geometry.zone_capacity_blocks {
-            (at.zone, at.offset) = (header.word, 0);
-        }
-        replayed.end.sequence = at.sequence;
-        if header.small[0] & LAST != 0 {
-            if !each(std::mem::take(&mut record))? {
-                break;
-            }
-            replayed.end = at;
-            replayed.records += 1;
-        }
-    }
-    Ok(replayed)
-}
-
-/// What a replay found.
-pub(super) struct Replayed {
-    /// Behind the last complete record.
-    pub end: Position,
-    /// The zones that hold the journal.
-    pub zones: Vec<u32>,
-    /// How many complete records there were.
-    pub records: u64,
-}
-
-/// The part at a place, if a whole and right one is there.
-fn read_part<D: ZonedDevice>(io: &Io<D>, at: Position) -> Result<Option<(Header, Vec<u8>)>> {
-    let geometry = &io.geometry;
-    let zone = crate::device::ZoneNumber(at.zone);
-    if at.zone >= geometry.zones() || geometry.is_conventional(zone) {
-        return Ok(None);
-    }
-    let written = match io.device.zone(zone)? {
-        report if report.condition == Condition::Offline => {
-            let what = format!(
-                "the journal goes on in {zone}, which is offline: batches that were acknowledged may be lost with it"
-            );
-            return Err(super::io::damaged(geometry.start(zone).0 + at.offset, what));
-        }
-        report if takes_writes(report.condition) => report.write_pointer,
-        // The pointer of a worn-out zone means nothing: what is there is known by its checksum.
-        report => report.capacity_blocks,
-    };
-    if at.offset >= written {
-        return Ok(None);
-    }
-    let block = geometry.start(zone).0 + at.offset;
-    let block_bytes = geometry.block_bytes as usize;
-    let first = io.read(Traffic::Journal, block, block_bytes)?;
-    let Ok(header) = Header::peek(&first, Kind::Journal) else { return Ok(None) };
-    let bytes = HEADER_BYTES + header.bytes as usize;
-    if header.generation != at.sequence || at.offset + bytes.div_ceil(block_bytes) as u64 > written {
-        return Ok(None);
-    }
-    let node = io.read(Traffic::Journal, block, bytes)?;
-    Ok(Header::open(&node, Kind::Journal, Block(block).0)
-        .ok()
-        .map(|header| (header, node[HEADER_BYTES..bytes].to_vec())))
-}
-
-/// Says which zones the journal is in.
-pub(super) fn claim(space: &mut Space, zones: &[u32]) {
-    for zone in &mut space.zones {
-        if zones.contains(&zone.number.0) && zone.role != Role::Unusable {
-            zone.role = Role::Journal;
-        }
     }
 }

@@ -2,17 +2,41 @@
 //! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
 //! Source: the ZB+-tree paper's leaves and logs; dropping them from memory is our own.
 
+use super::cached::Cached;
 use super::changes::Changes;
 use super::io::{Io, Resident};
 use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::node::{Page, Pointer, Value};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The log's home of a leaf without a log.
-pub(super) const NO_LOG: u64 = u64::MAX;
+pub(super) const NO_LOG: u64 = crate::node::LARGEST;
+
+/// Where a leaf's copy on the device is, and its log's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Homes {
+    pub leaf: u64,
+    pub log: u64,
+    /// What proves the log to be the one, or the leaf if there is no log.
+    pub proof: u32,
+}
+
+impl Homes {
+    pub const fn of(pointer: Pointer) -> Self {
+        let log = match pointer.log {
+            Some(log) => log,
+            None => NO_LOG,
+        };
+        Self { leaf: pointer.home, log, proof: pointer.proof }
+    }
+
+    pub fn pointer(self) -> Pointer {
+        Pointer { home: self.leaf, log: Some(self.log).filter(|&log| log != NO_LOG), proof: self.proof }
+    }
+}
 
 /// A leaf with its log, in memory.
 #[derive(Clone)]
@@ -23,22 +47,19 @@ pub(super) struct LeafBody {
     pub resident: Resident,
 }
 
-/// What is in memory of a leaf.
-#[derive(Clone, Default)]
-struct Content {
-    body: Option<LeafBody>,
-    /// Of a leaf that was written, and has changed since in ways that can be made again: it may be dropped all the same.
-    changes: Option<Box<Changes>>,
-}
-
 /// A leaf as its head knows it. Once a snapshot shares it, only its homes change (when a checkpoint writes it) and whether it is in
 /// memory.
 pub(super) struct LeafSlot {
     pub home: AtomicU64,
     pub log: AtomicU64,
-    content: RwLock<Content>,
-    /// Whether it is in memory, for one who need not know exactly.
-    loaded: AtomicBool,
+    /// What proves the log to be the one, or the leaf if there is no log.
+    pub proof: AtomicU32,
+    /// What proves the leaf to be the one, for the next log that it gets. It is known once the leaf was in memory.
+    pub leaf_proof: AtomicU32,
+    /// Itself, if it is in memory.
+    body: Cached,
+    /// Of a leaf that was written, and has changed since in ways that can be made again: it may be dropped all the same.
+    changes: RwLock<Option<Box<Changes>>>,
     /// It was used since the cache's hand came by.
     touched: AtomicBool,
     /// Garbage collection wrote it last, or is about to: it has not changed since.
@@ -49,30 +70,31 @@ pub(super) struct LeafSlot {
 
 impl LeafSlot {
     pub fn new(leaf: Page, resident: Resident) -> Arc<Self> {
-        Arc::new(Self {
-            home: AtomicU64::new(UNWRITTEN),
-            log: AtomicU64::new(NO_LOG),
-            content: RwLock::new(Content {
-                body: Some(LeafBody { leaf, log: None, resident }),
-                changes: None,
-            }),
-            loaded: AtomicBool::new(true),
-            touched: AtomicBool::new(true),
-            moved: AtomicBool::new(false),
-            replaced: AtomicBool::new(false),
-        })
+        let body = Cached::new(LeafBody { leaf, log: None, resident });
+        let homes = Homes { leaf: UNWRITTEN, log: NO_LOG, proof: 0 };
+        Arc::new(Self::with_body(homes, 0, body, None))
     }
 
     pub fn on_device(pointer: Pointer) -> Arc<Self> {
-        Arc::new(Self {
-            home: AtomicU64::new(pointer.home),
-            log: AtomicU64::new(pointer.log.unwrap_or(NO_LOG)),
-            content: RwLock::default(),
-            loaded: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
+        let homes = Homes::of(pointer);
+        let leaf_proof = if homes.log == NO_LOG { homes.proof } else { 0 };
+        let slot = Self::with_body(homes, leaf_proof, Cached::default(), None);
+        slot.touched.store(false, Ordering::Relaxed);
+        Arc::new(slot)
+    }
+
+    fn with_body(homes: Homes, leaf_proof: u32, body: Cached, changes: Option<Box<Changes>>) -> Self {
+        Self {
+            home: AtomicU64::new(homes.leaf),
+            log: AtomicU64::new(homes.log),
+            proof: AtomicU32::new(homes.proof),
+            leaf_proof: AtomicU32::new(leaf_proof),
+            body,
+            changes: RwLock::new(changes),
+            touched: AtomicBool::new(true),
             moved: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
-        })
+        }
     }
 
     pub fn home(&self) -> u64 {
@@ -83,6 +105,16 @@ impl LeafSlot {
         self.log.load(Ordering::Acquire)
     }
 
+    /// Where the device has it. A checkpoint changes it bit by bit: see `read` for why that does no harm to readers.
+    pub fn homes(&self) -> Homes {
+        Homes { leaf: self.home(), log: self.log_home(), proof: self.proof.load(Ordering::Acquire) }
+    }
+
+    /// The same for the writer whose own the slot is.
+    pub fn homes_mut(&mut self) -> Homes {
+        Homes { leaf: *self.home.get_mut(), log: *self.log.get_mut(), proof: *self.proof.get_mut() }
+    }
+
     /// Whether the device has all of it.
     pub fn is_written(&self) -> bool {
         self.home() != UNWRITTEN && self.log_home() != UNWRITTEN
@@ -90,85 +122,91 @@ impl LeafSlot {
 
     /// Whether it is in memory.
     pub fn is_loaded(&self) -> bool {
-        self.content().body.is_some()
+        self.body.is_there()
     }
 
-    fn content(&self) -> RwLockReadGuard<'_, Content> {
-        self.content.read().unwrap_or_else(PoisonError::into_inner)
+    /// The changes since it was written, if they are kept.
+    fn changes(&self) -> Option<Box<Changes>> {
+        self.changes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn content_to_change(&self) -> RwLockWriteGuard<'_, Content> {
-        self.content.write().unwrap_or_else(PoisonError::into_inner)
+    fn forget_changes(&self) {
+        *self.changes.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Calls `look` with the leaf, which is read from the device first, and kept, if it is not in memory.
+    fn touch(&self) {
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `look`, which must be short, with the leaf, which is read from the device first, and kept, if it is not in memory.
     pub fn with<D: ZonedDevice, R>(&self, io: &Io<D>, look: impl FnOnce(&LeafBody) -> R) -> Result<R> {
-        loop {
-            let content = self.content();
-            if let Some(body) = &content.body {
-                if !self.touched.load(Ordering::Relaxed) {
-                    self.touched.store(true, Ordering::Relaxed);
-                }
-                return Ok(look(body));
-            }
-            let homes = (self.home(), self.log_home());
-            let body = self.read(io, &content, homes)?;
-            drop(content);
-            let mut content = self.content_to_change();
-            // A checkpoint may have written both as one meanwhile.
-            if content.body.is_none() && homes == (self.home(), self.log_home()) {
-                content.body = Some(body);
-                self.loaded.store(true, Ordering::Relaxed);
-            }
+        self.touch();
+        match self.body.with(look) {
+            Ok(result) => Ok(result),
+            Err(look) => Ok(look(&*self.share(io)?)),
         }
     }
 
-    /// Calls `look` with the leaf, which is read from the device first, and not kept, if it is not in memory.
-    pub fn with_unkept<D: ZonedDevice, R>(&self, io: &Io<D>, look: impl FnOnce(&LeafBody) -> R) -> Result<R> {
-        let content = self.content();
-        match &content.body {
-            Some(body) => Ok(look(body)),
-            None => Ok(look(&self.read(io, &content, (self.home(), self.log_home()))?)),
+    /// The leaf, which is read from the device, and kept, if it is not in memory.
+    pub fn share<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
+        self.touch();
+        if let Some(body) = self.body.share() {
+            return Ok(body);
+        }
+        let body = Arc::new(self.read(io)?);
+        self.body.put(Arc::clone(&body));
+        Ok(body)
+    }
+
+    /// The leaf, which is read from the device, and not kept, if it is not in memory.
+    pub fn share_unkept<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
+        match self.body.share() {
+            Some(body) => Ok(body),
+            None => self.read(io).map(Arc::new),
         }
     }
 
-    /// Calls `look` with the leaf if it is in memory.
+    /// Calls `look`, which must be short, with the leaf if it is in memory.
     pub fn if_loaded<R>(&self, look: impl FnOnce(&LeafBody) -> R) -> Option<R> {
-        self.content().body.as_ref().map(look)
+        self.body.with(look).ok()
     }
 
     /// Says what is written at its home, for one who has read it; it has no log.
     pub fn fill<D: ZonedDevice>(&self, io: &Io<D>, leaf: Page) {
-        let mut content = self.content_to_change();
-        content.body.get_or_insert_with(|| LeafBody { resident: io.resident(1), leaf, log: None });
-        self.loaded.store(true, Ordering::Relaxed);
+        if !self.is_loaded() {
+            self.body.put(Arc::new(LeafBody { resident: io.resident(1), leaf, log: None }));
+        }
     }
 
-    fn read<D: ZonedDevice>(
-        &self,
-        io: &Io<D>,
-        content: &Content,
-        (home, log): (u64, u64),
-    ) -> Result<LeafBody> {
+    /// What it holds does not change while others have the slot, so whoever reads it reads the same; and its blocks are not given up, as
+    /// a version of the tree that leads to it keeps them.
+    ///
+    /// Its homes and their proof belong together, although no lock is held. Whoever comes here has found it not to be in memory, and then
+    /// it has no changes. A leaf that is without both is where its homes say for good: as long as a step of a checkpoint gives it homes it
+    /// has one of both, as the cache's hand is the checkpoint's until the step ends, and `arrived` comes last. And what was stored before it
+    /// was dropped, or its changes forgotten, is seen by whoever sees that.
+    fn read<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         // As long as there are changes its home may be a place where nothing is yet: a checkpoint writes many nodes at once.
-        if let Some(changes) = &content.changes {
+        if let Some(changes) = self.changes() {
             return changes.leaf(io);
         }
-        LeafBody::read(io, (home, log))
+        let (body, leaf_proof) = LeafBody::read(io, self.homes())?;
+        self.leaf_proof.store(leaf_proof, Ordering::Release);
+        Ok(body)
     }
 
-    /// Drops it from memory if it can be had again, and was not used since this was asked last.
+    /// Drops it from memory if it can be had again, and was not used since this was asked last. Whoever calls it has the cache's hand.
     pub fn drop_if_unused(&self) {
-        if !self.loaded.load(Ordering::Relaxed) {
+        if !self.is_loaded() {
             return;
         }
         if self.touched.load(Ordering::Relaxed) {
             return self.touched.store(false, Ordering::Relaxed);
         }
-        let mut content = self.content_to_change();
-        if self.is_written() || content.changes.is_some() {
-            content.body = None;
-            self.loaded.store(false, Ordering::Relaxed);
+        if self.is_written() || self.changes.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+            self.body.take();
         }
     }
 
@@ -179,63 +217,51 @@ impl LeafSlot {
 
     /// Its home has all of it by now: what was kept to have it again is of no use, nor is a leaf in memory that has been replaced.
     pub fn arrived(&self) {
-        let mut content = self.content_to_change();
-        content.changes = None;
+        self.forget_changes();
         if self.replaced.load(Ordering::Relaxed) {
-            content.body = None;
-            self.loaded.store(false, Ordering::Relaxed);
+            self.body.take();
         }
     }
 
-    /// A copy that nobody shares, with the leaf in memory. `generation` is the newest checkpoint that has begun.
+    /// A copy that nobody shares, with the leaf in memory. `generation` is the newest checkpoint that has begun. The homes are those of
+    /// what is copied: only a checkpoint changes them, and the writer runs it.
     pub fn copy<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<Self> {
-        loop {
-            self.with(io, |_| ())?;
-            let mut content = self.content_to_change();
-            // The homes must be those of the body that is copied: only a checkpoint changes them, and the writer runs it.
-            let changes = content.changes.clone().filter(|_| !self.is_written());
-            let (changes, older) = match changes {
-                Some(changes) if changes.began_in(generation) => (Some(changes), false),
-                changes => (None, changes.is_some()),
-            };
+        let body = Arc::unwrap_or_clone(self.share_unkept(io)?);
+        let changes = self.changes().filter(|_| !self.is_written());
+        let (changes, older) = match changes {
+            Some(changes) if changes.began_in(generation) => (Some(changes), false),
+            changes => (None, changes.is_some()),
+        };
+        if older {
             // What a checkpoint is about to write can be had again, and nobody looks at it much any more.
-            let body = if older { content.body.take() } else { content.body.clone() };
-            self.loaded.store(content.body.is_some(), Ordering::Relaxed);
-            // Another thread may have dropped it meanwhile.
-            let Some(body) = body else { continue };
-            return Ok(Self {
-                home: AtomicU64::new(self.home()),
-                log: AtomicU64::new(self.log_home()),
-                content: RwLock::new(Content { body: Some(body), changes }),
-                loaded: AtomicBool::new(true),
-                touched: AtomicBool::new(true),
-                moved: AtomicBool::new(self.moved.load(Ordering::Relaxed)),
-                replaced: AtomicBool::new(false),
-            });
+            self.body.take();
         }
-    }
-
-    fn content_mut(&mut self) -> &mut Content {
-        self.content.get_mut().unwrap_or_else(PoisonError::into_inner)
+        let leaf_proof = self.leaf_proof.load(Ordering::Acquire);
+        let copy = Self::with_body(self.homes(), leaf_proof, Cached::new(body), changes);
+        copy.moved.store(self.moved.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(copy)
     }
 
     /// The leaf itself, for the writer whose own the slot is.
     pub fn body_mut(&mut self) -> &mut LeafBody {
-        self.content_mut().body.as_mut().expect("the writer's own leaves are in memory")
+        self.body.get_mut().expect("the writer's own leaves are in memory")
     }
 
     /// What was changed since it was written, for the writer whose own the slot is.
     pub fn changes_mut(&mut self) -> &mut Option<Box<Changes>> {
-        &mut self.content_mut().changes
+        self.changes.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LeafBody {
-    /// Reads a leaf and its log, if it has one.
-    pub fn read<D: ZonedDevice>(io: &Io<D>, (home, log): (u64, u64)) -> Result<Self> {
-        let leaf = io.read_page(home)?;
-        let log = if log == NO_LOG { None } else { Some(io.read_log(log)?) };
-        Ok(Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log })
+    /// Reads a leaf and its log, if it has one: then the log has what proves the leaf, which is the second value.
+    pub fn read<D: ZonedDevice>(io: &Io<D>, homes: Homes) -> Result<(Self, u32)> {
+        let (log, proof) = match homes.log {
+            NO_LOG => (None, homes.proof),
+            at => io.read_log(at, homes.proof).map(|(log, proof)| (Some(log), proof))?,
+        };
+        let leaf = io.read_page(homes.leaf, proof)?;
+        Ok((Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log }, proof))
     }
 
     /// The value of `key`: the log's word goes before the leaf's.
@@ -272,7 +298,10 @@ impl LeafBody {
 }
 
 /// A leaf with its log applied; of a full log the leaf itself is not needed.
-pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Page {
+///
+/// # Errors
+/// [`crate::Error::Inconsistent`] if they do not fit into one page: a log takes only what does.
+pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
     let mut page = Page::new(leaf.size());
     let (mut own, mut logged) = (0, 0);
     let end = if full { 0 } else { leaf.count() };
@@ -289,9 +318,8 @@ pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Page {
             (leaf.key(own - 1), leaf.value(own - 1))
         };
         if value != Value::Deleted {
-            let fits = page.insert(page.count(), key, value);
-            debug_assert!(fits, "a log only takes what fits into its leaf");
+            ensure(page.insert(page.count(), key, value), "a leaf's log has more than fits into the leaf")?;
         }
     }
-    page
+    Ok(page)
 }

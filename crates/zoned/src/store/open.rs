@@ -4,19 +4,19 @@
 
 use super::batch::Batch;
 use super::io::Io;
-use super::journal::{Journal, Position, claim, replay};
-use super::snapshot::Published;
+use super::journal::{Journal, Position};
+use super::newest::Newest;
+use super::replay::{Replay, claim, large, replay};
 use super::space::{Space, slots_of};
-use super::superblock::{Places, SpaceTable, Superblock, check_node_bytes};
+use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes};
 use super::tree::{InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Options, Shared, Store};
 use crate::device::{AlignedBuffer, Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::Value;
+use crate::node::LARGEST;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What a device's superblock says.
@@ -51,7 +51,7 @@ impl<D: ZonedDevice> Store<D> {
             device.write(Block(block), &zeros)?;
         }
         device.flush()?;
-        let mut journal = Position { zone: 0, offset: 0, sequence: 1 };
+        let mut journal = Position { sequence: 1, batch: 1, ..Position::default() };
         for zone in device.zones()?.into_iter().skip(geometry.conventional_zones as usize) {
             if !super::space::takes_writes(zone.condition) {
                 continue;
@@ -64,10 +64,13 @@ impl<D: ZonedDevice> Store<D> {
             }
         }
         let io = Io::new(device, node_bytes as usize);
-        let zones = geometry.sequential_zones as usize;
-        SpaceTable { live: vec![(0, 0); zones], slots: Vec::new() }.write(&io, 1)?;
+        let zones = vec![ZoneEntry::default(); geometry.sequential_zones as usize];
+        let table_proof = SpaceTable { zones, slots: Vec::new() }.write(&io, 1)?;
         io.device.flush()?;
-        Superblock { generation: 1, id, node_bytes, root: 0, len: 0, journal }.write(&io)?;
+        let (generation, root, root_proof, len) = (1, 0, 0, 0);
+        let cut = 0;
+        Superblock { generation, id, node_bytes, root, root_proof, table_proof, len, journal, cut }
+            .write(&io)?;
         io.device.flush()?;
         Ok(io.device)
     }
@@ -84,21 +87,59 @@ impl<D: ZonedDevice> Store<D> {
     /// Opens the map on a device. All that was safe is there; what was not is there or not, batch by batch, in order.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`] for another device, [`Error::Damaged`], [`Error::Device`].
+    /// [`Error::NotFormatted`], [`Error::Unsuitable`] for another device or version, [`Error::JournalDamaged`] if batches that had been
+    /// written whole cannot be read, [`Error::Damaged`], [`Error::Device`]. Nothing was changed then.
     pub fn open(device: D, options: Options) -> Result<Self> {
+        let (shared, replay, cut) = Self::last_checkpoint(device, options)?;
+        let mut writer = shared.writer();
+        // A copy may be lost. And after a flush that failed, what is read is not safe: a power cut would bring the one before back.
+        writer.superblock.write(&shared.io)?;
+        shared.io.device.flush()?;
+        if let Some(cut) = cut {
+            writer.superblock.cut_journal(&shared.io, cut)?;
+        }
+        writer.recover(&shared, replay)?;
+        drop(writer);
+        Ok(Self { shared })
+    }
+
+    /// Opens the map on a device for reading: it is as [`Store::open`] finds it, and nothing is written to the device. Nobody else may
+    /// write to it meanwhile. The journal's changes stay in memory; [`Options::cache_bytes`] counts for the rest.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_read_only(device: D, options: Options) -> Result<Self> {
+        let (shared, replay, _) = Self::last_checkpoint(device, options)?;
+        // What the journal changes is kept as changes, so that the leaves need not stay in memory.
+        shared.all_resident.store(false, Ordering::Release);
+        let mut writer = shared.writer();
+        writer.do_again(&shared, replay, false)?;
+        writer.is_read_only = true;
+        drop(writer);
+        shared.shrink_cache();
+        Ok(Self { shared })
+    }
+
+    /// The map as its last checkpoint left it, what the journal has besides, and from which part on the journal does not count. Nothing is
+    /// written.
+    fn last_checkpoint(device: D, options: Options) -> Result<(Arc<Shared<D>>, Replay, Option<u64>)> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
         let mut space = empty_space(&io)?;
-        let table = SpaceTable::read(&io, superblock.generation)?;
-        space.restore(&table.live, &table.slots);
+        space.restore(&SpaceTable::read(&io, &superblock)?);
         let tree = match superblock.root {
             0 => Tree::empty(&io),
-            root => Tree { root: InnerSlot::root_on_device(root), len: superblock.len },
+            root => {
+                Tree { root: InnerSlot::root_on_device(root, superblock.root_proof), len: superblock.len }
+            }
         };
         tree.root.inner(&io)?;
-        let shared = assemble(io, options, superblock, space, tree);
-        super::lock(&shared.writer).recover(&shared)?;
-        Ok(Self { shared })
+        let mut replay = replay(&io, &space, &superblock)?;
+        let (cut, _) = replay.settle(&io, &space);
+        if let Some(error) = replay.newer_checkpoint(&superblock).or_else(|| replay.damage()) {
+            return Err(error);
+        }
+        Ok((assemble(io, options, superblock, space, tree), replay, cut))
     }
 }
 
@@ -110,12 +151,11 @@ pub(super) fn assemble<D: ZonedDevice>(
     space: Space,
     tree: Tree,
 ) -> Arc<Shared<D>> {
-    let published = Published { tree, epoch: superblock.generation, pins: BTreeMap::new() };
     Arc::new(Shared {
         io,
         options,
-        published: Mutex::new(published),
-        writer: Mutex::new(Writer::new(space, Journal::new(superblock.journal), superblock)),
+        newest: Newest::new(tree, superblock.generation),
+        writer: Mutex::new(Writer::new(space, Journal::new(&superblock), superblock)),
         hand: Mutex::default(),
         all_resident: AtomicBool::new(superblock.root == 0),
         shrink_from: AtomicU64::new(0),
@@ -134,9 +174,12 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
             "it has fewer than 6 sequential zones: the journal takes up to 2, and 2 are kept in reserve",
         );
     }
+    if geometry.blocks() >= LARGEST {
+        return unsuitable("it has more blocks than six bytes can count");
+    }
     let node_blocks = u64::from(node_bytes / geometry.block_bytes);
     let fixed = Places::of(&geometry, node_blocks).blocks;
-    if fixed + 4 * node_blocks > geometry.zone_blocks || slots_of(&geometry, node_blocks, fixed) < 4 {
+    if fixed + 4 * node_blocks + 2 > geometry.zone_blocks || slots_of(&geometry, node_blocks, fixed) < 4 {
         return unsuitable("its first conventional zone is too small for the superblocks and four nodes");
     }
     for limit in [geometry.max_open_zones, geometry.max_active_zones] {
@@ -156,9 +199,9 @@ pub(super) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
 
 impl Writer {
     /// Does the journal's changes again, and makes a checkpoint of them.
-    fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
+    fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>, replay: Replay) -> Result<()> {
         let start = self.superblock.journal;
-        let records = self.replay_journal(shared, true, true)?;
+        let records = self.do_again(shared, replay, true)?;
         // What no tree and no journal leads to was never safe.
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
@@ -169,42 +212,26 @@ impl Writer {
         self.release_waiting(shared)
     }
 
-    /// Applies the journal's records to the tree, says how many they are, and finds where it goes on. Without `really` there is no
-    /// journal to read. With `collect` garbage is collected first if the checkpoint that must follow would have no room: what a
-    /// checkpoint had written when the power was cut takes room until then.
-    pub fn replay_journal<D: ZonedDevice>(
+    /// Applies what the journal holds to the tree, and says how many batches that were. With `collect` garbage is collected first if the
+    /// checkpoint that must follow would have no room: what a checkpoint had written when the power was cut takes room until then.
+    pub fn do_again<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
-        really: bool,
+        replay: Replay,
         collect: bool,
     ) -> Result<u64> {
-        let start = if really { self.superblock.journal } else { Position::default() };
-        let mut batches = Vec::new();
-        let read = replay(&shared.io, start, |record| {
-            let Ok(batch) = Batch::from_bytes(record) else { return Ok(false) };
-            let is_whole = self.claim_extents(shared, &batch);
-            if is_whole {
-                batches.push(batch);
-            }
-            Ok(is_whole)
-        });
-        let replayed = match read {
-            // A repair keeps what came before.
-            Err(error) if !collect => {
-                self.apply_again(shared, &batches)?;
-                return Err(error);
-            }
-            read => read?,
-        };
-        claim(&mut self.space, &replayed.zones);
-        self.journal.zones = replayed.zones.iter().copied().collect();
+        let Replay { records, zones, end, .. } = replay;
+        claim(&mut self.space, &zones);
+        self.journal.zones = zones.iter().copied().collect();
+        let batches: Vec<Batch> = records.into_iter().map(|record| record.batch).collect();
+        batches.iter().for_each(|batch| self.claim_extents(shared, batch));
         if collect {
             self.release_waiting(shared)?;
             self.make_room_to_recover(shared, &batches)?;
         }
         self.apply_again(shared, &batches)?;
-        self.journal.end = self.after_tail(shared, replayed.zones.last().copied(), replayed.end)?;
-        Ok(replayed.records)
+        self.journal.end = self.after_tail(shared, zones.last().copied(), end)?;
+        Ok(batches.len() as u64)
     }
 
     fn apply_again<D: ZonedDevice>(&mut self, shared: &Shared<D>, batches: &[Batch]) -> Result<()> {
@@ -221,36 +248,28 @@ impl Writer {
     ) -> Result<Position> {
         // A part that is there but belongs to no complete record has a number too.
         let sequence = end.sequence.wrapping_add(1_000_000);
-        let fresh = Position { zone: 0, offset: 0, sequence };
+        let fresh = Position { zone: 0, offset: 0, sequence, ..end };
         let Some(zone) = last else { return Ok(Position { sequence: end.sequence, ..fresh }) };
         let report = shared.io.device.zone(crate::device::ZoneNumber(zone))?;
         if !super::space::takes_writes(report.condition) || report.room_blocks() == 0 {
             return Ok(fresh);
         }
-        if (Position { zone, offset: report.write_pointer, sequence: end.sequence }) == end {
+        if (Position { zone, offset: report.write_pointer, ..end }) == end {
             return Ok(end);
         }
-        Ok(Position { zone, offset: report.write_pointer, sequence })
+        Ok(Position { zone, offset: report.write_pointer, ..fresh })
     }
 
-    /// The large values of a batch that is done again are in use; false if one is not there, and then the batch never was safe.
-    fn claim_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> bool {
-        let extents = || {
-            batch.changes().filter_map(|change| match change.value {
-                Value::Extent(extent) => Some((change.key, extent)),
-                _ => None,
-            })
-        };
-        if extents().any(|(key, extent)| shared.io.read_extent(key, extent).is_err()) {
-            return false;
-        }
+    /// The large values of a batch that is done again are in use.
+    fn claim_extents<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) {
         self.claimed.resize(self.space.zones.len(), 0);
-        extents().all(|(key, extent)| {
+        for (key, extent) in large(batch) {
             let blocks = shared.io.extent_blocks(key, extent.bytes);
             if let Some(zone) = self.space.zone_index(extent.block) {
                 self.claimed[zone] += blocks;
             }
-            self.space.claim_extent(extent.block, blocks)
-        })
+            // Where it cannot be, reading it says so.
+            self.space.claim_extent(extent.block, blocks);
+        }
     }
 }

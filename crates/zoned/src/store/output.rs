@@ -5,6 +5,7 @@
 use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};
 use crate::error::Result;
+use crate::node::proof;
 
 /// How much is written at once, bytes: of a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and more gains nothing; a
 /// file gains by fewer calls.
@@ -32,14 +33,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Adds a node: `fill` writes its bytes.
+    /// Adds a node: `fill` writes its bytes. Says what proves it to be the one.
     pub fn add<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
         traffic: Traffic,
         block: u64,
         fill: impl FnOnce(&mut [u8]),
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let zone = |block: u64| io.geometry.zone_of(Block(block));
         let follows = |run: &Run| {
             let end = run.block + run.bytes as u64 / u64::from(io.geometry.block_bytes);
@@ -63,10 +64,12 @@ impl Output {
         };
         self.make_long_enough(index, longest, io.node_bytes);
         let run = &mut self.runs[index];
-        fill(&mut run.buffer[run.bytes..run.bytes + io.node_bytes]);
+        let node = &mut run.buffer[run.bytes..run.bytes + io.node_bytes];
+        fill(node);
+        let proof = proof(node);
         run.bytes += io.node_bytes;
         io.count_written(traffic, block, io.node_bytes);
-        Ok(())
+        Ok(proof)
     }
 
     fn make_long_enough(&mut self, index: usize, longest: usize, node_bytes: usize) {

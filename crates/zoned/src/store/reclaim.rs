@@ -4,16 +4,18 @@
 //! Source: our own; emptying segments, and cost-benefit as the choice of one, are Rosenblum and Ousterhout's (LFS, TOCS 1992).
 
 use super::batch::Batch;
+use super::checkpoint::Freed;
 use super::edit::Editor;
 use super::io::Traffic;
-use super::leaf::{LeafSlot, NO_LOG};
+use super::leaf::{Homes, LeafSlot, NO_LOG};
 use super::space::{Role, Stream};
 use super::tree::{Inner, InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Shared, lock};
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value};
+use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, proof};
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 /// What garbage collection did since the map was opened.
@@ -99,7 +101,8 @@ pub(super) enum Step {
 
 /// Something of a victim that may be in use.
 enum Found {
-    Leaf(u64, Page),
+    /// Its block, itself, and its proof.
+    Leaf(u64, Page, u32),
     /// Its level, and a key that leads to it.
     Inner(u64, u16, Vec<u8>),
     /// Its place, and how many blocks.
@@ -120,21 +123,21 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 super::tree::Children::Inners(inners) => slot = &mut inners[index],
                 super::tree::Children::Leaves(leaves) => {
                     let leaf = self.own_leaf(&mut leaves[index])?;
-                    self.move_leaf(leaf);
-                    return Ok(());
+                    return self.move_leaf(leaf);
                 }
             }
         }
     }
 
     /// A leaf that moves takes its log in.
-    fn move_leaf(&mut self, leaf: &mut LeafSlot) {
+    fn move_leaf(&mut self, leaf: &mut LeafSlot) -> Result<()> {
         if leaf.log_home() == NO_LOG {
             self.leaf_changes(leaf);
         } else {
-            self.apply_log(leaf);
+            self.apply_log(leaf)?;
         }
         *leaf.moved.get_mut() = true;
+        Ok(())
     }
 }
 
@@ -155,7 +158,7 @@ fn inner_of<'t, D: ZonedDevice>(
 }
 
 /// Whether an error is a reader's to hear of: the map goes on, and leaves the zone alone.
-const fn is_loss(error: &Error) -> bool {
+pub(super) const fn is_loss(error: &Error) -> bool {
     matches!(
         error,
         Error::Damaged { .. } | Error::Device(DeviceError::Media { operation: Operation::Read, .. })
@@ -216,7 +219,7 @@ impl Writer {
         let node_blocks = shared.io.node_blocks();
         let blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
         // Each node may have a way of its own to write, up to the root.
-        let levels = lock(&shared.published).tree.root.inner(&shared.io)?.level;
+        let levels = shared.newest.tree().root.inner(&shared.io)?.level;
         let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         if (self.dirty + remaining + nodes) * node_blocks + reserve > self.space.available() {
@@ -234,6 +237,10 @@ impl Writer {
     fn choose_victim(&mut self, least: u64, reserve: u64) -> Option<usize> {
         let zones = &self.space.zones;
         let garbage = |index: usize| zones[index].garbage();
+        // What is being loaded is in no tree, so that it would not be found.
+        let staged =
+            self.staged.values().flatten().map(|&(Freed::Node(block) | Freed::Extent(block, _))| block);
+        let staged: FxHashSet<_> = staged.filter_map(|block| self.space.zone_index(block)).collect();
         let candidates = || {
             let able = |index: &usize| {
                 let zone = &zones[*index];
@@ -242,6 +249,7 @@ impl Writer {
                     && !zone.is_victim
                     && !self.space.is_stream(*index)
                     && !self.reclaim.unreadable.contains(index)
+                    && !staged.contains(index)
             };
             (0..zones.len()).filter(able)
         };
@@ -293,11 +301,11 @@ impl Writer {
                 node => nodes.push(node),
             }
         }
-        let mut published = lock(&shared.published);
+        let mut changing = shared.newest.change();
         let mut editor = self.editor(shared);
         let mut moved = 0;
         let done = nodes.into_iter().try_for_each(|node| {
-            match move_found(shared, &mut editor, &mut published.tree, node) {
+            match move_found(shared, &mut editor, changing.tree(), node) {
                 Ok(is_moved) => moved += u64::from(is_moved),
                 Err(error) if is_loss(&error) => {}
                 Err(error) => return Err(error),
@@ -305,6 +313,8 @@ impl Writer {
             Ok(())
         });
         self.reclaim.counts.nodes_moved += moved;
+        // Nothing is half done: a node that moves is the same as before.
+        changing.done();
         done?;
         Ok(Some(next))
     }
@@ -316,8 +326,10 @@ impl Writer {
         let header = Header::peek(&node, Kind::Extent).map_err(|what| super::io::damaged(block, what))?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let (key, value) = content.split_at(header.small[0].into());
-        let extent = Extent { block, bytes: value.len() as u32 };
-        let tree = lock(&shared.published).tree.clone();
+        let extent = Extent { block, bytes: value.len() as u32, proof: proof(&node) };
+        // The leaf is not dropped from memory between being read here and being changed.
+        let _hand = lock(&shared.hand);
+        let tree = shared.newest.tree();
         let in_use = tree
             .leaf_of(&shared.io, key)?
             .with(&shared.io, |body| body.get(key) == Some(Value::Extent(extent)))?;
@@ -399,7 +411,7 @@ fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, en
     }
     let node = bytes.get(..io.node_bytes)?;
     if let Ok(page) = Page::decode(node, block) {
-        return Some(Found::Leaf(block, page));
+        return Some(Found::Leaf(block, page, proof(node)));
     }
     let InnerRecord { level, entries } = InnerRecord::decode(node, block).ok()?;
     Some(Found::Inner(block, level, entries.into_iter().next()?.0))
@@ -420,14 +432,15 @@ fn move_found<D: ZonedDevice>(
             }
             (key, level)
         }
-        Found::Leaf(block, page) => {
+        Found::Leaf(block, page, proof) => {
             let key = if page.count() == 0 { Vec::new() } else { page.key(0).to_vec() };
             let leaf = tree.leaf_of(&shared.io, &key)?;
             let home = leaf.home();
             if home != block && leaf.log_home() != block {
                 return Ok(false);
             }
-            if home == block && leaf.log_home() == NO_LOG {
+            // An older one that a lost write left there is not the leaf: reading it says so.
+            if leaf.homes() == (Homes { leaf: block, log: NO_LOG, proof }) {
                 leaf.fill(&shared.io, page);
             }
             (key, 0)

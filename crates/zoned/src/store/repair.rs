@@ -7,13 +7,14 @@ use super::batch::Batch;
 use super::check::Bounds;
 use super::io::{Io, Traffic};
 use super::open::{assemble, empty_space};
+use super::replay::replay;
 use super::space::{Space, takes_writes};
 use super::superblock::{SpaceTable, Superblock};
 use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
-use super::{Options, Store};
+use super::{LostBatches, Options, Store};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, Page, Value};
+use crate::node::{HEADER_BYTES, Header, Kind, Page, Pointer, Value};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +46,10 @@ pub struct RepairReport {
     pub superblock_lost: bool,
     /// Whether the space table was wrong and is made anew.
     pub table_lost: bool,
-    /// Whether the journal could not be read to its end.
-    pub journal_cut: bool,
+    /// Batches of the journal that are lost; those after them were done. Without a whole superblock nobody knows which there were.
+    pub lost_batches: Vec<LostBatches>,
+    /// Whether the newest superblock was lost, as the journal says, and an older one was taken: changes that only it led to are lost.
+    pub superblock_old: bool,
 }
 
 /// Records that come back.
@@ -76,16 +79,24 @@ impl<D: ZonedDevice> Store<D> {
         let all = Bounds { low: &[], high: None };
         let root = match found {
             Some(superblock) if superblock.root == 0 => None,
-            Some(superblock) => repairer.prune_inner(superblock.root, None, all),
+            Some(superblock) => repairer.prune_inner((superblock.root, superblock.root_proof), None, all),
             None => {
                 repairer.lose(all);
                 None
             }
         };
         let (copies, generation) = repairer.older_copies()?;
-        let Repairer { space, mut report, keys, .. } = repairer;
+        let Repairer { mut space, mut report, keys, .. } = repairer;
         report.superblock_lost = found.is_none();
-        report.table_lost = found.is_some_and(|found| !table_is_right(&io, &found, &space));
+        if let Some(found) = &found {
+            match SpaceTable::read(&io, found) {
+                Ok(table) => {
+                    report.table_lost = !is_right(&table, &space);
+                    space.restore_wear(&table);
+                }
+                Err(_) => report.table_lost = true,
+            }
+        }
         let superblock = match found {
             Some(superblock) => superblock,
             None => Superblock::fresh(generation, node_bytes),
@@ -95,10 +106,10 @@ impl<D: ZonedDevice> Store<D> {
             None => Tree::empty(&io),
         };
         let shared = assemble(io, options, superblock, space, tree);
-        let mut writer = super::lock(&shared.writer);
+        let mut writer = shared.writer();
         report.older_copies = copies.len() as u64;
-        report.journal_cut = writer.rebuild(&shared, copies, &report.lost_values, found.is_some())?;
-        report.keys = super::lock(&shared.published).tree.len;
+        writer.rebuild(&shared, copies, &mut report)?;
+        report.keys = shared.newest.tree().len;
         Ok(report)
     }
 }
@@ -109,8 +120,13 @@ impl<D: ZonedDevice> Repairer<'_, D> {
     }
 
     /// The part of the tree below a node that can be read.
-    fn prune_inner(&mut self, block: u64, level: Option<u16>, bounds: Bounds<'_>) -> Option<Arc<InnerSlot>> {
-        let record = self.io.read_inner(block).ok();
+    fn prune_inner(
+        &mut self,
+        (block, proof): (u64, u32),
+        level: Option<u16>,
+        bounds: Bounds<'_>,
+    ) -> Option<Arc<InnerSlot>> {
+        let record = self.io.read_inner(block, proof).ok();
         let record = record.filter(|record| level.is_none_or(|level| record.level == level));
         let Some(record) = record.filter(|_| self.space.claim_node(block)) else {
             self.lose(bounds);
@@ -125,7 +141,8 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             let below = Bounds { low, high };
             if level == 1 {
                 kept.extend(self.prune_leaf(*pointer, below).map(|pointer| (key.clone(), pointer, None)));
-            } else if let Some(slot) = self.prune_inner(pointer.home, Some(level - 1), below) {
+            } else if let Some(slot) = self.prune_inner((pointer.home, pointer.proof), Some(level - 1), below)
+            {
                 below_changed |= slot.home() == UNWRITTEN;
                 kept.push((key.clone(), *pointer, Some(slot)));
             }
@@ -146,32 +163,39 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         if changed {
             self.space.release_node(block);
         } else {
+            slot.proof.store(proof, Ordering::Release);
             slot.home.store(block, Ordering::Release);
         }
         Some(slot)
     }
 
-    fn prune_leaf(
-        &mut self,
-        mut pointer: crate::node::Pointer,
-        bounds: Bounds<'_>,
-    ) -> Option<crate::node::Pointer> {
-        let leaf = self.io.read_page(pointer.home).ok();
+    fn prune_leaf(&mut self, mut pointer: Pointer, bounds: Bounds<'_>) -> Option<Pointer> {
         let inside = |leaf: &Page| (0..leaf.count()).all(|index| bounds.hold(leaf.key(index)));
-        let leaf = leaf.filter(|leaf| inside(leaf) && self.space.claim_node(pointer.home));
-        let Some(mut leaf) = leaf else {
+        let mut log = None;
+        if let Some(at) = pointer.log {
+            let read = self.io.read_log(at, pointer.proof).ok();
+            log = read
+                .filter(|(log, _)| inside(log) && self.space.claim_node(at))
+                .map(|(log, base)| (at, log, base));
+            if log.is_none() {
+                // What proves the leaf is lost with its log: it is taken as it is.
+                self.report.lost_changes.push(range(bounds));
+                pointer = Pointer { log: None, proof: self.proof_at(pointer.home), ..pointer };
+            }
+        }
+        let leaf_proof = log.as_ref().map_or(pointer.proof, |(_, _, base)| *base);
+        let leaf = self.io.read_page(pointer.home, leaf_proof).ok().filter(|leaf| inside(leaf));
+        let merged = leaf.and_then(|leaf| match &log {
+            Some((_, log, _)) => super::leaf::merged(&leaf, log, false).ok(),
+            None => Some(leaf),
+        });
+        let Some(leaf) = merged.filter(|_| self.space.claim_node(pointer.home)) else {
+            if let Some((at, ..)) = log {
+                self.space.release_node(at);
+            }
             self.lose(bounds);
             return None;
         };
-        if let Some(at) = pointer.log {
-            match self.io.read_log(at).ok().filter(|log| inside(log) && self.space.claim_node(at)) {
-                Some(log) => leaf = super::leaf::merged(&leaf, &log, false),
-                None => {
-                    pointer.log = None;
-                    self.report.lost_changes.push(range(bounds));
-                }
-            }
-        }
         self.keys += leaf.count() as u64;
         for index in 0..leaf.count() {
             if let Value::Extent(extent) = leaf.value(index) {
@@ -185,6 +209,11 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             }
         }
         Some(pointer)
+    }
+
+    /// What proves the node that is in a block, whatever it is.
+    fn proof_at(&self, block: u64) -> u32 {
+        self.io.read(Traffic::Leaf, block, self.io.node_bytes).map_or(0, |node| crate::node::proof(&node))
     }
 
     /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
@@ -245,13 +274,12 @@ fn range(bounds: Bounds<'_>) -> LostRange {
 }
 
 /// Whether the space table has all that is in use.
-fn table_is_right<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock, space: &Space) -> bool {
-    SpaceTable::read(io, superblock.generation).is_ok_and(|table| {
-        let zones = space.zones.iter().zip(&table.live);
-        let bits = space.slot_bits().iter().enumerate();
-        zones.into_iter().all(|(zone, live)| (zone.live_nodes as u32, zone.live_extents as u32) == *live)
-            && bits.into_iter().all(|(word, bits)| table.slots.get(word).copied().unwrap_or(0) == *bits)
-    })
+fn is_right(table: &SpaceTable, space: &Space) -> bool {
+    let mut zones = space.zones.iter().zip(&table.zones);
+    let mut bits = space.slot_bits().iter().enumerate();
+    zones.all(|(zone, entry)| {
+        (zone.live_nodes, zone.live_extents) == (entry.nodes.into(), entry.extents.into())
+    }) && bits.all(|(word, bits)| table.slots.get(word).copied().unwrap_or(0) == *bits)
 }
 
 /// The size of nodes, as the first whole one says it.
@@ -276,15 +304,21 @@ fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
 }
 
 impl super::writer::Writer {
-    /// Brings a pruned tree up to date and writes a checkpoint of it; true if the journal could not be read to its end.
+    /// Brings a pruned tree up to date and writes a checkpoint of it. What of the journal is lost goes into the report.
     fn rebuild<D: ZonedDevice>(
         &mut self,
         shared: &super::Shared<D>,
         copies: Copies,
-        lost_values: &[Vec<u8>],
-        with_journal: bool,
-    ) -> Result<bool> {
+        report: &mut RepairReport,
+    ) -> Result<()> {
         let mut records = copies.iter().peekable();
+        // The journal's zones are found before anything is written.
+        let mut replay = replay(&shared.io, &self.space, &self.superblock)?;
+        let (_, unreadable) = replay.settle(&shared.io, &self.space);
+        super::replay::claim(&mut self.space, &replay.zones);
+        report.lost_batches = std::mem::take(&mut replay.lost);
+        report.superblock_old = replay.newer_checkpoint(&self.superblock).is_some();
+        let newest = replay.checkpoint;
         while records.peek().is_some() {
             let mut batch = Batch::new();
             for (key, value) in records.by_ref().take(1000) {
@@ -293,19 +327,35 @@ impl super::writer::Writer {
             let prepared = self.write_extents(shared, &batch)?;
             self.change_tree(shared, &prepared)?;
         }
-        let mut batch = Batch::new();
-        lost_values.iter().for_each(|key| _ = batch.delete(key));
-        self.change_tree(shared, &batch)?;
-        let cut = self.replay_journal(shared, with_journal, false).is_err();
-        if cut {
-            // It goes on in a zone of its own.
+        self.delete(shared, &report.lost_values)?;
+        // Behind damage it goes on in a zone of its own.
+        let is_whole = report.lost_batches.is_empty();
+        self.do_again(shared, replay, false)?;
+        if !is_whole {
             self.journal.end.zone = 0;
         }
+        let mut lost = Vec::new();
+        for (key, extent) in unreadable {
+            let tree = shared.newest.tree();
+            let leaf = tree.leaf_of(&shared.io, &key)?;
+            if leaf.with(&shared.io, |body| body.get(&key) == Some(Value::Extent(extent)))? {
+                lost.push(key);
+            }
+        }
+        self.delete(shared, &lost)?;
+        report.lost_values.append(&mut lost);
+        // Newer than all that the journal knows of, so that the next repair does not find it old.
+        self.superblock.generation = newest;
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
         self.finish_checkpoint(shared)?;
-        self.release_waiting(shared)?;
-        Ok(cut || !with_journal)
+        self.release_waiting(shared)
+    }
+
+    fn delete<D: ZonedDevice>(&mut self, shared: &super::Shared<D>, keys: &[Vec<u8>]) -> Result<()> {
+        let mut batch = Batch::new();
+        keys.iter().for_each(|key| _ = batch.delete(key));
+        self.change_tree(shared, &batch).map(|_| ())
     }
 }

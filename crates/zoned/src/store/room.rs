@@ -3,16 +3,16 @@
 //! Source: our own; the reserve is what a collector needs so that it never waits for the room that it makes (Rosenblum and Ousterhout,
 //! LFS, TOCS 1992).
 
+use super::Shared;
 use super::batch::{Batch, Change};
 use super::journal::Journal;
 use super::leaf::{LeafBody, LeafSlot};
 use super::reclaim::Step;
 use super::tree::{Children, Inner};
 use super::writer::Writer;
-use super::{Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Page, Value};
+use crate::node::{EXTENT_BYTES, HEADER_BYTES, Page, Value};
 
 /// Zones that are never filled with data, besides one for each stream: two for the journal (the one that it is in, and the one before, of
 /// which a checkpoint needs the end), one that a victim's data moves to, and one for deletions and their checkpoint.
@@ -43,7 +43,7 @@ impl Writer {
         if puts { 2 * capacity } else { capacity }
     }
 
-    /// How many blocks of sequential zones can be in use; a map that has less is never full.
+    /// How many blocks of sequential zones can be in use; a map that has less is not full, unless large values leave ends of zones unused.
     pub fn usable_blocks(&self) -> u64 {
         let able = |zone: &&super::space::SequentialZone| zone.role != super::space::Role::Unusable;
         let zones = self.space.zones.iter().filter(able).count() as u64;
@@ -61,34 +61,66 @@ impl Writer {
         batch: &Batch,
         extent_blocks: u64,
     ) -> Result<()> {
-        self.wait_for_room(shared, batch, extent_blocks)?;
-        if self.journal.is_at_end(&shared.io) {
-            self.finish_checkpoint(shared)?;
-            self.journal.ensure_zone(&shared.io, &mut self.space)?;
-            self.begin_checkpoint(shared);
-            self.finish_checkpoint(shared)?;
-            self.wait_for_room(shared, batch, extent_blocks)?;
+        let record = Journal::blocks_for(&shared.io, batch.bytes().len());
+        let demand = |writer: &Self, is_first: bool| match is_first {
+            true => Ok(writer.guess(shared, batch, extent_blocks)),
+            false => writer.measure(shared, batch, extent_blocks),
+        };
+        self.wait_for_room(shared, record, demand)?;
+        if self.leave_journals_end(shared)? {
+            self.wait_for_room(shared, record, demand)?;
         }
         Ok(())
     }
 
+    /// Makes sure that so many blocks can be appended, and so many nodes more be written by the next checkpoint.
+    ///
+    /// # Errors
+    /// As [`Writer::make_room`].
+    pub fn make_room_to_load<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        blocks: u64,
+        nodes: u64,
+    ) -> Result<()> {
+        let demand = Demand { nodes, new_nodes: 0, extents: blocks, freed: 0, puts: true };
+        self.wait_for_room(shared, 0, |_: &Self, _| Ok(demand))
+    }
+
+    /// Has the journal go on in another zone if it has filled its own and no other was free then; says whether that was so.
+    pub fn leave_journals_end<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+        if !self.journal.is_at_end(&shared.io) {
+            return Ok(false);
+        }
+        self.finish_checkpoint(shared)?;
+        self.journal.ensure_zone(&shared.io, &mut self.space)?;
+        self.begin_checkpoint(shared);
+        self.finish_checkpoint(shared)?;
+        Ok(true)
+    }
+
+    /// Waits until there is room for a journal's record of so many blocks and what `demand` says, first without a look at the tree.
     fn wait_for_room<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
-        batch: &Batch,
-        extent_blocks: u64,
+        record: u64,
+        demand_of: impl Fn(&Self, bool) -> Result<Demand>,
     ) -> Result<()> {
-        let mut demand = self.guess(shared, batch, extent_blocks);
+        let mut demand = demand_of(self, true)?;
         let (mut most, mut patience) = (0, PATIENCE);
         loop {
-            let (needed, free) = self.balance(shared, batch, demand);
+            let (needed, free) = self.balance(shared, record, demand);
             if needed <= free {
                 return Ok(());
+            }
+            let released = self.release_unneeded(shared);
+            if self.or_stop(released)? {
+                continue;
             }
             self.reclaim.counts.waits += 1;
             if self.checkpoint.is_some() || self.is_changed(shared) {
                 self.checkpoint_now(shared)?;
-                demand = self.measure(shared, batch, extent_blocks)?;
+                demand = demand_of(self, false)?;
                 continue;
             }
             let live: u64 = self.space.zones.iter().map(|zone| zone.live()).sum();
@@ -101,7 +133,7 @@ impl Writer {
             if grows || patience == 0 || !self.collect_round(shared)? {
                 return Err(Error::Full { device: shared.io.device.name(), needed, free });
             }
-            demand = self.measure(shared, batch, extent_blocks)?;
+            demand = demand_of(self, false)?;
         }
     }
 
@@ -134,13 +166,12 @@ impl Writer {
         }
     }
 
-    /// Blocks that a batch may need until the end of the next checkpoint, and those there are.
-    fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, demand: Demand) -> (u64, u64) {
+    /// Blocks that may be needed until the end of the next checkpoint, and those there are.
+    fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, record: u64, demand: Demand) -> (u64, u64) {
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let reserve = self.reserve(demand.puts, capacity);
         let nodes = (self.dirty + remaining + demand.nodes) * shared.io.node_blocks();
-        let record = Journal::blocks_for(&shared.io, batch.bytes().len());
         let empty = self.space.empty_zones() as u64;
         let here = self.journal.room(&shared.io, &self.space) - empty * capacity;
         let journal = record.saturating_sub(here).div_ceil(capacity) * capacity;
@@ -169,7 +200,7 @@ impl Writer {
     fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Result<Demand> {
         let mut demand = self.guess(shared, batch, extents);
         (demand.nodes, demand.new_nodes) = (4, 0);
-        let tree = lock(&shared.published).tree.clone();
+        let tree = shared.newest.tree();
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
         let mut way: Vec<*const Inner> = Vec::new();
@@ -248,8 +279,7 @@ impl Demand {
 
 /// How many bytes a leaf may take more with a change, and how many blocks of a large value the change gives up.
 fn growth<D: ZonedDevice>(shared: &Shared<D>, body: &LeafBody, change: &Change<'_>) -> (usize, u64) {
-    /// A large value's place in a leaf, and the most that a record takes besides its key and value.
-    const EXTENT_BYTES: usize = 12;
+    /// The most that a record takes besides its key and value.
     const RECORD_BYTES: usize = 8;
     let longest = Page::limits(shared.io.node_bytes).1;
     let bytes = |value: Value<'_>| match value {

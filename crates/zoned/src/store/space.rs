@@ -2,6 +2,7 @@
 //! Not what is in them: the tree knows. Not garbage collection: see `reclaim`.
 //! Source: the ZB+-tree paper's hot and cold zones, made wear-aware: hot takes the least worn of the emptiest zones, cold the most worn.
 
+use super::superblock::SpaceTable;
 use crate::device::{Condition, Geometry, Zone, ZoneNumber};
 use crate::error::{Error, Result};
 
@@ -137,7 +138,7 @@ impl Space {
     }
 
     fn first_zone_slots(&self) -> u64 {
-        (self.geometry.zone_blocks - self.fixed_blocks) / self.node_blocks
+        (self.geometry.zone_blocks - self.fixed_blocks).saturating_sub(SECOND_SUPERBLOCKS) / self.node_blocks
     }
 
     fn slot_block(&self, slot: u64) -> u64 {
@@ -444,14 +445,15 @@ impl Space {
     }
 
     /// Takes the state of slots and zones from a space table.
-    pub fn restore(&mut self, live: &[(u32, u32)], bits: &[u64]) {
-        for (own, bits) in self.slots.iter_mut().zip(bits) {
+    pub fn restore(&mut self, table: &SpaceTable) {
+        for (own, bits) in self.slots.iter_mut().zip(&table.slots) {
             *own = *bits;
         }
         let used: u64 = self.slots.iter().map(|word| u64::from(word.count_ones())).sum();
         self.free_slots = self.slot_count.saturating_sub(used);
-        for (zone, &(nodes, extents)) in self.zones.iter_mut().zip(live) {
-            (zone.live_nodes, zone.live_extents) = (nodes.into(), extents.into());
+        self.restore_wear(table);
+        for (zone, entry) in self.zones.iter_mut().zip(&table.zones) {
+            (zone.live_nodes, zone.live_extents) = (entry.nodes.into(), entry.extents.into());
             if zone.live() > 0 && zone.role == Role::Free {
                 zone.role = Role::Data;
             }
@@ -459,9 +461,22 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Takes from a space table how often zones were reset. A device that counts that itself knows better: also of resets since.
+    pub fn restore_wear(&mut self, table: &SpaceTable) {
+        for (zone, entry) in self.zones.iter_mut().zip(&table.zones) {
+            let since = u64::from(entry.is_written && zone.written == 0);
+            zone.resets = zone.resets.max(u64::from(entry.resets) + since);
+        }
+    }
+}
+
+/// The last blocks of the first zone have the superblocks' second copies.
+const SECOND_SUPERBLOCKS: u64 = 2;
+
 /// How many node-sized slots the conventional zones have behind the fixed blocks.
 pub(super) fn slots_of(geometry: &Geometry, node_blocks: u64, fixed_blocks: u64) -> u64 {
-    let first = geometry.zone_blocks.saturating_sub(fixed_blocks) / node_blocks;
+    let first = geometry.zone_blocks.saturating_sub(fixed_blocks + SECOND_SUPERBLOCKS) / node_blocks;
     let others = u64::from(geometry.conventional_zones).saturating_sub(1);
     if geometry.conventional_zones == 0 { 0 } else { first + others * (geometry.zone_blocks / node_blocks) }
 }

@@ -2,7 +2,7 @@
 //! Not the device's own counts: those are `device::Counted`'s.
 //! Source: our own.
 
-use super::{ReclaimCounts, Store, TrafficCounts, TreeCounts, lock};
+use super::{ReclaimCounts, Store, TrafficCounts, TreeCounts};
 use crate::device::ZonedDevice;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub struct Statistics {
     pub zones: u64,
     /// Blocks in sequential zones that are in use.
     pub live_blocks: u64,
-    /// Blocks in sequential zones that can be in use: a map that uses less is never full.
+    /// Blocks in sequential zones that can be in use: a map that uses less is not full, unless large values leave ends of zones unused.
     pub usable_blocks: u64,
     /// Blocks in sequential zones that were written since their reset.
     pub written_blocks: u64,
@@ -61,8 +61,8 @@ impl Statistics {
 impl<D: ZonedDevice> Store<D> {
     /// What it did and what it takes.
     pub fn statistics(&self) -> Statistics {
-        let writer = lock(&self.shared.writer);
-        let tree = lock(&self.shared.published).tree.clone();
+        let writer = self.shared.writer();
+        let tree = self.shared.newest.tree();
         let zones = &writer.space.zones;
         let (leaves_remade, logs_remade) = self.shared.io.remade();
         let (slots_used, slots) = writer.space.slots_used();

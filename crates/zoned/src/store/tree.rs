@@ -4,11 +4,11 @@
 
 use super::io::{Io, damaged};
 use super::keys::Keys;
-use super::leaf::{LeafSlot, NO_LOG};
+use super::leaf::LeafSlot;
 use crate::device::ZonedDevice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Page, Pointer};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The home of a node that is only in memory. Block 0 is a superblock's, never a node's.
@@ -17,6 +17,8 @@ pub(super) const UNWRITTEN: u64 = 0;
 /// An inner node as its parent knows it. Inner nodes stay in memory once they were read.
 pub(super) struct InnerSlot {
     pub home: AtomicU64,
+    /// What proves the node at its home to be the one.
+    pub proof: AtomicU32,
     /// The level that it must have; of a root on the device, any.
     level: Option<u16>,
     pub node: OnceLock<Inner>,
@@ -50,21 +52,31 @@ impl InnerSlot {
     pub fn new(inner: Inner) -> Arc<Self> {
         Arc::new(Self {
             home: AtomicU64::new(UNWRITTEN),
+            proof: AtomicU32::new(0),
             level: Some(inner.level),
             node: OnceLock::from(inner),
         })
     }
 
-    pub fn root_on_device(home: u64) -> Arc<Self> {
-        Self::on_device(home, None)
+    pub fn root_on_device(home: u64, proof: u32) -> Arc<Self> {
+        Self::on_device(home, proof, None)
     }
 
-    fn on_device(home: u64, level: Option<u16>) -> Arc<Self> {
-        Arc::new(Self { home: AtomicU64::new(home), level, node: OnceLock::new() })
+    fn on_device(home: u64, proof: u32, level: Option<u16>) -> Arc<Self> {
+        Arc::new(Self {
+            home: AtomicU64::new(home),
+            proof: AtomicU32::new(proof),
+            level,
+            node: OnceLock::new(),
+        })
     }
 
     pub fn home(&self) -> u64 {
         self.home.load(Ordering::Acquire)
+    }
+
+    pub fn proof(&self) -> u32 {
+        self.proof.load(Ordering::Acquire)
     }
 
     /// The node, read from the device if it was not yet. It must be one level below its parent, so that no way down is endless whatever
@@ -73,7 +85,11 @@ impl InnerSlot {
         if let Some(inner) = self.node.get() {
             return Ok(inner);
         }
-        let record = io.read_inner(self.home())?;
+        if self.home() == UNWRITTEN {
+            let what = "a change of the tree was interrupted".into();
+            return Err(Error::Stopped { device: io.device.name(), what });
+        }
+        let record = io.read_inner(self.home(), self.proof())?;
         if let Some(level) = self.level.filter(|&level| level != record.level) {
             let what = format!("a node of level {} is where one of level {level} must be", record.level);
             return Err(damaged(self.home(), what));
@@ -97,7 +113,8 @@ impl Inner {
         let children = match record.level {
             1 => Children::Leaves(pointers.into_iter().map(LeafSlot::on_device).collect()),
             level => {
-                let below = |pointer: Pointer| InnerSlot::on_device(pointer.home, Some(level - 1));
+                let below =
+                    |pointer: Pointer| InnerSlot::on_device(pointer.home, pointer.proof, Some(level - 1));
                 Children::Inners(pointers.into_iter().map(below).collect())
             }
         };
@@ -113,11 +130,10 @@ impl Inner {
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], Pointer)> {
         (0..self.keys.len()).map(|index| {
             let pointer = match &self.children {
-                Children::Leaves(leaves) => {
-                    let log = Some(leaves[index].log_home()).filter(|&log| log != NO_LOG);
-                    Pointer { home: leaves[index].home(), log }
+                Children::Leaves(leaves) => leaves[index].homes().pointer(),
+                Children::Inners(inners) => {
+                    Pointer { home: inners[index].home(), log: None, proof: inners[index].proof() }
                 }
-                Children::Inners(inners) => Pointer { home: inners[index].home(), log: None },
             };
             (self.keys.get(index), pointer)
         })
@@ -148,6 +164,11 @@ impl Tree {
             root: InnerSlot::new(Inner { level: 1, keys, children: Children::Leaves(vec![leaf]) }),
             len: 0,
         }
+    }
+
+    /// What is left of a tree that was being changed when something went wrong: reading it is an error.
+    pub fn lost(len: u64) -> Self {
+        Self { root: InnerSlot::root_on_device(UNWRITTEN, 0), len }
     }
 
     /// Comes down to the leaf that `key` belongs to.

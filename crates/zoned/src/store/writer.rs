@@ -15,8 +15,8 @@ use super::tree::UNWRITTEN;
 use super::{Applied, Durability, Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::node::{Extent, Page, Value};
-use std::collections::VecDeque;
+use crate::node::{Extent, Page, Value, proof};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 /// All that only the writer needs.
@@ -30,6 +30,9 @@ pub(super) struct Writer {
     pub retired: Vec<Retired>,
     /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
     pub waiting: VecDeque<(u64, Vec<Freed>)>,
+    /// What was written for loads that run, and how many there have been.
+    pub staged: BTreeMap<u64, Vec<Freed>>,
+    pub loads: u64,
     pub counts: TreeCounts,
     /// Nodes that the next checkpoint will have to write, at most.
     pub dirty: u64,
@@ -43,6 +46,8 @@ pub(super) struct Writer {
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
+    /// The map was opened for reading: nothing is ever written.
+    pub is_read_only: bool,
     /// Why nothing is written any more.
     pub stopped: Option<String>,
 }
@@ -58,6 +63,8 @@ impl Writer {
             output: Output::default(),
             retired: Vec::new(),
             waiting: VecDeque::new(),
+            staged: BTreeMap::new(),
+            loads: 0,
             counts: TreeCounts::default(),
             dirty: 0,
             held: 0,
@@ -67,40 +74,28 @@ impl Writer {
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
+            is_read_only: false,
             stopped: None,
         }
     }
 
     pub fn apply<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
-        self.write(shared, batch, true)
-    }
-
-    pub fn apply_unjournaled<D: ZonedDevice>(
-        &mut self,
-        shared: &Shared<D>,
-        batch: &Batch,
-    ) -> Result<Applied> {
-        self.write(shared, batch, false)
-    }
-
-    fn write<D: ZonedDevice>(
-        &mut self,
-        shared: &Shared<D>,
-        batch: &Batch,
-        journaled: bool,
-    ) -> Result<Applied> {
         self.check_running(shared)?;
         if batch.is_empty() {
             return Ok(Applied::default());
         }
         let extent_blocks = check_lengths(shared, batch)?;
         self.make_room(shared, batch, extent_blocks)?;
+        // Nobody drops a leaf from memory between the time that it is read and the time that it is changed: what is in the journal can be
+        // done.
+        let hand = lock(&shared.hand);
         self.load_leaves(shared, batch)?;
-        let written = self.write_ahead(shared, batch, extent_blocks, journaled);
+        let written = self.write_ahead(shared, batch, extent_blocks);
         let prepared = self.or_stop(written)?;
         let (dirty, held) = (self.dirty, self.held);
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
         let applied = self.or_stop(applied)?;
+        drop(hand);
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
         // The batch is safe and done: what goes wrong from here on stops the next one.
         let bytes = batch.bytes().len() as u64;
@@ -112,6 +107,9 @@ impl Writer {
     }
 
     pub fn check_running<D: ZonedDevice>(&self, shared: &Shared<D>) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly { device: shared.io.device.name() });
+        }
         match &self.stopped {
             Some(what) => Err(Error::Stopped { device: shared.io.device.name(), what: what.clone() }),
             None => Ok(()),
@@ -129,11 +127,15 @@ impl Writer {
     pub fn sync<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let flushed = shared.io.device.flush().map_err(Error::from);
-        self.or_stop(flushed)
+        self.or_stop(flushed)?;
+        self.journal.was_flushed();
+        Ok(())
     }
 
     pub fn checkpoint_now<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
+        let released = self.release_unneeded(shared);
+        self.or_stop(released)?;
         let done = self.finish_checkpoint(shared).and_then(|()| {
             if self.is_changed(shared) || self.reclaim.wants_checkpoint() {
                 self.begin_checkpoint(shared);
@@ -146,7 +148,7 @@ impl Writer {
 
     /// Whether there is anything that the last checkpoint does not have.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
-        let tree = &lock(&shared.published).tree;
+        let tree = shared.newest.tree();
         let root = tree.root.home();
         let is_new = root == UNWRITTEN && (tree.len > 0 || self.superblock.root != 0);
         self.journal.blocks > 0 || !self.retired.is_empty() || is_new || root != self.superblock.root
@@ -157,7 +159,7 @@ impl Writer {
         if shared.all_resident.load(Ordering::Acquire) {
             return Ok(());
         }
-        let tree = lock(&shared.published).tree.clone();
+        let tree = shared.newest.tree();
         batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
     }
 
@@ -168,18 +170,16 @@ impl Writer {
         shared: &Shared<D>,
         batch: &Batch,
         extent_blocks: u64,
-        journaled: bool,
     ) -> Result<Option<Batch>> {
         let prepared = match extent_blocks {
             0 => None,
             _ => Some(self.write_extents(shared, batch)?),
         };
-        if journaled {
-            let record = prepared.as_ref().unwrap_or(batch).bytes();
-            self.journal.append(&shared.io, &mut self.space, record)?;
-            if shared.options.durability == Durability::EachBatch {
-                shared.io.device.flush()?;
-            }
+        let record = prepared.as_ref().unwrap_or(batch).bytes();
+        self.journal.append(&shared.io, &mut self.space, record)?;
+        if shared.options.durability == Durability::EachBatch {
+            shared.io.device.flush()?;
+            self.journal.was_flushed();
         }
         Ok(prepared)
     }
@@ -205,6 +205,21 @@ impl Writer {
         key: &[u8],
         value: &[u8],
     ) -> Result<Extent> {
+        let extent = self.place_extent(shared, key, value)?;
+        let blocks = shared.io.extent_blocks(key, extent.bytes);
+        if let (Some(checkpoint), Some(zone)) = (&mut self.checkpoint, self.space.zone_index(extent.block)) {
+            checkpoint.extents_since[zone] += blocks;
+        }
+        Ok(extent)
+    }
+
+    /// Writes a large value that the journal does not have.
+    pub fn place_extent<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Extent> {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
         let (block, finished) = self.space.take_appended(Stream::Extents, blocks)?;
         if let Some(zone) = finished {
@@ -212,10 +227,7 @@ impl Writer {
         }
         let data = shared.io.encode_extent(key, value, block);
         shared.io.write(Traffic::Extent, block, &data)?;
-        if let (Some(checkpoint), Some(zone)) = (&mut self.checkpoint, self.space.zone_index(block)) {
-            checkpoint.extents_since[zone] += blocks;
-        }
-        Ok(Extent { block, bytes: value.len() as u32 })
+        Ok(Extent { block, bytes: value.len() as u32, proof: proof(&data) })
     }
 
     /// Who changes the tree now.
@@ -237,17 +249,18 @@ impl Writer {
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut published = lock(&shared.published);
+        let mut changing = shared.newest.change();
         let mut editor = self.editor(shared);
         let mut applied = Applied::default();
         for Change { key, value } in changes {
-            match editor.change(&mut published.tree, key, value)? {
+            match editor.change(changing.tree(), key, value)? {
                 Effect::Inserted => applied.inserted += 1,
                 Effect::Updated => applied.updated += 1,
                 Effect::Deleted => applied.deleted += 1,
                 Effect::Absent => {}
             }
         }
+        changing.done();
         Ok(applied)
     }
 
@@ -284,7 +297,7 @@ impl Writer {
 
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let freed = resolve(std::mem::take(&mut self.retired));
-        let tree = lock(&shared.published).tree.clone();
+        let tree = shared.newest.tree();
         let mut extents_since = self.claimed.clone();
         extents_since.resize(self.space.zones.len(), 0);
         self.checkpoint = Some(Checkpoint::begin(
@@ -322,14 +335,21 @@ impl Writer {
         if !done {
             return Ok(());
         }
-        let waiting = self.waiting.iter().flat_map(|(_, freed)| freed.iter().copied());
-        self.superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
+        // What is being loaded is in no tree: if the power is cut, nobody needs it.
+        let waiting = self.waiting.iter().map(|(_, freed)| freed).chain(self.staged.values());
+        let waiting = waiting.flatten().copied();
+        let superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
+        // Before anything of the older one is given up: a write that was lost or went elsewhere is made good.
+        superblock.complete(&shared.io)?;
+        self.superblock = superblock;
+        self.journal.was_flushed();
+        self.journal.checkpoint = generation;
         let freed = std::mem::take(&mut checkpoint.freed);
         self.output = std::mem::take(&mut checkpoint.output);
         self.checkpoint = None;
         self.checkpoints += 1;
         self.waiting.push_back((generation, freed));
-        lock(&shared.published).epoch = generation;
+        shared.newest.checkpoint_ended(generation);
         shared.shrink_from.store(0, Ordering::Relaxed);
         let start = self.superblock.journal.zone;
         while start != 0 && self.journal.zones.front().is_some_and(|&zone| zone != start) {
@@ -341,9 +361,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Whether a snapshot that kept blocks from being given up is gone, and they are given up now.
+    pub fn release_unneeded<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+        let oldest = shared.newest.oldest();
+        if self.waiting.front().is_none_or(|&(generation, _)| generation > oldest) {
+            return Ok(false);
+        }
+        self.release_waiting(shared)?;
+        self.settle_victims();
+        Ok(true)
+    }
+
     /// Gives up the blocks that no snapshot needs any more, and resets the zones that nothing is left of.
     pub fn release_waiting<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        let oldest = lock(&shared.published).oldest();
+        let oldest = shared.newest.oldest();
         while self.waiting.front().is_some_and(|&(generation, _)| generation <= oldest) {
             for freed in self.waiting.pop_front().map(|(_, freed)| freed).unwrap_or_default() {
                 release(&mut self.space, freed);
@@ -364,31 +395,35 @@ impl Writer {
 
 /// Whether all keys and values can be held, and how many blocks the large values take.
 fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<u64> {
-    let (longest_key, longest_inline) = Page::limits(shared.io.node_bytes);
-    let zone = shared.io.geometry.zone_capacity_blocks * u64::from(shared.io.geometry.block_bytes);
-    let longest = zone.min(64 << 20) as usize - longest_key - crate::node::HEADER_BYTES;
-    let mut blocks = 0;
-    for Change { key, value } in batch.changes() {
+    batch.changes().map(|Change { key, value }| shared.blocks_outside(key, value)).sum()
+}
+
+impl<D: ZonedDevice> Shared<D> {
+    /// How many blocks a record takes besides its place in a leaf.
+    ///
+    /// # Errors
+    /// [`Error::KeyLength`], [`Error::ValueLength`].
+    pub fn blocks_outside(&self, key: &[u8], value: Value<'_>) -> Result<u64> {
+        let (longest_key, longest_inline) = Page::limits(self.io.node_bytes);
         if key.len() > longest_key {
             return Err(Error::KeyLength { bytes: key.len(), shortest: 0, longest: longest_key });
         }
-        if let Value::Inline(value) = value {
-            if value.len() > longest {
-                return Err(Error::ValueLength { bytes: value.len(), shortest: 0, longest });
-            }
-            if value.len() > longest_inline {
-                blocks += shared.io.extent_blocks(key, value.len() as u32);
-            }
+        let Value::Inline(value) = value else { return Ok(0) };
+        let longest = self.longest_value();
+        if value.len() > longest {
+            return Err(Error::ValueLength { bytes: value.len(), shortest: 0, longest });
         }
+        let is_large = value.len() > longest_inline;
+        Ok(if is_large { self.io.extent_blocks(key, value.len() as u32) } else { 0 })
     }
-    Ok(blocks)
+
+    /// The longest value that the map takes, bytes: one that fits into a zone.
+    pub fn longest_value(&self) -> usize {
+        let zone = self.io.geometry.zone_capacity_blocks * u64::from(self.io.geometry.block_bytes);
+        zone.min(64 << 20) as usize - Page::limits(self.io.node_bytes).0 - crate::node::HEADER_BYTES
+    }
 }
 
 fn payload(change: &Change<'_>) -> u64 {
-    let value = match change.value {
-        Value::Inline(value) => value.len() as u64,
-        Value::Extent(extent) => extent.bytes.into(),
-        Value::Deleted => 0,
-    };
-    change.key.len() as u64 + value
+    (change.key.len() + change.value.bytes()) as u64
 }

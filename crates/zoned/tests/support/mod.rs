@@ -7,7 +7,6 @@ use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Direction, KeyRange, Options, Snapshot, Store, ZonedDevice};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -29,8 +28,8 @@ pub fn memory(zone_blocks: u64, conventional: u32, sequential: u32) -> MemoryDev
 }
 
 /// Options that make everything happen often.
-pub fn busy(cache_bytes: u64, journal_bytes: u64) -> Options {
-    Options { cache_bytes, journal_bytes, ..Options::default() }
+pub const fn busy(cache_bytes: u64, journal_bytes: u64) -> Options {
+    Options { cache_bytes, journal_bytes, ..Options::with_cache(cache_bytes) }
 }
 
 /// What keys and values a test uses.
@@ -100,14 +99,11 @@ pub fn rows<D: ZonedDevice>(
     range: KeyRange<'_>,
     direction: Direction,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut rows = Vec::new();
-    snapshot
-        .scan(range, direction, &mut |key, value| {
-            rows.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    rows
+    let rows = snapshot.range(range).map(|row| row.unwrap().to_pair());
+    match direction {
+        Direction::Ascending => rows.collect(),
+        Direction::Descending => rows.rev().collect(),
+    }
 }
 
 /// The snapshot holds what the model holds, in both directions.

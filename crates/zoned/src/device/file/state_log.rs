@@ -4,7 +4,9 @@
 //!
 //! A record and the data it speaks of are made safe by the same fdatasync, so either may be there without the other. A flush
 //! begins only when the one before has returned; so all records but the newest are known to have their data, and of the newest each
-//! zone's is read again and held against the CRC in the record. If it differs, the zone is as it was before.
+//! zone's is read again and held against the CRC in the record. If it differs, the zone is as it was before. So the medium must not lose
+//! anything of what the newest record speaks of: that would look like a power cut. Therefore the next flush writes a record even if nothing
+//! was written since, and so does closing: from then on damage is damage.
 
 use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES};
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
@@ -20,12 +22,14 @@ pub struct StateLog {
     records: u64,
     /// Which of the two checkpoints is the newest.
     checkpoint: usize,
+    /// Whether the newest record speaks of data: then no later one says as yet that the data was safe.
+    is_open: bool,
 }
 
 impl StateLog {
     /// Begins the log of a new file.
     pub fn create(backing: &Backing, places: &Places, table: &ZoneTable) -> Result<Self, DeviceError> {
-        let mut log = Self { places: *places, sequence: 0, records: 0, checkpoint: 1 };
+        let mut log = Self { places: *places, sequence: 0, records: 0, checkpoint: 1, is_open: false };
         log.write_checkpoint(backing, table)?;
         Ok(log)
     }
@@ -44,7 +48,8 @@ impl StateLog {
         let damaged = || backing.not_usable("has no readable table of its zones: it is damaged".into());
         let (checkpoint, start) = newest.ok_or_else(damaged)?;
         apply(backing, table, &start.entries)?;
-        let mut log = Self { places: *places, sequence: start.sequence, records: 0, checkpoint };
+        let sequence = start.sequence;
+        let mut log = Self { places: *places, sequence, records: 0, checkpoint, is_open: false };
         let mut next = log.record(backing, 0)?;
         while let Some(record) = next {
             log.sequence = record.sequence;
@@ -75,20 +80,28 @@ impl StateLog {
         table: &ZoneTable,
         changed: BTreeMap<ZoneNumber, Unsaved>,
     ) -> Result<(), DeviceError> {
-        if changed.is_empty() {
+        if changed.is_empty() && !self.is_open {
             return backing.sync();
         }
         if self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
             backing.sync()?;
             return self.write_checkpoint(backing, table);
         }
+        let is_open = changed.values().any(|unsaved| unsaved.blocks > 0);
         let entries = changed.into_iter().map(|(zone, unsaved)| Ok(entry(&table.zone(zone)?, unsaved)));
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
         let at = self.places.log + self.records * PAGE_BYTES as u64;
         backing.write(at, &record.encode(PAGE_BYTES))?;
         (self.sequence, self.records) = (record.sequence, self.records + 1);
-        backing.sync()
+        backing.sync()?;
+        self.is_open = is_open;
+        Ok(())
+    }
+
+    /// Whether what the newest record speaks of is not said to be safe yet.
+    pub const fn is_open(&self) -> bool {
+        self.is_open
     }
 
     /// Record `index` of the log, if it is the one that must be there.
@@ -113,7 +126,7 @@ impl StateLog {
         backing
             .write(self.places.checkpoints[older], &listing.encode(self.places.checkpoint_bytes as usize))?;
         backing.sync()?;
-        (self.sequence, self.records, self.checkpoint) = (listing.sequence, 0, older);
+        (self.sequence, self.records, self.checkpoint, self.is_open) = (listing.sequence, 0, older, false);
         Ok(())
     }
 }

@@ -168,3 +168,28 @@ fn after_a_failed_flush_the_device_takes_nothing_more() {
     device.read(device.geometry().start(ZoneNumber(1)), &mut block).unwrap();
     assert_eq!(block, [1; BLOCK]);
 }
+
+#[test]
+fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flush_or_the_end_came() {
+    for closed in [false, true] {
+        let store = store();
+        let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry()).unwrap();
+        let start = geometry().start(ZoneNumber(1));
+        device.write(start, &[7; 2 * BLOCK]).unwrap();
+        device.flush().unwrap();
+        if closed {
+            drop(device);
+        } else {
+            device.flush().unwrap();
+            // As a process that is killed.
+            std::mem::forget(device);
+        }
+        let place = Places::of(&geometry()).zones / BLOCK as u64 + start.0;
+        store.flip_bit(Block(place), 5).unwrap();
+        let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
+        assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "closed: {closed}");
+        let mut there = [0; 2 * BLOCK];
+        device.read(start, &mut there).unwrap();
+        assert_eq!(there[..2], [7 ^ 1 << 5, 7]);
+    }
+}

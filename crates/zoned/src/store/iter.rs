@@ -1,0 +1,366 @@
+//! What a snapshot holds, in order, from either end.
+//! Not single keys: see `snapshot`.
+//! Source: our own.
+
+use super::leaf::{LeafBody, merged};
+use super::load_value;
+use super::snapshot::Snapshot;
+use super::tree::{Children, InnerSlot};
+use crate::device::ZonedDevice;
+use crate::error::Result;
+use crate::map::{Direction, KeyRange};
+use crate::node::Value;
+use std::cmp::Ordering;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// The keys of a range and their values, in order. It keeps its snapshot, and borrows nothing.
+///
+/// [`Iter::next_row`] and [`Iter::next_back_row`] lend each record and are the fastest; as an [`Iterator`] it gives records that live
+/// on. From both ends together it gives each record once. A record whose large value cannot be read is an error, and the next one follows;
+/// after a leaf that cannot be read nothing follows, unless [`Iter::seek`] says where to go on.
+pub struct Iter<D> {
+    snapshot: Snapshot<D>,
+    /// The range that it was made for.
+    whole: Bounds,
+    /// The part of it that was sought.
+    bounds: Bounds,
+    front: Option<Cursor>,
+    back: Option<Cursor>,
+    /// Both ends are in the same leaf, and `front` is for both.
+    is_joined: bool,
+    is_done: bool,
+    /// The large value that is lent.
+    large: Vec<u8>,
+}
+
+/// A range of keys.
+#[derive(Clone)]
+struct Bounds {
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+}
+
+/// A place in the tree: a leaf, and which of its records are left.
+struct Cursor {
+    /// The way down: nodes, and which child of each.
+    way: Vec<(Arc<InnerSlot>, usize)>,
+    body: Arc<LeafBody>,
+    left: Range<usize>,
+    /// Whether the range ends in this leaf.
+    is_last: bool,
+}
+
+/// A key and its value. It keeps the leaf that they are in: of records to be kept for long, keep copies.
+#[derive(Clone)]
+pub struct Record {
+    body: Arc<LeafBody>,
+    index: usize,
+    /// A value that is in no leaf.
+    large: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.body.leaf.key(self.index)
+    }
+
+    /// Its value.
+    pub fn value(&self) -> &[u8] {
+        match (&self.large, self.body.leaf.value(self.index)) {
+            (Some(value), _) => value,
+            (None, Value::Inline(value)) => value,
+            (None, _) => &[],
+        }
+    }
+
+    /// Copies of both.
+    pub fn to_pair(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.key().to_vec(), self.value().to_vec())
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, value) = (self.key().escape_ascii(), self.value().escape_ascii());
+        write!(f, "Record({key}, {value})")
+    }
+}
+
+impl<D: ZonedDevice> Snapshot<D> {
+    /// The value of a record that is not in its leaf.
+    #[cold]
+    fn large_value(&self, body: &LeafBody, index: usize) -> Result<Vec<u8>> {
+        let key = body.leaf.key(index);
+        Ok(load_value(&self.shared.io, key, body.leaf.value(index))?.unwrap_or_default())
+    }
+}
+
+impl Bounds {
+    fn range(&self) -> KeyRange<'_> {
+        let [start, end] = [&self.start, &self.end].map(|bound| bound.as_ref().map(|key| &key[..]));
+        KeyRange { start, end }
+    }
+
+    /// The records of a leaf that are in the range.
+    fn inside(&self, body: &LeafBody) -> Range<usize> {
+        let page = &body.leaf;
+        let place = |key: &[u8], behind: bool| match page.find(key) {
+            Ok(at) => at + usize::from(behind),
+            Err(at) => at,
+        };
+        let range = self.range();
+        let start = match range.start {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => place(key, false),
+            Bound::Excluded(key) => place(key, true),
+        };
+        let end = match range.end {
+            Bound::Unbounded => page.count(),
+            Bound::Included(key) => place(key, true),
+            Bound::Excluded(key) => place(key, false),
+        };
+        start..end
+    }
+}
+
+impl Cursor {
+    /// The next record from an end.
+    fn take(&mut self, direction: Direction) -> Option<usize> {
+        match direction {
+            Direction::Ascending => self.left.next(),
+            Direction::Descending => self.left.next_back(),
+        }
+    }
+
+    /// Where its leaf is among the others.
+    fn compare(&self, other: &Self) -> Ordering {
+        let place = |cursor: &Self| cursor.way.iter().map(|(_, child)| *child).collect::<Vec<_>>();
+        place(self).cmp(&place(other))
+    }
+}
+
+impl<D: ZonedDevice> Iter<D> {
+    pub(super) fn new(snapshot: Snapshot<D>, KeyRange { start, end }: KeyRange<'_>) -> Self {
+        let bounds = Bounds { start: start.map(<[u8]>::to_vec), end: end.map(<[u8]>::to_vec) };
+        Self {
+            snapshot,
+            whole: bounds.clone(),
+            bounds,
+            front: None,
+            back: None,
+            is_joined: false,
+            is_done: false,
+            large: Vec::new(),
+        }
+    }
+
+    /// Goes to `key`: from now on it gives the keys of its range from `key` on, from either end, whatever it has given before.
+    pub fn seek(&mut self, key: &[u8]) {
+        let mut bounds = self.whole.clone();
+        if self.whole.range().begins_before(key) {
+            bounds.start = Bound::Included(key.to_vec());
+        }
+        self.begin_again(bounds);
+    }
+
+    /// Goes to `key` from the back: from now on it gives the keys of its range up to `key`, itself included, from either end.
+    pub fn seek_back(&mut self, key: &[u8]) {
+        let mut bounds = self.whole.clone();
+        if self.whole.range().ends_after(key) {
+            bounds.end = Bound::Included(key.to_vec());
+        }
+        self.begin_again(bounds);
+    }
+
+    fn begin_again(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        (self.front, self.back) = (None, None);
+        (self.is_joined, self.is_done) = (false, false);
+    }
+
+    /// Lends the next record: its key and its value.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    #[inline]
+    pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.lend(Direction::Ascending)
+    }
+
+    /// Lends the next record from the back.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    #[inline]
+    pub fn next_back_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.lend(Direction::Descending)
+    }
+
+    #[inline]
+    fn lend(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
+        let Some(index) = self.step(direction)? else { return Ok(None) };
+        let is_front = self.is_joined || direction == Direction::Ascending;
+        let Some(Cursor { body, .. }) = (if is_front { &self.front } else { &self.back }) else {
+            return Ok(None);
+        };
+        let key = body.leaf.key(index);
+        let value = match body.leaf.value(index) {
+            Value::Inline(value) => value,
+            _ => {
+                self.large = self.snapshot.large_value(body, index)?;
+                &self.large
+            }
+        };
+        Ok(Some((key, value)))
+    }
+
+    fn record(&mut self, direction: Direction) -> Result<Option<Record>> {
+        let Some(index) = self.step(direction)? else { return Ok(None) };
+        let is_front = self.is_joined || direction == Direction::Ascending;
+        let Some(Cursor { body, .. }) = (if is_front { &self.front } else { &self.back }) else {
+            return Ok(None);
+        };
+        let body = Arc::clone(body);
+        let large = match body.leaf.value(index) {
+            Value::Inline(_) => None,
+            _ => Some(self.snapshot.large_value(&body, index)?),
+        };
+        Ok(Some(Record { body, index, large }))
+    }
+
+    /// The next record from an end, in the leaf of that end's cursor.
+    #[inline]
+    fn step(&mut self, direction: Direction) -> Result<Option<usize>> {
+        while !self.is_done {
+            let is_front = self.is_joined || direction == Direction::Ascending;
+            let cursor = if is_front { &mut self.front } else { &mut self.back };
+            if let Some(index) = cursor.as_mut().and_then(|cursor| cursor.take(direction)) {
+                return Ok(Some(index));
+            }
+            // After an error it is done, too.
+            self.is_done = true;
+            self.is_done = self.is_joined || !self.next_leaf(direction)?;
+        }
+        Ok(None)
+    }
+
+    /// Goes to an end's first leaf, or its next one; false if there is none.
+    fn next_leaf(&mut self, direction: Direction) -> Result<bool> {
+        let (own, other) = match direction {
+            Direction::Ascending => (self.front.take(), &self.back),
+            Direction::Descending => (self.back.take(), &self.front),
+        };
+        let next = match own {
+            None => Some(self.descend(Vec::new(), direction, true)?),
+            Some(Cursor { is_last: true, .. }) => None,
+            Some(Cursor { way, .. }) => self.after(way, direction)?,
+        };
+        let Some(next) = next else { return Ok(false) };
+        let passed = match direction {
+            Direction::Ascending => Ordering::Greater,
+            Direction::Descending => Ordering::Less,
+        };
+        match other.as_ref().map(|other| next.compare(other)) {
+            Some(Ordering::Equal) => self.join(next, direction),
+            Some(order) if order == passed => return Ok(false),
+            _ if direction == Direction::Ascending => self.front = Some(next),
+            _ => self.back = Some(next),
+        }
+        Ok(true)
+    }
+
+    /// An end comes to the leaf that the other one is in: what is left is between them.
+    fn join(&mut self, next: Cursor, direction: Direction) {
+        let (front, back) = match direction {
+            Direction::Ascending => (Some(next), self.back.take()),
+            Direction::Descending => (self.front.take(), Some(next)),
+        };
+        self.front = front.zip(back).map(|(front, back)| {
+            let left = front.left.start..back.left.end;
+            Cursor { left, ..front }
+        });
+        self.is_joined = true;
+    }
+
+    /// The leaf after the one that a way leads to.
+    fn after(&self, mut way: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
+        while let Some((slot, child)) = way.pop() {
+            let next = match direction {
+                Direction::Ascending => Some(child + 1),
+                Direction::Descending => child.checked_sub(1),
+            };
+            let all = slot.inner(&self.snapshot.shared.io)?.keys.len();
+            if let Some(next) = next.filter(|&next| next < all) {
+                way.push((slot, next));
+                return self.descend(way, direction, false).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on down a way to the first leaf from an end, or, if it is `bounded`, to the leaf that the range begins with at that end.
+    fn descend(
+        &self,
+        mut way: Vec<(Arc<InnerSlot>, usize)>,
+        direction: Direction,
+        bounded: bool,
+    ) -> Result<Cursor> {
+        let Snapshot { shared, version } = &self.snapshot;
+        let range = self.bounds.range();
+        let bound = match direction {
+            Direction::Ascending => range.start,
+            Direction::Descending => range.end,
+        };
+        let leaf = loop {
+            let slot = match way.last() {
+                None => Arc::clone(&version.tree.root),
+                Some((slot, child)) => match &slot.inner(&shared.io)?.children {
+                    Children::Leaves(leaves) => break Arc::clone(&leaves[*child]),
+                    Children::Inners(inners) => Arc::clone(&inners[*child]),
+                },
+            };
+            let keys = &slot.inner(&shared.io)?.keys;
+            let child = match (bound, direction) {
+                (Bound::Included(key) | Bound::Excluded(key), _) if bounded => keys.child(key),
+                (_, Direction::Ascending) => 0,
+                (_, Direction::Descending) => keys.len() - 1,
+            };
+            way.push((slot, child));
+        };
+        let loaded = leaf.is_loaded();
+        let mut body = leaf.share(&shared.io)?;
+        if !loaded {
+            shared.shrink_cache();
+        }
+        if let Some(log) = &body.log {
+            let leaf = merged(&body.leaf, log, false)?;
+            body = Arc::new(LeafBody { leaf, log: None, resident: shared.io.resident(0) });
+        }
+        let left = self.bounds.inside(&body);
+        let is_last = match direction {
+            Direction::Ascending => left.end < body.leaf.count(),
+            Direction::Descending => left.start > 0,
+        };
+        Ok(Cursor { way, body, left, is_last })
+    }
+}
+
+impl<D: ZonedDevice> Iterator for Iter<D> {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.record(Direction::Ascending).transpose()
+    }
+}
+
+impl<D: ZonedDevice> DoubleEndedIterator for Iter<D> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.record(Direction::Descending).transpose()
+    }
+}
+
+impl<D: ZonedDevice> FusedIterator for Iter<D> {}

@@ -1,0 +1,292 @@
+//! Loading records in order: full leaves go to the device first, and become part of the tree together, or not at all.
+//! Not batches: see `writer`.
+//! Source: our own; building leaves from sorted input is the bulk load of every B+-tree.
+
+use super::Shared;
+use super::checkpoint::{Freed, release};
+use super::edit::{Editor, Left, Retired};
+use super::io::Traffic;
+use super::leaf::LeafSlot;
+use super::output::Output;
+use super::space::Stream;
+use super::tree::{Children, InnerSlot, Tree};
+use super::writer::Writer;
+use crate::device::ZonedDevice;
+use crate::error::Result;
+use crate::node::{Page, Pointer, Value};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How many bytes of leaves are gathered before they are written.
+const RUN_BYTES: usize = 1 << 20;
+
+/// A leaf that is on the device, and that no tree leads to as yet.
+struct Staged {
+    slot: Arc<LeafSlot>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+    records: u64,
+}
+
+/// Records that are being loaded. If it is dropped before it is done, the map is as it was.
+pub(super) struct Loading<'a, D: ZonedDevice> {
+    shared: &'a Shared<D>,
+    /// Which load it is, among those that run.
+    number: u64,
+    page: Page,
+    full: Vec<Page>,
+    staged: Vec<Staged>,
+    payload_bytes: u64,
+}
+
+impl<'a, D: ZonedDevice> Loading<'a, D> {
+    pub fn begin(shared: &'a Shared<D>) -> Result<Self> {
+        let mut writer = shared.writer();
+        writer.check_running(shared)?;
+        writer.loads += 1;
+        let number = writer.loads;
+        writer.staged.insert(number, Vec::new());
+        let page = Page::new(shared.io.node_bytes);
+        Ok(Self { shared, number, page, full: Vec::new(), staged: Vec::new(), payload_bytes: 0 })
+    }
+
+    /// One more record, with a greater key than the last one.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let blocks = self.shared.blocks_outside(key, Value::Inline(value))?;
+        let value = match blocks {
+            0 => Value::Inline(value),
+            _ => Value::Extent(self.shared.writer().stage_extent(self.shared, self.number, key, value)?),
+        };
+        self.payload_bytes += (key.len() + value.bytes()) as u64;
+        if !self.page.insert(self.page.count(), key, value) {
+            let fresh = Page::new(self.shared.io.node_bytes);
+            self.full.push(std::mem::replace(&mut self.page, fresh));
+            if self.full.len() * self.shared.io.node_bytes >= RUN_BYTES {
+                self.write()?;
+            }
+            let fits = self.page.insert(0, key, value);
+            debug_assert!(fits, "an empty page takes every record");
+        }
+        Ok(())
+    }
+
+    /// Brings the leaves that are full to the device.
+    fn write(&mut self) -> Result<()> {
+        let mut writer = self.shared.writer();
+        for (page, slot) in writer.stage_leaves(self.shared, self.number, std::mem::take(&mut self.full))? {
+            let (first, last) = (page.key(0).to_vec(), page.key(page.count() - 1).to_vec());
+            self.staged.push(Staged { slot: Arc::clone(&slot), first, last, records: page.count() as u64 });
+            // As many as half of the cache takes stay in memory; the others have to be read when they are changed.
+            if self.shared.io.resident_bytes() < self.shared.options.cache_bytes / 2 {
+                slot.fill(&self.shared.io, page);
+            } else {
+                self.shared.all_resident.store(false, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all records part of the map, safe from a power cut.
+    pub fn end(mut self) -> Result<()> {
+        if self.page.count() > 0 {
+            let page = std::mem::replace(&mut self.page, Page::new(self.shared.io.node_bytes));
+            self.full.push(page);
+        }
+        self.write()?;
+        let mut writer = self.shared.writer();
+        writer.join_staged(self.shared, self.number, &self.staged)?;
+        writer.payload_bytes += self.payload_bytes;
+        Ok(())
+    }
+}
+
+impl<D: ZonedDevice> Drop for Loading<'_, D> {
+    /// What is in no tree is given up.
+    fn drop(&mut self) {
+        let mut writer = self.shared.writer();
+        for freed in writer.staged.remove(&self.number).unwrap_or_default() {
+            release(&mut writer.space, freed);
+        }
+    }
+}
+
+impl Writer {
+    /// Writes a large value that no tree leads to as yet.
+    fn stage_extent<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        number: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<crate::node::Extent> {
+        self.check_running(shared)?;
+        let blocks = shared.io.extent_blocks(key, value.len() as u32);
+        self.make_room_to_load(shared, blocks, self.staged_nodes())?;
+        let written = self.place_extent(shared, key, value);
+        let extent = self.or_stop(written)?;
+        self.staged.entry(number).or_default().push(Freed::Extent(extent.block, blocks));
+        Ok(extent)
+    }
+
+    /// Writes leaves that no tree leads to as yet.
+    fn stage_leaves<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        number: u64,
+        pages: Vec<Page>,
+    ) -> Result<Vec<(Page, Arc<LeafSlot>)>> {
+        self.check_running(shared)?;
+        let blocks = pages.len() as u64 * shared.io.node_blocks();
+        self.make_room_to_load(shared, blocks, self.staged_nodes())?;
+        let written = self.write_leaves(shared, number, pages);
+        self.or_stop(written)
+    }
+
+    fn write_leaves<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        number: u64,
+        pages: Vec<Page>,
+    ) -> Result<Vec<(Page, Arc<LeafSlot>)>> {
+        let (mut output, mut written) = (Output::default(), Vec::with_capacity(pages.len()));
+        let generation = self.superblock.generation.wrapping_add(1);
+        for page in pages {
+            let (home, finished) = self.space.take_appended(Stream::Hot, shared.io.node_blocks())?;
+            if let Some(zone) = finished {
+                output.finish(&shared.io, zone)?;
+            }
+            self.staged.entry(number).or_default().push(Freed::Node(home));
+            let fill = |node: &mut [u8]| page.encode(node, home, generation, 0);
+            let proof = output.add(&shared.io, Traffic::Leaf, home, fill)?;
+            written.push((page, LeafSlot::on_device(Pointer { home, log: None, proof })));
+        }
+        output.write_all(&shared.io)?;
+        Ok(written)
+    }
+
+    /// How many inner nodes those that are staged need, about: a head has no less than sixteen leaves, but for those at its ends.
+    fn staged_nodes(&self) -> u64 {
+        4 + self.staged.values().map(|staged| staged.len() as u64 / 8 + 1).sum::<u64>()
+    }
+
+    /// Makes the leaves of a load part of the tree, and writes a checkpoint with them. Readers see them once it counts.
+    fn join_staged<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        number: u64,
+        staged: &[Staged],
+    ) -> Result<()> {
+        self.check_running(shared)?;
+        // A checkpoint that has begun before does not have them, and says so: see `step_checkpoint`.
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)?;
+        let (tree, mut merged) = (shared.newest.tree(), 0);
+        for leaf in staged {
+            merged += if leaf.fits_between(&tree, shared)? { 0 } else { leaf.records };
+        }
+        drop(tree);
+        // Each record among others may change a leaf and the way to it, which may split, but no more nodes than there are.
+        let there = self.space.nodes_used() + self.dirty;
+        self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * there))?;
+        self.leave_journals_end(shared)?;
+        let before = (self.retired.len(), self.counts, self.dirty, self.held, self.log_room);
+        if let Err(error) = self.join_tree(shared, staged) {
+            let retired;
+            (retired, self.counts, self.dirty, self.held, self.log_room) = before;
+            self.retired.truncate(retired);
+            return Err(error);
+        }
+        self.staged.remove(&number);
+        self.begin_checkpoint(shared);
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)
+    }
+
+    fn join_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
+        let mut changing = shared.newest.change_unseen();
+        let mut editor = self.editor(shared);
+        let mut previous: Option<&Staged> = None;
+        for leaf in staged {
+            let tree = changing.tree();
+            // The one before need not be in memory: nothing is read to see that this one comes behind it.
+            let covering = leaf.covering(tree, shared)?;
+            let follows =
+                |previous: &Staged| covering.is_some_and(|slot| std::ptr::eq(slot, &*previous.slot));
+            if previous.is_some_and(follows) || leaf.fits_between(tree, shared)? {
+                editor.link(tree, leaf)?;
+                previous = Some(leaf);
+                continue;
+            }
+            let body = leaf.slot.share_unkept(&shared.io)?;
+            for index in 0..body.leaf.count() {
+                editor.change(tree, body.leaf.key(index), body.leaf.value(index))?;
+            }
+            editor.retired.push(Retired::Node(leaf.slot.home()));
+            previous = None;
+        }
+        changing.kept();
+        Ok(())
+    }
+}
+
+impl Staged {
+    /// The leaf of a tree that this one would come behind, if all of its keys belong there.
+    fn covering<'t, D: ZonedDevice>(
+        &self,
+        tree: &'t Tree,
+        shared: &Shared<D>,
+    ) -> Result<Option<&'t LeafSlot>> {
+        let mut inner = tree.root.inner(&shared.io)?;
+        let mut high = None;
+        loop {
+            let child = inner.keys.child(&self.first);
+            if child + 1 < inner.keys.len() {
+                high = Some(inner.keys.get(child + 1));
+            }
+            match &inner.children {
+                Children::Inners(inners) => inner = inners[child].inner(&shared.io)?,
+                Children::Leaves(leaves) => {
+                    return Ok(high.is_none_or(|high| &self.last[..] < high).then_some(&*leaves[child]));
+                }
+            }
+        }
+    }
+
+    /// Whether it can be put between two leaves of a tree.
+    fn fits_between<D: ZonedDevice>(&self, tree: &Tree, shared: &Shared<D>) -> Result<bool> {
+        let Some(covering) = self.covering(tree, shared)? else { return Ok(false) };
+        covering.with(&shared.io, |body| {
+            let count = body.leaf.count();
+            count == 0 || body.leaf.key(count - 1) < &self.first[..]
+        })
+    }
+}
+
+impl<D: ZonedDevice> Editor<'_, D> {
+    /// Puts a leaf into the tree that fits between two others.
+    fn link(&mut self, tree: &mut Tree, leaf: &Staged) -> Result<()> {
+        if let Left::Split(separator, right) = self.link_under(&mut tree.root, leaf)? {
+            self.grow(tree, &separator, right);
+        }
+        tree.len += leaf.records;
+        Ok(())
+    }
+
+    fn link_under(&mut self, slot: &mut Arc<InnerSlot>, leaf: &Staged) -> Result<Left> {
+        let inner = self.own_inner(slot)?;
+        let index = inner.keys.child(&leaf.first);
+        match &mut inner.children {
+            Children::Leaves(leaves) => {
+                leaves.insert(index + 1, Arc::clone(&leaf.slot));
+                inner.keys.insert(index + 1, &leaf.first);
+            }
+            Children::Inners(inners) => {
+                if let Left::Split(separator, right) = self.link_under(&mut inners[index], leaf)? {
+                    inners.insert(index + 1, right);
+                    inner.keys.insert(index + 1, &separator);
+                }
+            }
+        }
+        Ok(self.settle(inner))
+    }
+}

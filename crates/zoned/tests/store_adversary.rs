@@ -1,0 +1,48 @@
+//! Whatever is done to the map, and whatever its device does to it, nothing is lost in silence.
+//! Not what is done: that is `support/adversary.rs`.
+//! Source: our own.
+
+#[path = "support/adversary.rs"]
+mod adversary;
+
+use adversary::{Faced, run};
+use longma_zoned::ycsb::Chance;
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_acknowledged_is_there_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+        run(&bytes);
+    }
+}
+
+/// LONGMA_ZONED_FAULTS says how many power cuts and faults it is to be; LONGMA_ZONED_SEED with which run to begin.
+#[test]
+fn no_power_cut_or_fault_loses_anything_in_silence() {
+    let number = |name: &str, ordinary: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
+    };
+    let (wanted, first) = (number("LONGMA_ZONED_FAULTS", 1_000), number("LONGMA_ZONED_SEED", 1));
+    let (mut faced, mut told) = (Faced::default(), Instant::now());
+    for seed in first.. {
+        let mut chance = Chance::new(seed);
+        let length = 200 + chance.below(3_000);
+        let bytes: Vec<u8> = (0..length).map(|_| chance.number() as u8).collect();
+        match std::panic::catch_unwind(|| run(&bytes)) {
+            Ok(run) => faced.add(&run),
+            Err(_) => panic!("run {seed}: LONGMA_ZONED_SEED={seed} LONGMA_ZONED_FAULTS=1 does it again"),
+        }
+        if told.elapsed() > Duration::from_secs(20) {
+            println!("run {seed}: {} power cuts and faults so far", faced.faults());
+            told = Instant::now();
+        }
+        if faced.faults() >= wanted {
+            break;
+        }
+    }
+    println!("{} power cuts and faults without a silent loss: {faced:#?}", faced.faults());
+    assert!(wanted < 1_000 || (faced.repairs > 0 && faced.cuts > 0 && faced.old_versions > 0), "{faced:?}");
+}

@@ -1,0 +1,328 @@
+//! Readers hold up nobody, whatever they do with what they read; what comes in order comes from both ends; a snapshot that is gone takes no
+//! room; a map that is open for reading stays as it is.
+//! Not many readers beside a writer under load: see `store_load`.
+//! Source: our own.
+
+mod support;
+
+use longma_zoned::device::{Counted, Counts, Fault, FaultyDevice, MemoryDevice};
+use longma_zoned::ycsb::Chance;
+use longma_zoned::{Batch, Error, Iter, KeyRange, Store, ZonedDevice};
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
+
+type Memory = Arc<MemoryDevice>;
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// A map of `records` records with some changes since they were loaded, so that leaves have logs, and its model.
+fn filled(records: u64, cache_bytes: u64) -> (Store<Memory>, Model) {
+    let device = Store::format(Arc::new(memory(256, 2, 24)), Some(512), 1).unwrap();
+    let store = open(device, busy(cache_bytes, 100_000));
+    let mut model: Model = (0..records).map(|n| (key(2 * n), key(n))).collect();
+    store.load(&model).unwrap();
+    for number in (0..records).step_by(7) {
+        store.put(&key(2 * number), b"changed!").unwrap();
+        model.insert(key(2 * number), b"changed!".to_vec());
+    }
+    (store, model)
+}
+
+#[test]
+fn a_write_in_the_middle_of_a_scan_is_done_and_the_scan_does_not_see_it() {
+    let (store, model) = filled(2_000, 40_000);
+    let mut seen = 0;
+    for row in store.iter() {
+        let row = row.unwrap();
+        assert_eq!(model.get(row.key()).map(Vec::as_slice), Some(row.value()));
+        store.delete(row.key()).unwrap();
+        store.put(&[&[1], row.key()].concat(), row.value()).unwrap();
+        seen += 1;
+    }
+    assert_eq!((seen, store.len()), (2_000, 2_000));
+    let moved: Model = model.into_iter().map(|(key, value)| ([&[1], &key[..]].concat(), value)).collect();
+    assert_same(&store.snapshot(), &moved, "after the scan");
+}
+
+#[test]
+fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
+    let (store, _) = filled(500, 1 << 20);
+    let snapshot = store.snapshot();
+    let (to_writer, asked) = mpsc::channel::<()>();
+    let (answer, answered) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let store = &store;
+        scope.spawn(move || {
+            asked.recv().unwrap();
+            // All leaves change, that of the reader among them, are written, and are read by others.
+            for number in 0..500 {
+                store.put(&key(2 * number), b"written!").unwrap();
+            }
+            store.checkpoint().unwrap();
+            answer.send(store.get(&key(0)).unwrap()).unwrap();
+        });
+        let before = snapshot.get_with(&key(0), |value| {
+            to_writer.send(()).unwrap();
+            // Were anything locked here, this would never come.
+            assert_eq!(answered.recv().unwrap(), Some(b"written!".to_vec()));
+            value.to_vec()
+        });
+        assert_eq!(before.unwrap(), Some(b"changed!".to_vec()));
+    });
+}
+
+#[test]
+fn a_panic_in_a_readers_closure_is_its_own_affair() {
+    let (store, mut model) = filled(500, 20_000);
+    let snapshot = store.snapshot();
+    for number in 0..500 {
+        let look = || snapshot.get_with(&key(2 * number), |_| panic!("the reader's own"));
+        assert!(catch_unwind(AssertUnwindSafe(look)).is_err());
+    }
+    let mut rows = store.iter();
+    let looked = catch_unwind(AssertUnwindSafe(|| assert!(rows.next().is_none(), "the reader's own")));
+    assert!(looked.is_err());
+    assert_eq!(rows.count(), 499);
+    for number in 0..500 {
+        store.put(&key(2 * number), b"go on").unwrap();
+        model.insert(key(2 * number), b"go on".to_vec());
+    }
+    store.checkpoint().unwrap();
+    assert_same(&store.snapshot(), &model, "after the panics");
+}
+
+#[test]
+fn an_iterator_outlives_its_store_goes_to_another_thread_and_keeps_its_moment() {
+    let (store, model) = filled(1_000, 20_000);
+    let rows: Iter<Memory> = store.iter();
+    for number in 0..1_000 {
+        store.delete(&key(2 * number)).unwrap();
+    }
+    store.close().unwrap();
+    let rows = std::thread::spawn(move || rows.map(|row| row.unwrap().to_pair()).collect::<Model>());
+    assert_eq!(rows.join().unwrap(), model);
+}
+
+/// The model's rows in a range.
+fn expected(model: &Model, range: KeyRange<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let inside = |key: &[u8]| range.begins_before(key) && range.ends_after(key);
+    model.iter().filter(|(key, _)| inside(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Takes what an iterator gives from both ends, as chance has it, some of it lent, and puts it together in order.
+fn from_both_ends(rows: &mut Iter<Memory>, chance: &mut Chance) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut front, mut back) = (Vec::new(), Vec::new());
+    let pair = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
+    loop {
+        // Runs of one side, so that each end passes whole leaves by itself.
+        let (which, run) = (chance.below(4), chance.below(60));
+        for _ in 0..=run {
+            let (side, row) = match which {
+                0 => (&mut front, rows.next().map(|row| row.unwrap().to_pair())),
+                1 => (&mut back, rows.next_back().map(|row| row.unwrap().to_pair())),
+                2 => (&mut front, rows.next_row().unwrap().map(pair)),
+                _ => (&mut back, rows.next_back_row().unwrap().map(pair)),
+            };
+            match row {
+                Some(row) => side.push(row),
+                None => {
+                    assert!(rows.next().is_none() && rows.next_back().is_none(), "what is over stays over");
+                    front.extend(back.into_iter().rev());
+                    return front;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_iterator_gives_what_a_btree_map_gives_from_both_ends_and_from_wherever_it_is_sent() {
+    for records in [Records::Fixed, Records::Variable, Records::Large] {
+        let device = Store::format(Arc::new(memory(512, 4, 24)), Some(512), 1).unwrap();
+        let store = open(device, busy(30_000, 60_000));
+        let (mut chance, mut model) = (Chance::new(11), Model::new());
+        for number in 0..40 {
+            store.apply(&batch(&mut chance, records, 900, 60, 20, &mut model)).unwrap();
+            if number % 10 == 5 {
+                store.checkpoint().unwrap();
+            }
+        }
+        for round in 0..150 {
+            let any = |chance: &mut Chance| records.key(chance.below(900));
+            let (low, high) = (any(&mut chance), any(&mut chance));
+            let bound = |chance: &mut Chance, key| match chance.below(3) {
+                0 => Bound::Unbounded,
+                1 => Bound::Included(key),
+                _ => Bound::Excluded(key),
+            };
+            let range = KeyRange { start: bound(&mut chance, &low[..]), end: bound(&mut chance, &high[..]) };
+            let mut rows = store.range(range);
+            let what = format!("{records:?}, round {round}, {range:?}");
+            assert_eq!(from_both_ends(&mut rows, &mut chance), expected(&model, range), "{what}");
+            let to = any(&mut chance);
+            rows.seek(&to);
+            let after: Vec<_> = expected(&model, range).into_iter().filter(|row| row.0 >= to).collect();
+            assert_eq!(from_both_ends(&mut rows, &mut chance), after, "{what}, sought {to:?}");
+            rows.seek_back(&to);
+            let before: Vec<_> = expected(&model, range).into_iter().filter(|row| row.0 <= to).collect();
+            assert_eq!(from_both_ends(&mut rows, &mut chance), before, "{what}, sought {to:?} from the back");
+            let prefix = &low[..chance.below(low.len() as u64 + 1) as usize];
+            let with_prefix: Vec<_> =
+                expected(&model, KeyRange::ALL).into_iter().filter(|row| row.0.starts_with(prefix)).collect();
+            assert_eq!(
+                from_both_ends(&mut store.prefix(prefix), &mut chance),
+                with_prefix,
+                "{what}, {prefix:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_prefix_of_the_greatest_bytes_has_its_keys() {
+    let device = Store::format(Arc::new(memory(256, 2, 8)), Some(512), 1).unwrap();
+    let store = open(device, busy(1 << 20, 1 << 20));
+    for key in [&b"\xfe"[..], b"\xfe\xff", b"\xfe\xff\xff", b"\xff", b"\xff\xff", b"\xff\xff\x01", b"a"] {
+        store.put(key, b"").unwrap();
+    }
+    let keys = |prefix: &[u8]| -> Vec<Vec<u8>> {
+        store.prefix(prefix).map(|row| row.unwrap().key().to_vec()).collect()
+    };
+    assert_eq!(keys(b"\xff"), [&b"\xff"[..], b"\xff\xff", b"\xff\xff\x01"]);
+    assert_eq!(keys(b"\xff\xff"), [&b"\xff\xff"[..], b"\xff\xff\x01"]);
+    assert_eq!(keys(b"\xfe\xff"), [&b"\xfe\xff"[..], b"\xfe\xff\xff"]);
+    assert_eq!((keys(b"").len(), keys(b"b").len()), (7, 0));
+}
+
+#[test]
+fn after_a_leaf_that_cannot_be_read_an_iterator_gives_one_error_and_goes_on_where_it_is_sent() {
+    let device = FaultyDevice::new(geometry(256, 2, 12)).unwrap();
+    let device = Store::format(Arc::new(device), Some(512), 1).unwrap();
+    let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
+    store.load((0..1_000u64).map(|n| (key(n), key(n)))).unwrap();
+    drop(store);
+    let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
+    // Inner nodes and the first leaf are in memory.
+    store.get(&key(0)).unwrap();
+    device.inject(Fault::PassingReadError { after: 0 });
+    let mut rows = store.iter();
+    let given: Vec<_> = rows.by_ref().collect();
+    assert!(given.last().unwrap().is_err() && given[..given.len() - 1].iter().all(Result::is_ok));
+    assert!(rows.next().is_none() && rows.next_back().is_none());
+    rows.seek(&key(900));
+    assert_eq!(
+        rows.map(|row| row.unwrap().key().to_vec()).collect::<Vec<_>>(),
+        (900..1_000).map(key).collect::<Vec<_>>()
+    );
+}
+
+/// Gives records new values in no order, until the map is full with what a snapshot keeps of it.
+fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, chance: &mut Chance, bytes: usize) {
+    let keys: Vec<_> = model.keys().cloned().collect();
+    let kept = store.snapshot();
+    let error = loop {
+        let key = &keys[chance.below(keys.len() as u64) as usize];
+        let value = vec![chance.number() as u8; bytes];
+        match store.put(key, &value) {
+            Ok(_) => _ = model.insert(key.clone(), value),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    // It stays so as long as the snapshot is there, whatever is tried.
+    let _ = store.checkpoint();
+    let again = store.put(&keys[0], &vec![1; bytes]);
+    assert!(matches!(again, Err(Error::Full { .. })), "{again:?}");
+    drop(kept);
+}
+
+#[test]
+fn a_map_that_a_snapshot_made_full_has_room_again_when_the_snapshot_is_gone() {
+    for (bytes, records) in [(8, 4_000), (400, 150), (20_000, 8)] {
+        for first in ["put", "delete", "checkpoint"] {
+            let what = format!("values of {bytes} bytes, first a {first}");
+            let device = Store::format(Arc::new(memory(128, 2, 12)), Some(512), 1).unwrap();
+            let store = open(Arc::clone(&device), busy(100_000, 20_000));
+            let mut chance = Chance::new(3);
+            let mut model: Model = (0..records).map(|n| (key(n), vec![0; bytes])).collect();
+            for (key, value) in &model {
+                store.put(key, value).unwrap();
+            }
+            overwrite_until_full(&store, &mut model, &mut chance, bytes);
+            match first {
+                "put" => {
+                    _ = store.put(&key(0), &model[&key(0)]).unwrap_or_else(|error| panic!("{what}: {error}"))
+                }
+                "delete" => {
+                    store.delete(&key(0)).unwrap_or_else(|error| panic!("{what}: {error}"));
+                    model.remove(&key(0));
+                }
+                _ => {
+                    let full = store.statistics().live_blocks;
+                    store.checkpoint().unwrap();
+                    assert!(store.statistics().live_blocks < full, "{what}: {:?}", store.statistics());
+                }
+            }
+            // As much again as there is room for, without a snapshot.
+            for round in 0..300 {
+                let (key, value) = (key(chance.below(records)), vec![round as u8; bytes]);
+                store.put(&key, &value).unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));
+                model.insert(key, value);
+            }
+            assert_same(&store.snapshot(), &model, &what);
+            assert_eq!(store.check_now().unwrap().problems, [], "{what}");
+            drop(store);
+            assert_same(
+                &open(device, busy(100_000, 20_000)).snapshot(),
+                &model,
+                &format!("{what}, opened again"),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_map_that_is_open_for_reading_has_the_journals_changes_and_writes_nothing() {
+    for records in [Records::Fixed, Records::Large] {
+        let device = Store::format(Arc::new(Counted::new(memory(256, 2, 16))), Some(512), 1).unwrap();
+        let store = open(Arc::clone(&device), busy(1 << 20, 1 << 20));
+        let (mut chance, mut model) = (Chance::new(21), Model::new());
+        for number in 0..30 {
+            store.apply(&batch(&mut chance, records, 600, 40, 20, &mut model)).unwrap();
+            if number == 15 {
+                store.checkpoint().unwrap();
+            }
+        }
+        assert!(store.statistics().journal_blocks > 0);
+        drop(store);
+        let (before, zones) = (device.counts(), device.zones().unwrap());
+        let store = Store::open_read_only(Arc::clone(&device), busy(10_000, 1_000)).unwrap();
+        let snapshot = store.snapshot();
+        for _ in 0..3 {
+            assert_same(&snapshot, &model, "for reading");
+        }
+        let refused = [
+            store.put(b"key", b"value").map(|_| ()),
+            store.delete(model.keys().next().unwrap()).map(|_| ()),
+            store.apply(Batch::new().put(b"key", &[0; 3000])).map(|_| ()),
+            store.load([(b"key", b"value")]).map(|_| ()),
+            store.sync(),
+            store.checkpoint(),
+            store.check_now().map(|_| ()),
+        ];
+        for result in refused {
+            assert!(matches!(result, Err(Error::ReadOnly { .. })), "{result:?}");
+        }
+        assert_same(&snapshot, &model, "after what was refused");
+        store.close().unwrap();
+        let after = device.counts();
+        let expected = Counts { reads: after.reads, blocks_read: after.blocks_read, ..before };
+        assert_eq!((after, device.zones().unwrap()), (expected, zones));
+        assert!(after.reads > before.reads);
+        assert_same(&open(device, busy(30_000, 200_000)).snapshot(), &model, "for writing again");
+    }
+}
