@@ -38,6 +38,11 @@ impl CompletionQueue {
         NotificationFuture::new(&self.ring)
     }
 
+    /// Whether a VI is tied to it.
+    pub fn has_vis(&self) -> bool {
+        self.ring.is_tied()
+    }
+
     /// How many notifications it holds.
     pub fn capacity(&self) -> usize {
         self.ring.capacity()

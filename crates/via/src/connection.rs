@@ -7,6 +7,7 @@ use crate::nic::NicShared;
 use crate::provider::Incoming;
 use crate::vi::{Vi, ViAttributes};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Where a VI is, or waits: a host in the provider's own form, and a discriminator that programs agree on.
@@ -45,6 +46,19 @@ impl fmt::Debug for Address {
     }
 }
 
+/// Whose process is at the other end, as the system says and the peer cannot change: of a client at the time when it connected, of a server at
+/// the time when it began to listen.
+#[derive(Debug)]
+pub struct Credentials {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+    /// The process itself (pidfd_open(2)), which no later process can take the place of. `None` where the system does not give one
+    /// (before Linux 6.5), or where the process is gone already.
+    pub process: Option<OwnedFd>,
+}
+
 /// A peer that asks to be connected. Dropped without an answer, it is rejected.
 pub struct ConnectionRequest {
     pub(crate) incoming: Box<dyn Incoming>,
@@ -60,6 +74,11 @@ impl ConnectionRequest {
     /// What the peer's VI is like.
     pub fn remote_attributes(&self) -> &ViAttributes {
         self.incoming.remote_attributes()
+    }
+
+    /// Whose process asks. `None` where the provider cannot know (a network).
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.incoming.credentials()
     }
 
     /// Connects the peer to `vi`, which must be idle and of the same reliability level. On an error the peer is rejected.

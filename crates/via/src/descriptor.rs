@@ -55,11 +55,22 @@ pub struct Descriptor<'a> {
     pub fence: bool,
     /// The program's own; comes back in the completion.
     pub context: u64,
+    /// For a VI that tells completions at once ([`crate::Vi::tell_completions`]): the registered memory that holds the program's own
+    /// form of the descriptor, of which `context` is then the address. What is no longer registered is not told of.
+    pub home: MemoryHandle,
 }
 
 impl<'a> Descriptor<'a> {
     fn new(operation: Operation, segments: &'a [Segment], remote: RemoteSegment) -> Descriptor<'a> {
-        Descriptor { operation, segments, remote, immediate: None, fence: false, context: 0 }
+        Descriptor {
+            operation,
+            segments,
+            remote,
+            immediate: None,
+            fence: false,
+            context: 0,
+            home: MemoryHandle(0),
+        }
     }
 
     /// A message made of `segments`.

@@ -20,6 +20,9 @@ pub enum Error {
     /// The peer refused the connection.
     #[error("the peer rejected the connection")]
     Rejected,
+    /// The connection was refused by a limit or a policy, of the peer or of this side; the text says which.
+    #[error("the connection was refused: {0}")]
+    Refused(String),
     /// The reliability level is not one that the NIC has, or differs from the peer's.
     #[error("invalid reliability level: {0}")]
     InvalidReliability(String),

@@ -13,9 +13,16 @@ pub mod provider;
 pub mod reliable;
 mod vi;
 
+/// The barriers of the engine's lock, for a C interface that has no lock on its path either; no program needs them.
+#[doc(hidden)]
+pub mod barriers {
+    pub use crate::engine::asymmetric::{heavy_barrier, is_available, light_barrier};
+}
+
 pub use completion_queue::{CompletionQueue, Queue};
-pub use connection::{Address, ConnectionRequest};
+pub use connection::{Address, ConnectionRequest, Credentials};
 pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
+pub use engine::meeting::PeerRequest;
 pub use error::{AsynchronousError, Error, ErrorCode, Resource};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
 pub use nic::{Nic, NicAttributes};

@@ -4,6 +4,7 @@
 
 use crate::descriptor::{RemoteSegment, Segment};
 use crate::engine::memory_table::Region;
+use crate::engine::shared_bytes::copy;
 use crate::error::Error;
 use crate::nic::NicShared;
 use std::sync::Arc;
@@ -54,7 +55,9 @@ impl MemoryAttributes {
 
 /// A registered region; deregistered when dropped.
 ///
-/// The NIC and peers may change the bytes at any moment, so they are not lent out as slices: `read` and `write` copy.
+/// The NIC, peers and other threads may change the bytes at any moment, so they are not lent out as slices: `read` and `write`
+/// copy. Copies that race are no undefined behaviour: each byte is the old one or a new one. Eight bytes at an address that is a
+/// multiple of 8 are copied at once.
 pub struct MemoryRegion {
     pub(crate) nic: Arc<NicShared>,
     pub(crate) handle: MemoryHandle,
@@ -116,22 +119,16 @@ impl MemoryRegion {
     /// Copies bytes out. Panics if they are not inside the region, as slices do.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: `check` holds the source inside the region, which is mapped as long as `self` lives; `into` is not in it,
-        // since the region is never lent out. Concurrent stores by a peer can only change which bytes are copied.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.as_ptr().add(offset).cast_const(),
-                into.as_mut_ptr(),
-                into.len(),
-            )
-        }
+        // SAFETY: `check` holds the source inside the region, which is mapped as long as `self` lives, and of which there are no
+        // references; `into` is the caller's alone.
+        unsafe { copy(self.as_ptr().add(offset).cast_const(), into.as_mut_ptr(), into.len()) }
     }
 
     /// Copies bytes in. Panics if they are not inside the region, as slices do.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as in `read`, with the directions exchanged.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len()) }
+        unsafe { copy(from.as_ptr(), self.as_ptr().add(offset), from.len()) }
     }
 
     /// The 8 bytes at `offset` (a multiple of 8) as an atomic, for programs that poll for a peer's RDMA write.
@@ -168,8 +165,9 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        self.nic.roster.retire(&self.region);
+        // First nobody finds it any more; then each VI's lock is had once, so that whoever found it before is done with it.
         self.nic.memory.remove(self.handle);
+        self.nic.roster.retire(&self.region);
         self.nic.provider.deregistered(self.handle);
     }
 }

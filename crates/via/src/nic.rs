@@ -200,6 +200,16 @@ impl Nic {
         Ok(ConnectionRequest { incoming, nic: self.shared.clone() })
     }
 
+    /// The host part of an address in the one form that all of this NIC's addresses have; empty is this NIC's own host.
+    pub fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        self.shared.provider.host(host)
+    }
+
+    /// The host parts of all NICs on the network that this one knows of; its own is the first.
+    pub fn known_hosts(&self) -> Vec<Vec<u8>> {
+        self.shared.provider.known_hosts()
+    }
+
     /// Calls `callback` for every asynchronous error, on a thread of the NIC. Replaces the callback before it.
     pub fn on_error(&self, callback: impl FnMut(&AsynchronousError) + Send + 'static) -> Result<(), Error> {
         self.shared.errors.set(Box::new(callback))

@@ -39,7 +39,7 @@ pub mod fuzzing {
     }
 }
 
-use crate::connection::Address;
+use crate::connection::{Address, Credentials};
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
 use crate::memory::MemoryHandle;
@@ -60,12 +60,28 @@ pub trait Provider: Send + Sync {
         let _ = attention;
     }
 
+    /// A host part of an address in the one form that all of this NIC's addresses have. Empty: this NIC's own host.
+    /// An error where it is none.
+    fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(if host.is_empty() { self.attributes().local_address.clone() } else { host.to_vec() })
+    }
+
+    /// The host part of an address of this NIC's own, as its peers name it. An error where it leaves open which that is.
+    fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        self.host(host)
+    }
+
+    /// The hosts of the network that this NIC knows without being told, its own first.
+    fn known_hosts(&self) -> Vec<Vec<u8>> {
+        vec![self.attributes().local_address.clone()]
+    }
+
     /// Waits until a peer asks to be connected to `local`, or `deadline` passes (`Error::Timeout`; `None` waits for ever).
     /// A provider keeps listening at `local` between calls, so that requests made meanwhile are not lost.
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error>;
 
     /// Asks the VI waiting at `remote` for a connection with a local VI of `attributes`, and waits for the answer.
-    /// Nobody there: `Error::NoMatch`; refused: `Error::Rejected`.
+    /// Nobody there: `Error::NoMatch`; refused: `Error::Rejected`, or `Error::Refused` with the reason.
     fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error>;
 
     /// Memory of the kind that the provider moves best, page-aligned and zeroed. `None`: it has no preference.
@@ -149,6 +165,10 @@ pub trait Incoming: Send {
     fn remote(&self) -> &Address;
     /// What the peer's VI is like.
     fn remote_attributes(&self) -> &ViAttributes;
+    /// Whose process asks, if the system says.
+    fn credentials(&self) -> Option<Credentials> {
+        None
+    }
     /// Connects. The engine has compared the attributes of both sides before.
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error>;
     /// Refuses.
@@ -212,6 +232,11 @@ pub enum Posted {
 
 /// One connected VI's path to its peer. Dropping it disconnects without ado.
 pub trait Link: Send {
+    /// Whose process is at the other end, if the system says.
+    fn credentials(&self) -> Option<Credentials> {
+        None
+    }
+
     /// Hands over a work request. Never blocks.
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted;
 

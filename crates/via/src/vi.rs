@@ -2,10 +2,11 @@
 //! Not the machinery behind them, which is `engine::endpoint`.
 //! Source: VIA, virtual interfaces, VI states, reliability levels.
 
-use crate::connection::Address;
-use crate::descriptor::{Completion, Descriptor};
+use crate::connection::{Address, ConnectionRequest, Credentials};
+use crate::descriptor::{Completion, Descriptor, Segment};
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
+use crate::engine::meeting::PeerRequest;
 use crate::error::Error;
 use crate::memory::ProtectionTag;
 use std::sync::Arc;
@@ -125,7 +126,7 @@ impl Vi {
     }
 
     /// Asks the VI that waits at `remote` for a connection, and waits for its answer up to `timeout` (`None`: for ever).
-    /// Gives the peer's attributes. Errors: `NoMatch`, `Rejected`, `Timeout`, `InvalidReliability`, `InvalidState`.
+    /// Gives the peer's attributes. Errors: `NoMatch`, `Rejected`, `Refused`, `Timeout`, `InvalidReliability`, `InvalidState`.
     pub fn connect(
         &self,
         local: &Address,
@@ -135,14 +136,42 @@ impl Vi {
         self.endpoint.connect(local, remote, timeout)
     }
 
-    /// Connects to a VI that does the same from its side, with the addresses exchanged (peer-to-peer model). Waits up to `timeout`.
+    /// Connects to a VI that does the same from its side, with the addresses exchanged (peer-to-peer model). Waits up to `timeout`,
+    /// connect pending; who asks from another address than `remote` is refused. Where both discriminators are the same, `local` and
+    /// `remote` must name the two hosts as the other side does.
     pub fn connect_peer(
         &self,
         local: &Address,
         remote: &Address,
         timeout: Option<Duration>,
     ) -> Result<ViAttributes, Error> {
-        self.endpoint.connect_peer(local, remote, timeout)
+        self.request_peer(local, remote)?.finish(timeout)
+    }
+
+    /// The first half of [`Vi::connect_peer`]: the VI is connect pending when it returns, and [`PeerRequest::finish`] waits for the
+    /// peer, in any thread. Disconnecting the VI ends that.
+    pub fn request_peer(&self, local: &Address, remote: &Address) -> Result<PeerRequest, Error> {
+        self.endpoint.request_peer(local, remote)
+    }
+
+    /// Connects the peer that asks, as [`ConnectionRequest::accept`] does; but where this VI cannot be connected to that peer, for its
+    /// state, its attributes or its NIC, the peer hears nothing, and the request is given back for another VI or another answer.
+    pub fn accept(&self, request: ConnectionRequest) -> Result<(), (Error, Option<ConnectionRequest>)> {
+        if !Arc::ptr_eq(&request.nic, self.endpoint.nic()) {
+            let error = Error::InvalidParameter("the VI belongs to another NIC".into());
+            return Err((error, Some(request)));
+        }
+        match self.endpoint.begin_accept(request.remote_attributes()) {
+            Ok(attempt) => {
+                self.endpoint.finish_accept(&attempt, request.incoming).map_err(|error| (error, None))
+            }
+            Err(error) => Err((error, Some(request))),
+        }
+    }
+
+    /// Whose process the VI is connected to. `None`: it is not connected, or the provider cannot know (a network).
+    pub fn peer_credentials(&self) -> Option<Credentials> {
+        self.endpoint.peer_credentials()
     }
 
     /// Ends the connection, or leaves the error state: the VI is idle, and what was posted is flushed.
@@ -159,6 +188,19 @@ impl Vi {
     /// Posts a receive; allowed in every state but error, where it is flushed.
     pub fn post_receive(&self, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         self.endpoint.post_receive(descriptor)
+    }
+
+    /// Has `tell` hear of each completion of descriptors posted from now on, in the order of their queue, before it can be collected:
+    /// in any call for this VI, and from a thread of the NIC while the program makes none. It is called under the VI's lock, must
+    /// not call the VI, and takes the place of the one before. Of a descriptor whose [`Descriptor::home`] is no longer registered
+    /// the error callback hears instead (`ErrorCode::CompletionProtection`).
+    pub fn tell_completions(&self, tell: impl Fn(&Completion) + Send + 'static) {
+        self.endpoint.tell_completions(Box::new(tell));
+    }
+
+    /// Whether a segment lies in registered memory of the VI's NIC, under whatever tag.
+    pub fn is_registered(&self, segment: &Segment) -> bool {
+        self.endpoint.is_registered(segment)
     }
 
     /// Moves what can be moved now, and collects nothing. Every call that looks for a completion does this too.

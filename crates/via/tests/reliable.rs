@@ -365,3 +365,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn messages_that_came_before_the_peers_goodbye_are_taken_before_it() {
+    let mut link = Link::open(Config::default(), Faults::default(), 9);
+    link.run_until("quiet", |link| link.end(0).is_drained() && link.end(1).is_drained());
+    link.end(0).send(&[b"last words"]).unwrap();
+    let now = link.now;
+    // All of it reaches an owner that looks only now and then, at once.
+    let mut under_way = Vec::new();
+    let mut transmit = |connection: &mut Connection| {
+        let mut bytes = Vec::new();
+        while connection.transmit(now, &mut bytes) {
+            under_way.push(std::mem::take(&mut bytes));
+        }
+    };
+    transmit(link.end(0));
+    link.end(0).close(now);
+    transmit(link.end(0));
+    for datagram in &under_way {
+        link.arrive(1, datagram);
+    }
+    let events: Vec<Event> = std::iter::from_fn(|| link.end(1).take_event()).collect();
+    assert_eq!(events, [Event::Message(b"last words".to_vec()), Event::Closed]);
+}

@@ -1,6 +1,35 @@
 //! The ring's and the lock's own source, model-checked: every interleaving and every reordering that the memory model allows, on a small ring.
-//! Not a stress test; what is checked here holds on any processor.
+//! Not a stress test; what is checked here holds on any processor. `LONGMA_VIA_MODEL_PREEMPTIONS=2` looks at more orders than the
+//! few seconds of the short form allow.
 //! Source: loom, after Norris and Demsky, "CDSChecker: checking concurrent data structures written with C/C++ atomics" (2013).
+
+use std::io::Write as _;
+use std::sync::atomic::AtomicU64 as Count;
+use std::time::Instant;
+
+/// How many times more than in the short form a thread may be interrupted where it does not wait; 0: as the short form.
+const MORE: &str = "LONGMA_VIA_MODEL_PREEMPTIONS";
+
+/// Runs `model` in every order of its threads' steps in which each is interrupted at most `preemptions` times (more on request), with
+/// every value that the memory model lets a load have, and says how many executions that were. At what the test runner shows of a
+/// test that passes, so that it is always seen.
+fn explored(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let more = std::env::var(MORE).ok().and_then(|more| more.parse().ok()).unwrap_or(0);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions + more);
+    builder.max_branches = 100_000;
+    let (count, begin) = (std::sync::Arc::new(Count::new(0)), Instant::now());
+    let counted = count.clone();
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    let (executions, bound) = (count.load(std::sync::atomic::Ordering::Relaxed), preemptions + more);
+    let seconds = begin.elapsed().as_secs_f64();
+    let line =
+        format!("model: {name}: {executions} executions, at most {bound} preemptions, {seconds:.1} s\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
 
 mod provider {
     //! What the ring needs of the crate.
@@ -61,79 +90,193 @@ mod shared {
     #[allow(dead_code, unused_imports)]
     mod ring;
 
-    use layout::{AtomicU32, Kind, Ordering, Place};
+    use super::explored;
+    use layout::{AtomicU32, Kind, Ordering, Place, Progress, Slot};
+    use loom::cell::UnsafeCell;
     use loom::sync::atomic::fence;
     use ring::{Consumer, Producer, head};
 
-    fn bounded() -> loom::model::Builder {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder
+    fn send(producer: &mut Producer<'_>, number: u64, words: [u64; 2]) {
+        while !producer.has_room(1).unwrap() {
+            loom::thread::yield_now();
+        }
+        let number = number as u32;
+        producer.push(head(Kind::Send, Place::Slot, 0, 0), number, number * 7, &words);
+    }
+
+    fn receive(consumer: &Consumer<'_>) -> ring::Message {
+        loop {
+            match consumer.peek() {
+                Some(message) => return message,
+                None => loom::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Three messages round a ring of two slots, of which the first has the number `first`.
+    fn three_messages_from(first: u64, (slots, progress): (&'static [Slot], &'static Progress)) {
+        progress.consumed.store(first as u32, Ordering::Relaxed);
+        let numbers = first..first + 3;
+        let sent = numbers.clone();
+        let producer = loom::thread::spawn(move || {
+            let mut producer = Producer::starting_at(first, slots, progress);
+            sent.for_each(|number| send(&mut producer, number % 1000, [number, number * 100]));
+            producer.refresh().unwrap();
+            assert!(first == 0 || producer.is_consumed(first - 1));
+        });
+        let mut consumer = Consumer::starting_at(first, slots, progress);
+        for number in numbers {
+            let message = receive(&consumer);
+            assert_eq!(message.words, [number, number * 100], "a message of another lap, or half of one");
+            let told = (u64::from(message.length), u64::from(message.immediate));
+            assert_eq!(told, (number % 1000, number % 1000 * 7));
+            consumer.advance(0, true);
+        }
+        producer.join().unwrap();
     }
 
     #[test]
     fn messages_arrive_in_order_and_whole_round_the_ring() {
-        bounded().check(|| {
+        explored("ring: three messages round two slots", 3, || three_messages_from(0, layout::empty()));
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_whole_where_the_shared_count_wraps() {
+        explored("ring: three messages where the shared count wraps", 3, || {
+            three_messages_from((1 << 32) - 2, layout::empty());
+        });
+    }
+
+    /// Loom fails the model if a piece is written while it is read, or read without an order after its writing.
+    fn pieces_of_the_arena(name: &str, pieces: [u32; 3]) {
+        const LINE: u32 = 64;
+        explored(name, 3, move || {
+            let pieces = pieces.map(|lines| lines * LINE);
             let (slots, progress) = layout::empty();
+            let lines: &'static [UnsafeCell<u64>] =
+                Vec::leak((0..layout::ARENA_BYTES / LINE).map(|_| UnsafeCell::new(0)).collect());
+            let lines_of = move |offset: u64, bytes: u32| {
+                (0..bytes / LINE).map(move |line| &lines[(offset as u32 / LINE + line) as usize])
+            };
             let producer = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
-                let mut sent = 0u64;
-                while sent < 3 {
-                    if producer.has_room(1).unwrap() {
-                        sent += 1;
-                        let words = [sent, sent * 100];
-                        producer.push(
-                            head(Kind::Send, Place::Slot, 0, 0),
-                            sent as u32,
-                            sent as u32 * 7,
-                            &words,
-                        );
-                    } else {
-                        loom::thread::yield_now();
+                for (number, bytes) in (1..).zip(pieces) {
+                    let offset = loop {
+                        match producer.take_arena(bytes).unwrap() {
+                            Some(offset) => break u64::from(offset),
+                            None => loom::thread::yield_now(),
+                        }
+                    };
+                    for line in lines_of(offset, bytes) {
+                        // SAFETY: whether nobody else is at it is what is checked.
+                        line.with_mut(|line| unsafe { *line = number });
                     }
+                    send(&mut producer, number, [offset, 0]);
                 }
             });
             let mut consumer = Consumer::new(slots, progress);
-            let mut expected = 1u64;
-            while expected <= 3 {
-                let Some(message) = consumer.peek() else {
-                    loom::thread::yield_now();
-                    continue;
-                };
-                assert_eq!(
-                    message.words,
-                    [expected, expected * 100],
-                    "a message of another lap, or half of one"
-                );
-                assert_eq!(
-                    (u64::from(message.length), u64::from(message.immediate)),
-                    (expected, expected * 7)
-                );
-                consumer.advance(0, true);
-                expected += 1;
+            for (number, bytes) in (1..).zip(pieces) {
+                let message = receive(&consumer);
+                for line in lines_of(message.words[0], bytes) {
+                    // SAFETY: as above.
+                    assert_eq!(line.with(|line| unsafe { *line }), number, "a piece that was written over");
+                }
+                consumer.advance(bytes, true);
             }
             producer.join().unwrap();
         });
     }
 
     #[test]
-    fn a_side_that_falls_asleep_sees_the_message_or_is_seen_asleep() {
-        bounded().check(|| {
+    fn a_piece_of_the_arena_is_not_given_out_while_the_reader_may_be_at_it() {
+        // The arena has four lines. A line too many given out is written over in the first case; in the second, the third piece does
+        // not fit before the arena's end.
+        pieces_of_the_arena("ring: pieces of an arena that is full", [3, 1, 1]);
+        pieces_of_the_arena("ring: pieces of an arena with a rest at its end", [2, 1, 2]);
+    }
+
+    #[test]
+    fn a_side_that_falls_asleep_sees_the_message_or_is_rung_for() {
+        explored("sleep: two messages and one who falls asleep", 4, || {
             let (slots, progress) = layout::empty();
-            let asleep: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+            let word = || -> &'static AtomicU32 { Box::leak(Box::new(AtomicU32::new(0))) };
+            let (asleep, rung) = (word(), word());
             let publisher = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
-                producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
-                // The fence that a membarrier of the sleeper replaces.
+                for number in 0..2 {
+                    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
+                    // The fence that a membarrier of the sleeper replaces.
+                    fence(Ordering::SeqCst);
+                    if asleep.load(Ordering::Relaxed) == 1 {
+                        rung.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+            let mut consumer = Consumer::new(slots, progress);
+            let mut taken = 0;
+            while taken < 2 {
+                // As `SharedLink::arm` does it, then one look, then sleep while the bell has the value that it had. A ring for a
+                // message that was seen already may wake for nothing, and then all of it comes again.
+                let value = rung.load(Ordering::SeqCst);
+                asleep.store(1, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
-                asleep.load(Ordering::Relaxed) == 1
+                if consumer.peek().is_none() {
+                    // The kernel compares and falls asleep in one step. If nobody rings any more, the model does not end.
+                    while rung.load(Ordering::SeqCst) == value {
+                        loom::thread::yield_now();
+                    }
+                }
+                asleep.store(0, Ordering::Relaxed);
+                while consumer.peek().is_some() {
+                    consumer.advance(0, true);
+                    taken += 1;
+                }
+            }
+            publisher.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_is_seen_by_who_sees_the_end() {
+        explored("end: a message and the mark that its sender has left", 4, || {
+            let (slots, progress) = layout::empty();
+            let closed: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+            let leaving = loom::thread::spawn(move || {
+                let mut producer = Producer::new(slots, progress);
+                producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
+                closed.store(1, Ordering::Release);
             });
             let consumer = Consumer::new(slots, progress);
-            asleep.store(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            let saw_message = consumer.peek().is_some();
-            let rang = publisher.join().unwrap();
-            assert!(saw_message || rang, "asleep, with a message that nobody rings for");
+            // As `SharedLink::check_presence`: nothing came, the peer has left, so look once more.
+            if consumer.peek().is_none() && closed.load(Ordering::Acquire) == 1 {
+                assert!(consumer.peek().is_some(), "the last message is lost");
+            }
+            leaving.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_consumer_that_says_anything_at_any_time_makes_the_producer_give_up_at_worst() {
+        explored("hostile: progress that is made up", 3, || {
+            let (slots, progress) = layout::empty();
+            let hostile = loom::thread::spawn(move || {
+                for made_up in [1, u32::MAX, 0, 3] {
+                    progress.consumed.store(made_up, Ordering::Relaxed);
+                }
+            });
+            let mut producer = Producer::new(slots, progress);
+            let mut freed = 0;
+            for _ in 0..4 {
+                match producer.has_room(1) {
+                    Ok(true) => producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]),
+                    Ok(false) => loom::thread::yield_now(),
+                    Err(_) => break,
+                }
+                let known = (0..producer.position()).filter(|at| producer.is_consumed(*at)).count();
+                assert!(known >= freed, "a message that was consumed is no longer");
+                freed = known;
+            }
+            hostile.join().unwrap();
         });
     }
 
@@ -203,7 +346,7 @@ mod engine {
 
     #[test]
     fn an_owner_and_a_thread_that_takes_its_seat_are_never_inside_together() {
-        loom::model(|| {
+        super::explored("lock: an owner and one who takes its seat", 4, || {
             let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
             // This thread owns the lock from now on.
             drop(lock.lock());

@@ -3,9 +3,13 @@
 //! Source: none.
 
 use longma_via::provider::udp::Udp;
+use longma_via::reliable::wire::Seeded;
+use longma_via::reliable::{Kind, Packet};
 use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
 };
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
@@ -119,4 +123,47 @@ fn asking_where_nobody_waits_is_an_error_soon() {
     assert!(asked.elapsed() < Duration::from_secs(1));
     let error = client.vi.connect(&Address::local("me"), &Address::new("nonsense", "x"), LIMIT).unwrap_err();
     assert!(error.to_string().contains("192.168.0.7:7471"), "{error}");
+}
+
+/// What SplitMix64 had as its state when it gave `number`: each of its steps can be undone.
+fn state_behind(number: u64) -> u64 {
+    let undo_shift =
+        |mixed: u64, shift: u32| (0..64 / shift).fold(mixed, |found, _| mixed ^ (found >> shift));
+    // The inverses of its two factors modulo 2^64.
+    let state = undo_shift(number, 31).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    undo_shift(undo_shift(state, 27).wrapping_mul(0x96de_1b17_3f11_9089), 30)
+}
+
+#[test]
+fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
+    let observer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    observer.set_read_timeout(LIMIT).unwrap();
+    let client = end(Reliability::ReliableDelivery);
+    let remote = Address::new(observer.local_addr().unwrap().to_string(), "anybody");
+    let mut tags: Vec<u64> = Vec::new();
+    while tags.len() < 16 {
+        client.vi.connect(&Address::local("me"), &remote, Some(Duration::ZERO)).unwrap_err();
+        let mut datagram = [0; 2048];
+        let seen = loop {
+            let bytes = observer.recv(&mut datagram).unwrap();
+            let packet = Packet::parse(&datagram[..bytes]).unwrap();
+            if packet.kind == Kind::Open && !tags.contains(&packet.from) {
+                break packet.from;
+            }
+        };
+        tags.push(seen);
+    }
+    // Sixteen tags of 64 random bits leave no half empty and no bit unset in all but one case of 2^9.
+    assert!(tags.iter().all(|tag| tag >> 32 != 0), "{tags:x?}");
+    assert!(tags.iter().fold(0, |all, tag| all | tag).count_ones() > 60, "{tags:x?}");
+    let steps: BTreeSet<u64> =
+        tags.windows(2).map(|two| state_behind(two[1]).wrapping_sub(state_behind(two[0]))).collect();
+    assert!(steps.len() > 1, "all tags follow from two: {tags:x?}");
+}
+
+#[test]
+fn the_attack_on_tags_finds_the_states_of_the_generator_that_it_is_for() {
+    let mut generator = Seeded::new(7);
+    let (first, second) = (generator.draw(), generator.draw());
+    assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);
 }

@@ -38,7 +38,10 @@ typedef VIP_PVOID VIP_CONN_HANDLE;
 typedef VIP_PVOID VIP_CQ_HANDLE;
 typedef VIP_UINT32 VIP_MEM_HANDLE;
 
-/* HostAddressLen bytes of host, then DiscriminatorLen bytes of discriminator. The host of this NIC is "local". */
+/* HostAddressLen bytes of host, then DiscriminatorLen bytes of discriminator. What a host is depends on the NIC: "local" (shm), text such
+ * as "192.168.0.7:7471" (udp), a hardware address such as "02:00:00:00:00:01" (af_xdp), a number (myrinet). No bytes are this NIC's
+ * own host. Zeros at a host's end do not count; where hosts differ in length, those given out are filled up with them, so that
+ * NicAddressLen bytes are room for any host. */
 typedef struct {
     VIP_UINT16 HostAddressLen;
     VIP_UINT16 DiscriminatorLen;
@@ -211,7 +214,25 @@ typedef enum {
     VIP_ERROR_NOT_SUPPORTED
 } VIP_RETURN;
 
-/* NICs. The device name is "shm", or empty: shared memory. */
+#define VIP_SMI_AUTODISCOVERY ((VIP_ULONG)1)
+
+/* What VIP_SMI_AUTODISCOVERY gives: the addresses of the NICs that this one knows of without being told, its own first. NumAdAddrs is, going
+ * in, how many pointers ADAddrArray has, each null or to room for an address, and coming out, how many addresses there are. */
+typedef struct {
+    VIP_ULONG NumberOfHops;
+    VIP_NET_ADDRESS **ADAddrArray;
+    VIP_ULONG NumAdAddrs;
+} VIP_AUTODISCOVERY_LIST;
+
+/* Handles are numbers: one that was given back, one of another kind, and any that was never given out, is VIP_INVALID_PARAMETER.
+ *
+ * NICs. The device name says which:
+ *   "shm", or empty          the processes of this host, by shared memory
+ *   "udp:ADDRESS:PORT"       any host, by UDP; "udp:" takes any free port of all addresses
+ *   "af_xdp:INTERFACE"       the Ethernet of a network interface (it needs privileges)
+ *   "myrinet:bvia", "myrinet:myvia"
+ *                            the modelled Myrinet, within this process; each NIC opened is the next of its 16 hosts, or the one
+ *                            that is named, as in "myrinet:myvia:3" */
 VIP_RETURN VipOpenNic(IN const VIP_CHAR *DeviceName, OUT VIP_NIC_HANDLE *NicHandle);
 VIP_RETURN VipCloseNic(IN VIP_NIC_HANDLE NicHandle);
 VIP_RETURN VipQueryNic(IN VIP_NIC_HANDLE NicHandle, OUT VIP_NIC_ATTRIBUTES *NicAttribs);
@@ -233,7 +254,8 @@ VIP_RETURN VipQueryMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID Address, IN VIP
 VIP_RETURN LongmaVipAllocateMem(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG Length, IN VIP_MEM_ATTRIBUTES *MemAttribs,
                                 OUT VIP_PVOID *VirtualAddress, OUT VIP_MEM_HANDLE *MemoryHandle);
 
-/* VIs. */
+/* VIs. VipDestroyVi: VIP_INVALID_STATE if the VI is not idle, VIP_ERROR_RESOURCE if descriptors are left in its queues or a thread waits
+ * for it. */
 VIP_RETURN VipCreateVi(IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_ATTRIBUTES *ViAttribs, IN VIP_CQ_HANDLE SendCQHandle,
                        IN VIP_CQ_HANDLE RecvCQHandle, OUT VIP_VI_HANDLE *ViHandle);
 VIP_RETURN VipDestroyVi(IN VIP_VI_HANDLE ViHandle);
@@ -241,7 +263,10 @@ VIP_RETURN VipSetViAttributes(IN VIP_VI_HANDLE ViHandle, IN VIP_VI_ATTRIBUTES *V
 VIP_RETURN VipQueryVi(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_STATE *State, OUT VIP_VI_ATTRIBUTES *ViAttribs,
                       OUT VIP_BOOLEAN *ViSendQEmpty, OUT VIP_BOOLEAN *ViRecvQEmpty);
 
-/* Connections. RemoteAddr must have room for NicAddressLen and MaxDiscriminatorLen bytes. */
+/* Connections. RemoteAddr must have room for NicAddressLen and MaxDiscriminatorLen bytes. A VipConnectAccept that fails tells the other
+ * side nothing, and ConnHandle is good for another try or for VipConnectReject. A VI is connect pending as soon as
+ * VipConnectPeerRequest returns; VipDisconnect ends that, and VipConnectPeerDone or VipConnectPeerWait says how it ended. Peers whose
+ * discriminators are the same on two hosts have to give LocalAddr's host as the other side knows it. */
 VIP_RETURN VipConnectWait(IN VIP_NIC_HANDLE NicHandle, IN VIP_NET_ADDRESS *LocalAddr, IN VIP_ULONG Timeout,
                           OUT VIP_NET_ADDRESS *RemoteAddr, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs,
                           OUT VIP_CONN_HANDLE *ConnHandle);
@@ -255,7 +280,8 @@ VIP_RETURN VipConnectPeerRequest(IN VIP_VI_HANDLE ViHandle, IN VIP_NET_ADDRESS *
 VIP_RETURN VipConnectPeerDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
 VIP_RETURN VipConnectPeerWait(IN VIP_VI_HANDLE ViHandle, OUT VIP_VI_ATTRIBUTES *RemoteViAttribs);
 
-/* Data. */
+/* Data. The status is stored into a descriptor as soon as it is complete, last of all its words, whether the program calls or not. Its
+ * memory must stay registered until then; if it does not, the error callback hears VIP_ERROR_COMP_PROT. */
 VIP_RETURN VipPostSend(IN VIP_VI_HANDLE ViHandle, IN VIP_DESCRIPTOR *DescriptorPtr, IN VIP_MEM_HANDLE MemoryHandle);
 VIP_RETURN VipSendDone(IN VIP_VI_HANDLE ViHandle, OUT VIP_DESCRIPTOR **DescriptorPtr);
 VIP_RETURN VipSendWait(IN VIP_VI_HANDLE ViHandle, IN VIP_ULONG Timeout, OUT VIP_DESCRIPTOR **DescriptorPtr);
@@ -269,7 +295,7 @@ VIP_RETURN VipRecvNotify(IN VIP_VI_HANDLE ViHandle, IN VIP_PVOID Context,
                          IN void (*Handler)(IN VIP_PVOID Context, IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_HANDLE ViHandle,
                                             IN VIP_DESCRIPTOR *DescriptorPtr));
 
-/* Completion queues. */
+/* Completion queues. VipDestroyCQ: VIP_ERROR_RESOURCE if a VI is tied to it or a thread waits for it. */
 VIP_RETURN VipCreateCQ(IN VIP_NIC_HANDLE NicHandle, IN VIP_ULONG EntryCount, OUT VIP_CQ_HANDLE *CQHandle);
 VIP_RETURN VipDestroyCQ(IN VIP_CQ_HANDLE CQHandle);
 VIP_RETURN VipResizeCQ(IN VIP_CQ_HANDLE CQHandle, IN VIP_ULONG EntryCount);
@@ -280,7 +306,7 @@ VIP_RETURN VipCQNotify(IN VIP_CQ_HANDLE CqHandle, IN VIP_PVOID Context,
                        IN void (*Handler)(IN VIP_PVOID Context, IN VIP_NIC_HANDLE NicHandle, IN VIP_VI_HANDLE ViHandle,
                                           IN VIP_BOOLEAN RecvQueue));
 
-/* Name service: the names of this host. */
+/* Name service: the names of this host, and on udp what the system resolves, with a port: "server:7471". */
 VIP_RETURN VipNSInit(IN VIP_NIC_HANDLE NicHandle, IN VIP_PVOID NSInitInfo);
 VIP_RETURN VipNSGetHostByName(IN VIP_NIC_HANDLE NicHandle, IN VIP_CHAR *Name, OUT VIP_NET_ADDRESS *Address,
                               IN VIP_ULONG NameIndex);

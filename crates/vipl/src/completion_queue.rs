@@ -3,37 +3,43 @@
 //! Source: VIPL, completion queue management.
 
 use crate::data::NOTIFY_SLICE;
+use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NicObject, lock};
+use crate::nic::{NICS, NicObject, give_out};
 use longma_via::{CompletionQueue, Error, Queue};
 use std::ffi::{c_int, c_ulong, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a `VIP_CQ_HANDLE` points to.
+/// What a `VIP_CQ_HANDLE` names.
 pub(crate) struct CqObject {
     pub(crate) cq: CompletionQueue,
     nic: Arc<NicObject>,
     nic_handle: usize,
     destroyed: AtomicBool,
+    /// Threads of the program that wait for a notification.
+    waiting: AtomicU32,
     /// One thread at a time may wait for the program.
     turn: Mutex<()>,
 }
 
+static QUEUES: Table<CqObject> = Table::new(3);
+
 impl CqObject {
-    /// # Safety
-    /// `handle` must be null or a live completion queue.
-    pub(crate) unsafe fn of(handle: Handle) -> Option<&'static CqObject> {
-        // SAFETY: as the caller says; the reference is used within the call.
-        unsafe { handle.cast_const().cast::<CqObject>().as_ref() }
+    /// The completion queue that a VI of `nic` is to be tied to; null: none. An error where it is not one of that NIC.
+    pub(crate) fn tied_to(handle: Handle, nic: &Arc<NicObject>) -> Result<Option<Arc<CqObject>>, Return> {
+        if handle.is_null() {
+            return Ok(None);
+        }
+        let object = QUEUES.shared(handle).filter(|object| Arc::ptr_eq(&object.nic, nic));
+        object.map(Some).ok_or(Return::InvalidParameter)
     }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *mut Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(nic) = (unsafe { NicObject::of(nic_handle) }) else { return Return::InvalidParameter };
+    let Some(nic) = NICS.shared(nic_handle) else { return Return::InvalidParameter };
     if handle.is_null() {
         return Return::InvalidParameter;
     }
@@ -44,11 +50,10 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
                 nic,
                 nic_handle: nic_handle.addr(),
                 destroyed: AtomicBool::new(false),
+                waiting: AtomicU32::new(0),
                 turn: Mutex::default(),
             });
-            // SAFETY: not null, and the caller's to fill.
-            unsafe { handle.write(Arc::into_raw(object).cast_mut().cast()) };
-            Return::Success
+            give_out(&QUEUES, object, handle)
         }
         Err(error) => Return::from(&error),
     }
@@ -57,19 +62,23 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyCQ(handle: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { CqObject::of(handle) }) else { return Return::InvalidParameter };
-    object.destroyed.store(true, Ordering::Release);
-    // SAFETY: the program's own reference, which it gives back.
-    drop(unsafe { Arc::from_raw(handle.cast_const().cast::<CqObject>()) });
-    Return::Success
+    let free = |object: &CqObject| {
+        let used = object.cq.has_vis() || object.waiting.load(Ordering::Acquire) > 0;
+        if used { Err(Return::ErrorResource) } else { Ok(()) }
+    };
+    match QUEUES.remove(handle, free) {
+        Ok(object) => {
+            object.destroyed.store(true, Ordering::Release);
+            Return::Success
+        }
+        Err(refusal) => refusal,
+    }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipResizeCQ(handle: Handle, entries: c_ulong) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { CqObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = QUEUES.shared(handle) else { return Return::InvalidParameter };
     outcome(object.cq.resize(entries as usize))
 }
 
@@ -91,13 +100,12 @@ unsafe fn tell(object: &CqObject, (vi, queue): (u32, Queue), to: *mut Handle, re
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_int) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { CqObject::of(handle) }) else { return Return::InvalidParameter };
-    match object.cq.done() {
+    let done = QUEUES.with(handle, |object| match object.cq.done() {
         // SAFETY: as the crate's head says.
         Some(notification) => unsafe { tell(object, notification, vi, receive) },
         None => Return::NotDone,
-    }
+    });
+    done.unwrap_or(Return::InvalidParameter)
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
@@ -108,11 +116,13 @@ unsafe extern "C" fn VipCQWait(
     vi: *mut Handle,
     receive: *mut c_int,
 ) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { CqObject::of(handle) }) else { return Return::InvalidParameter };
-    match object.cq.wait(timeout(milliseconds)) {
+    let Some(object) = QUEUES.shared(handle) else { return Return::InvalidParameter };
+    object.waiting.fetch_add(1, Ordering::AcqRel);
+    let notification = object.cq.wait(timeout(milliseconds));
+    object.waiting.fetch_sub(1, Ordering::AcqRel);
+    match notification {
         // SAFETY: as the crate's head says.
-        Ok(notification) => unsafe { tell(object, notification, vi, receive) },
+        Ok(notification) => unsafe { tell(&object, notification, vi, receive) },
         Err(error) => Return::from(&error),
     }
 }
@@ -122,12 +132,8 @@ type Notified = unsafe extern "C" fn(*mut c_void, Handle, Handle, c_int);
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: Option<Notified>) -> Return {
-    let Some(handler) = handler.filter(|_| !handle.is_null()) else { return Return::InvalidParameter };
-    let pointer = handle.cast_const().cast::<CqObject>();
-    // SAFETY: the handle is an `Arc` that was turned into a pointer and is still owned by the program.
-    let object = unsafe {
-        Arc::increment_strong_count(pointer);
-        Arc::from_raw(pointer)
+    let (Some(object), Some(handler)) = (QUEUES.shared(handle), handler) else {
+        return Return::InvalidParameter;
     };
     let context = context.addr();
     let work = move || {
@@ -136,7 +142,8 @@ unsafe extern "C" fn VipCQNotify(handle: Handle, context: *mut c_void, handler: 
             match object.cq.wait(Some(NOTIFY_SLICE)) {
                 Ok((vi, queue)) => {
                     drop(turn);
-                    let (nic, vi) = (object.nic_handle as Handle, object.nic.handle_of_vi(vi));
+                    let nic: Handle = std::ptr::without_provenance_mut(object.nic_handle);
+                    let vi = object.nic.handle_of_vi(vi);
                     // SAFETY: the program gave the handler and its context for this.
                     unsafe { handler(context as *mut c_void, nic, vi, c_int::from(queue == Queue::Receive)) };
                     return;

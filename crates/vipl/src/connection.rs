@@ -2,11 +2,22 @@
 //! Not the letters that the processes exchange.
 //! Source: VIPL, connection management.
 
+use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NicObject, lock};
-use crate::vi::ViObject;
+use crate::nic::{NICS, give_out};
+use crate::vi::VIS;
 use longma_via::ConnectionRequest;
 use std::ffi::c_ulong;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// What a `VIP_CONN_HANDLE` names: a request, until it is answered. The handle is the program's until an accept succeeds or it rejects.
+struct Waiting {
+    request: Mutex<Option<ConnectionRequest>>,
+}
+
+static REQUESTS: Table<Waiting> = Table::new(4);
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
@@ -19,50 +30,67 @@ unsafe extern "C" fn VipConnectWait(
     connection: *mut Handle,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (nic, local) = unsafe { (NicObject::of(nic), NetAddress::read(local)) };
+    let (nic, local) = unsafe { (NICS.shared(nic), NetAddress::read(local)) };
     let (Some(nic), Some(local)) = (nic, local) else { return Return::InvalidParameter };
     if connection.is_null() {
         return Return::InvalidParameter;
     }
-    match nic.nic.connect_wait(&local, timeout(milliseconds)) {
-        Ok(request) => {
-            // SAFETY: null, or the caller's to fill.
-            unsafe {
-                NetAddress::write(remote, request.remote());
-                CViAttributes::write(attributes, request.remote_attributes());
-                connection.write(Box::into_raw(Box::new(request)).cast());
-            }
-            Return::Success
+    let (deadline, longest) = (deadline(milliseconds), nic.nic.attributes().max_discriminator_bytes);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let request = match nic.nic.connect_wait(&local, left) {
+            Ok(request) => request,
+            Err(error) => return Return::from(&error),
+        };
+        let from = request.remote();
+        let host = nic.host_bytes(&from.host).filter(|_| from.discriminator.len() <= longest);
+        let Some(host) = host else {
+            // Nobody whom this NIC could answer has such an address, and the program has no room for it.
+            request.reject();
+            continue;
+        };
+        // SAFETY: null, or the caller's to fill; the address is not longer than the NIC's longest.
+        unsafe {
+            NetAddress::write(remote, &host, &from.discriminator);
+            CViAttributes::write(attributes, request.remote_attributes());
         }
-        Err(error) => Return::from(&error),
+        return give_out(&REQUESTS, Arc::new(Waiting { request: Mutex::new(Some(request)) }), connection);
     }
-}
-
-/// # Safety
-/// `connection` must be null or a request that was not answered.
-unsafe fn request_of(connection: Handle) -> Option<Box<ConnectionRequest>> {
-    // SAFETY: as the caller says.
-    (!connection.is_null()).then(|| unsafe { Box::from_raw(connection.cast::<ConnectionRequest>()) })
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectAccept(connection: Handle, vi: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let (vi, request) = unsafe { (ViObject::of(vi), request_of(connection)) };
-    match (vi, request) {
-        (Some(vi), Some(request)) => outcome(request.accept(&vi.vi)),
-        _ => Return::InvalidParameter,
+    let (Some(waiting), Some(vi)) = (REQUESTS.shared(connection), VIS.shared(vi)) else {
+        return Return::InvalidParameter;
+    };
+    let mut held = lock(&waiting.request);
+    // A request whose peer was lost while it was being accepted: there is nobody left to answer.
+    let Some(request) = held.take() else { return Return::Timeout };
+    match vi.vi.accept(request) {
+        Ok(()) => {
+            // Rejected meanwhile by another thread, it was too late for that.
+            let _ = REQUESTS.remove(connection, |_| Ok(()));
+            Return::Success
+        }
+        Err((error, unanswered)) => {
+            *held = unanswered;
+            Return::from(&error)
+        }
     }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipConnectReject(connection: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(request) = (unsafe { request_of(connection) }) else { return Return::InvalidParameter };
-    request.reject();
-    Return::Success
+    match REQUESTS.remove(connection, |_| Ok(())) {
+        Ok(waiting) => {
+            let request = lock(&waiting.request).take();
+            request.into_iter().for_each(ConnectionRequest::reject);
+            Return::Success
+        }
+        Err(refusal) => refusal,
+    }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
@@ -75,8 +103,7 @@ unsafe extern "C" fn VipConnectRequest(
     attributes: *mut CViAttributes,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (vi, local, remote) =
-        unsafe { (ViObject::of(vi), NetAddress::read(local), NetAddress::read(remote)) };
+    let (vi, local, remote) = unsafe { (VIS.shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
     let (Some(vi), Some(local), Some(remote)) = (vi, local, remote) else { return Return::InvalidParameter };
     match vi.vi.connect(&local, &remote, timeout(milliseconds)) {
         Ok(theirs) => {
@@ -91,9 +118,7 @@ unsafe extern "C" fn VipConnectRequest(
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDisconnect(vi: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(vi) = (unsafe { ViObject::of(vi) }) else { return Return::InvalidParameter };
-    outcome(vi.vi.disconnect())
+    VIS.shared(vi).map_or(Return::InvalidParameter, |vi| outcome(vi.vi.disconnect()))
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
@@ -105,15 +130,23 @@ unsafe extern "C" fn VipConnectPeerRequest(
     milliseconds: c_ulong,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (vi, local, remote) =
-        unsafe { (ViObject::shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
+    let (vi, local, remote) = unsafe { (VIS.shared(vi), NetAddress::read(local), NetAddress::read(remote)) };
     let (Some(vi), Some(local), Some(remote)) = (vi, local, remote) else { return Return::InvalidParameter };
     let mut connecting = lock(&vi.connecting);
     if connecting.is_some() {
         return Return::InvalidState;
     }
-    let other = vi.clone();
-    let work = move || other.vi.connect_peer(&local, &remote, timeout(milliseconds));
+    // The VI is connect pending when this call returns; a thread waits for the peer.
+    let request = match vi.vi.request_peer(&local, &remote) {
+        Ok(request) => request,
+        Err(error) => return Return::from(&error),
+    };
+    let (other, limit) = (vi.clone(), timeout(milliseconds));
+    let work = move || {
+        let outcome = request.finish(limit);
+        drop(other);
+        outcome
+    };
     match std::thread::Builder::new().name("vipl-peer".into()).spawn(work) {
         Ok(thread) => {
             *connecting = Some(thread);
@@ -126,24 +159,23 @@ unsafe extern "C" fn VipConnectPeerRequest(
 /// # Safety
 /// As the crate's head says.
 unsafe fn peer_outcome(vi: Handle, attributes: *mut CViAttributes, wait: bool) -> Return {
-    // SAFETY: as the caller says.
-    let Some(vi) = (unsafe { ViObject::of(vi) }) else { return Return::InvalidParameter };
-    let mut connecting = lock(&vi.connecting);
-    match connecting.take() {
-        None => Return::InvalidState,
-        Some(thread) if !wait && !thread.is_finished() => {
-            *connecting = Some(thread);
-            Return::NotDone
+    let Some(vi) = VIS.shared(vi) else { return Return::InvalidParameter };
+    let thread = {
+        let mut connecting = lock(&vi.connecting);
+        if !wait && connecting.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Return::NotDone;
         }
-        Some(thread) => match thread.join() {
-            Ok(Ok(theirs)) => {
-                // SAFETY: null, or the caller's to fill.
-                unsafe { CViAttributes::write(attributes, &theirs) };
-                Return::Success
-            }
-            Ok(Err(error)) => Return::from(&error),
-            Err(_) => Return::ErrorResource,
-        },
+        connecting.take()
+    };
+    match thread.map(JoinHandle::join) {
+        None => Return::InvalidState,
+        Some(Ok(Ok(theirs))) => {
+            // SAFETY: null, or the caller's to fill.
+            unsafe { CViAttributes::write(attributes, &theirs) };
+            Return::Success
+        }
+        Some(Ok(Err(error))) => Return::from(&error),
+        Some(Err(_)) => Return::ErrorResource,
     }
 }
 

@@ -3,154 +3,171 @@
 //! Source: VIA, descriptor format; VIPL, data transfer and completion operations.
 
 use crate::layout::*;
-use crate::vi::ViObject;
+use crate::vi::{VIS, ViObject};
 use longma_via::{Completion, Descriptor, Error, MemoryHandle, Operation, RemoteSegment, Segment};
 use std::ffi::{c_ulong, c_void};
-use std::sync::atomic::Ordering;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The most segments, with the address segment.
 const MOST_SEGMENTS: usize = 253;
 
-/// A descriptor read out of the program's memory.
-struct Parsed {
-    operation: Operation,
-    segments: [Segment; MOST_SEGMENTS],
-    count: usize,
-    remote: RemoteSegment,
-    immediate: Option<u32>,
-    fence: bool,
+/// Room for the segments of a descriptor, of which only as many are written as it has.
+type Room = [MaybeUninit<Segment>; MOST_SEGMENTS];
+
+/// A descriptor's control segment, read once, and where it lies.
+struct Place {
+    control: ControlSegment,
+    first: *const DataSegment,
 }
 
-/// Reads a descriptor. `None`: it contradicts itself.
-///
-/// # Safety
-/// `descriptor` must point to a control segment and as many segments as that says.
-unsafe fn parse(descriptor: *const CDescriptor, receive: bool) -> Option<Parsed> {
-    // SAFETY: as the caller says.
-    let control = unsafe { (*descriptor).control };
-    let count = control.segment_count as usize;
-    if control.control & CONTROL_RESERVED != 0 || count > MOST_SEGMENTS {
+/// Reads the control segment of a descriptor that is where one may be: aligned, and in registered memory with all its segments.
+/// What lies there is the program's, which may change it meanwhile, but must not do so.
+fn place_of(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<Place> {
+    let covers = |bytes: usize| {
+        let (address, length) = (descriptor.addr() as u64, bytes as u32);
+        vi.vi.is_registered(&Segment { address, handle: MemoryHandle(memory), length })
+    };
+    let head = size_of::<ControlSegment>();
+    let usual = size_of::<CDescriptor>();
+    if descriptor.is_null() || !descriptor.addr().is_multiple_of(64) {
         return None;
     }
-    let operation = match control.control & CONTROL_OPERATION {
+    let has_usual = covers(usual);
+    if !has_usual && !covers(head) {
+        return None;
+    }
+    // SAFETY: registered, and so mapped, as VIPL asks of memory that is registered.
+    let control = unsafe { descriptor.cast::<ControlSegment>().read_volatile() };
+    let all = head + usize::from(control.segment_count) * size_of::<DataSegment>();
+    let inside = has_usual && all <= usual || covers(all);
+    let first = descriptor.cast::<u8>().wrapping_add(head).cast();
+    inside.then_some(Place { control, first })
+}
+
+fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
+    Some(match control.control & CONTROL_OPERATION {
         0 if receive => Operation::Receive,
         0 => Operation::Send,
         1 if !receive => Operation::RdmaWrite,
         2 if !receive => Operation::RdmaRead,
         _ => return None,
-    };
-    let first = descriptor.cast::<u8>().wrapping_add(size_of::<ControlSegment>()).cast::<DataSegment>();
-    let mut remote = RemoteSegment::default();
-    let skip = usize::from(matches!(operation, Operation::RdmaWrite | Operation::RdmaRead));
-    if skip == 1 {
-        if count == 0 {
+    })
+}
+
+impl Place {
+    /// The descriptor, with its segments in `room`. `None`: it contradicts itself.
+    ///
+    /// # Safety
+    /// As many segments as it says must be mapped.
+    unsafe fn read<'a>(&self, receive: bool, room: &'a mut Room) -> Option<Descriptor<'a>> {
+        let control = &self.control;
+        let count = usize::from(control.segment_count);
+        let operation = operation_of(control, receive)?;
+        if control.control & CONTROL_RESERVED != 0 || count > MOST_SEGMENTS {
             return None;
         }
-        // SAFETY: the first of at least one segment.
-        let address = unsafe { first.read() };
-        remote = RemoteSegment { address: address.address, handle: MemoryHandle(address.handle) };
-    }
-    let mut segments = [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MOST_SEGMENTS];
-    let mut sum = 0u64;
-    for (index, place) in segments[..count - skip].iter_mut().enumerate() {
-        // SAFETY: one of `count` segments.
-        let from = unsafe { first.add(index + skip).read() };
-        *place = Segment { address: from.address, handle: MemoryHandle(from.handle), length: from.length };
-        sum += u64::from(from.length);
-    }
-    // The control segment repeats the sum; a receive may offer more room than it says.
-    if !receive && sum != u64::from(control.length) {
-        return None;
-    }
-    let immediate = (control.control & CONTROL_IMMEDIATE != 0).then_some(control.immediate);
-    let fence = control.control & CONTROL_FENCE != 0;
-    Some(Parsed { operation, segments, count: count - skip, remote, immediate, fence })
-}
-
-/// Whether a descriptor is where one may be: aligned, and in registered memory.
-///
-/// # Safety
-/// `descriptor` must be null or point to a descriptor.
-unsafe fn is_in_place(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> bool {
-    if descriptor.is_null() || !descriptor.addr().is_multiple_of(64) {
-        return false;
-    }
-    // SAFETY: as the caller says.
-    let segments = u64::from(unsafe { (*descriptor).control.segment_count });
-    let bytes = size_of::<ControlSegment>() as u64 + segments * size_of::<DataSegment>() as u64;
-    vi.nic.covers(memory, descriptor.addr() as u64, bytes)
-}
-
-/// # Safety
-/// As the crate's head says.
-unsafe fn post(vi: Handle, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
-    // SAFETY: as the caller says.
-    let Some(vi) = (unsafe { ViObject::of(vi) }) else { return Return::InvalidParameter };
-    // SAFETY: as the caller says.
-    if !unsafe { is_in_place(vi, descriptor, memory) } {
-        return Return::InvalidParameter;
-    }
-    // SAFETY: in place, so all of it is registered memory; it is the library's from now until it completes.
-    let parsed = unsafe {
-        (*descriptor).control.status = 0;
-        parse(descriptor, receive)
-    };
-    let context = descriptor.addr() as u64;
-    let posted = match (&parsed, receive) {
-        (Some(parsed), _) => {
-            let value = Descriptor {
-                operation: parsed.operation,
-                segments: &parsed.segments[..parsed.count],
-                remote: parsed.remote,
-                immediate: parsed.immediate,
-                fence: parsed.fence,
-                context,
-            };
-            if receive { vi.vi.post_receive(&value) } else { vi.vi.post_send(&value) }
+        let mut remote = RemoteSegment::default();
+        let skip = usize::from(matches!(operation, Operation::RdmaWrite | Operation::RdmaRead));
+        if skip > count {
+            return None;
         }
-        // Nothing can ask for this operation, so that it completes with a format error in its turn.
-        (None, false) => vi.vi.post_send(
-            &Descriptor { operation: Operation::RemoteRdmaWrite, ..Descriptor::send(&[]) }
-                .with_context(context),
-        ),
-        (None, true) => return Return::InvalidParameter,
-    };
-    outcome(posted)
+        if skip == 1 {
+            // SAFETY: the first of at least one segment.
+            let address = unsafe { self.first.read_volatile() };
+            remote = RemoteSegment { address: address.address, handle: MemoryHandle(address.handle) };
+        }
+        let mut sum = 0u64;
+        for (index, place) in room[..count - skip].iter_mut().enumerate() {
+            // SAFETY: one of `count` segments.
+            let from = unsafe { self.first.add(index + skip).read_volatile() };
+            let handle = MemoryHandle(from.handle);
+            place.write(Segment { address: from.address, handle, length: from.length });
+            sum += u64::from(from.length);
+        }
+        // The control segment repeats the sum; a receive may offer more room than it says.
+        if !receive && sum != u64::from(control.length) {
+            return None;
+        }
+        // SAFETY: so many were written just now.
+        let segments = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<Segment>(), count - skip) };
+        Some(Descriptor {
+            remote,
+            immediate: (control.control & CONTROL_IMMEDIATE != 0).then_some(control.immediate),
+            fence: control.control & CONTROL_FENCE != 0,
+            ..plain(operation, segments)
+        })
+    }
+}
+
+fn plain(operation: Operation, segments: &[Segment]) -> Descriptor<'_> {
+    Descriptor { operation, ..Descriptor::send(segments) }
+}
+
+/// More segments than any descriptor may have: what contradicts itself is posted with these, and completes with a format error in
+/// its turn.
+static TOO_MANY: [Segment; MOST_SEGMENTS + 1] =
+    [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MOST_SEGMENTS + 1];
+
+fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
+    let Some(place) = place_of(vi, descriptor, memory) else { return Return::InvalidParameter };
+    let mut room: Room = [const { MaybeUninit::uninit() }; MOST_SEGMENTS];
+    // SAFETY: all of it is registered memory, which VIPL asks to be mapped.
+    let read = unsafe { place.read(receive, &mut room) };
+    let usual = if receive { Operation::Receive } else { Operation::Send };
+    let read =
+        read.unwrap_or_else(|| plain(operation_of(&place.control, receive).unwrap_or(usual), &TOO_MANY));
+    let read = Descriptor { context: descriptor.addr() as u64, home: MemoryHandle(memory), ..read };
+    // SAFETY: in place; it is the library's from now until it completes.
+    unsafe { status_of(descriptor) }.store(0, Ordering::Relaxed);
+    outcome(if receive { vi.vi.post_receive(&read) } else { vi.vi.post_send(&read) })
+}
+
+/// # Safety
+/// The descriptor must be mapped, and not be moved or freed while the reference is used.
+unsafe fn status_of<'a>(descriptor: *mut CDescriptor) -> &'a AtomicU32 {
+    // SAFETY: as the caller says; descriptors are aligned.
+    unsafe { AtomicU32::from_ptr(&raw mut (*descriptor).control.status) }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostSend(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
-    // SAFETY: as the crate's head says.
-    unsafe { post(vi, descriptor, memory, false) }
+    VIS.with(vi, |vi| post(vi, descriptor, memory, false)).unwrap_or(Return::InvalidParameter)
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
-    // SAFETY: as the crate's head says.
-    unsafe { post(vi, descriptor, memory, true) }
+    VIS.with(vi, |vi| post(vi, descriptor, memory, true)).unwrap_or(Return::InvalidParameter)
 }
 
-/// Writes a completion into its descriptor, and gives that back.
-///
-/// # Safety
-/// The completion must be of a descriptor that `post` took, which is still there, as VIPL asks.
-unsafe fn give_back(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
+/// Writes a completion into its descriptor. The engine calls this as soon as there is one, and only while the descriptor lies in
+/// registered memory.
+pub(crate) fn store_completion(completion: &Completion) {
     let descriptor = completion.context as *mut CDescriptor;
-    // SAFETY: as the caller says.
+    // SAFETY: `post` gave this address, of a descriptor in memory that is registered still and so mapped; until the status is stored
+    // it is the library's.
     unsafe {
         let control = &raw mut (*descriptor).control;
-        (*control).length = completion.length;
+        (&raw mut (*control).length).write_volatile(completion.length);
         if let Some(immediate) = completion.immediate {
-            (*control).immediate = immediate;
+            (&raw mut (*control).immediate).write_volatile(immediate);
         }
         // Last: a program may look at the status alone.
-        (&raw mut (*control).status).write_volatile(status_word(completion.operation, completion.status));
-        if !to.is_null() {
-            to.write(descriptor);
-        }
+        status_of(descriptor).store(status_word(completion.operation, completion.status), Ordering::Release);
+    }
+}
+
+/// Gives a descriptor back whose completion was stored into it.
+///
+/// # Safety
+/// `to` must be null or the caller's to fill.
+unsafe fn give_back(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
+    if !to.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { to.write(completion.context as *mut CDescriptor) };
     }
     if completion.is_success() { Return::Success } else { Return::DescriptorError }
 }
@@ -158,25 +175,29 @@ unsafe fn give_back(completion: &Completion, to: *mut *mut CDescriptor) -> Retur
 /// # Safety
 /// As the crate's head says.
 unsafe fn done(vi: Handle, to: *mut *mut CDescriptor, receive: bool) -> Return {
-    // SAFETY: as the caller says.
-    let Some(vi) = (unsafe { ViObject::of(vi) }) else { return Return::InvalidParameter };
-    let completion = if receive { vi.vi.receive_done() } else { vi.vi.send_done() };
-    match completion {
-        // SAFETY: every descriptor of this VI was posted by `post`.
-        Some(completion) => unsafe { give_back(&completion, to) },
-        None => Return::NotDone,
-    }
+    let done = VIS.with(vi, |vi| {
+        let completion = if receive { vi.vi.receive_done() } else { vi.vi.send_done() };
+        // SAFETY: as the caller says.
+        completion.map_or(Return::NotDone, |completion| unsafe { give_back(&completion, to) })
+    });
+    done.unwrap_or(Return::InvalidParameter)
 }
 
 /// # Safety
 /// As the crate's head says.
 unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, receive: bool) -> Return {
     // SAFETY: as the caller says.
-    let Some(vi) = (unsafe { ViObject::of(vi) }) else { return Return::InvalidParameter };
+    let done = unsafe { done(vi, to, receive) };
+    if done != Return::NotDone {
+        return done;
+    }
+    let Some(vi) = VIS.shared(vi) else { return Return::InvalidParameter };
+    vi.waiting.fetch_add(1, Ordering::AcqRel);
     let limit = timeout(milliseconds);
     let completion = if receive { vi.vi.receive_wait(limit) } else { vi.vi.send_wait(limit) };
+    vi.waiting.fetch_sub(1, Ordering::AcqRel);
     match completion {
-        // SAFETY: every descriptor of this VI was posted by `post`.
+        // SAFETY: as the caller says.
         Ok(completion) => unsafe { give_back(&completion, to) },
         Err(error) => Return::from(&error),
     }
@@ -226,8 +247,7 @@ pub(crate) const NOTIFY_SLICE: Duration = Duration::from_millis(100);
 /// # Safety
 /// As the crate's head says.
 unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>, receive: bool) -> Return {
-    // SAFETY: as the caller says.
-    let (Some(vi), Some(handler)) = (unsafe { ViObject::shared(handle) }, handler) else {
+    let (Some(vi), Some(handler)) = (VIS.shared(handle), handler) else {
         return Return::InvalidParameter;
     };
     let (context, handle) = (context.addr(), handle.addr());
@@ -238,15 +258,11 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
             match completion {
                 Ok(completion) => {
                     let mut descriptor = std::ptr::null_mut();
-                    // SAFETY: every descriptor of this VI was posted by `post`; the program gave the handler for this.
+                    let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;
+                    // SAFETY: the place is ours; the program gave the handler and its context for this.
                     unsafe {
                         give_back(&completion, &raw mut descriptor);
-                        handler(
-                            context as *mut c_void,
-                            vi.nic_handle as Handle,
-                            handle as Handle,
-                            descriptor,
-                        );
+                        handler(context as *mut c_void, of(vi.nic_handle), of(handle), descriptor);
                     }
                     return;
                 }

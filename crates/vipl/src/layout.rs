@@ -4,7 +4,7 @@
 
 use longma_via::{Address, Error, Operation, ProtectionTag, Reliability, Status, ViAttributes};
 use std::ffi::{c_char, c_int, c_ulong, c_void};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) type Handle = *mut c_void;
 
@@ -57,6 +57,11 @@ pub(crate) fn outcome(result: Result<(), Error>) -> Return {
     result.map_or_else(|error| Return::from(&error), |()| Return::Success)
 }
 
+/// When a timeout that begins now ends; `None` never does.
+pub(crate) fn deadline(milliseconds: c_ulong) -> Option<Instant> {
+    timeout(milliseconds).and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
 /// A timeout in milliseconds; all ones never passes.
 pub(crate) fn timeout(milliseconds: c_ulong) -> Option<Duration> {
     (milliseconds != c_ulong::MAX).then(|| Duration::from_millis(milliseconds))
@@ -85,22 +90,27 @@ impl NetAddress {
             let (host, discriminator) =
                 ((*address).host_length as usize, (*address).discriminator_length as usize);
             let bytes = std::slice::from_raw_parts(NetAddress::first_byte(address), host + discriminator);
-            Some(Address::new(&bytes[..host], &bytes[host..]))
+            // A host may be filled up with zeros, as those that we give out are.
+            let filled = bytes[..host].iter().rev().take_while(|byte| **byte == 0).count();
+            Some(Address::new(&bytes[..host - filled], &bytes[host..]))
         }
     }
 
+    /// Writes an address whose host is `host`, as `NicObject::host_bytes` gives it.
+    ///
     /// # Safety
-    /// `to` must be null or have room for the NIC's longest address.
-    pub(crate) unsafe fn write(to: *mut NetAddress, address: &Address) {
+    /// `to` must be null or have room for the NIC's longest address, and the address must not be longer than that.
+    pub(crate) unsafe fn write(to: *mut NetAddress, host: &[u8], discriminator: &[u8]) {
         if to.is_null() {
             return;
         }
-        let bytes: Vec<u8> = address.host.iter().chain(&address.discriminator).copied().collect();
+        let first = NetAddress::first_byte(to).cast_mut();
         // SAFETY: as the caller says.
         unsafe {
-            (*to).host_length = address.host.len() as u16;
-            (*to).discriminator_length = address.discriminator.len() as u16;
-            NetAddress::first_byte(to).cast_mut().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            (*to).host_length = host.len() as u16;
+            (*to).discriminator_length = discriminator.len() as u16;
+            first.copy_from_nonoverlapping(host.as_ptr(), host.len());
+            first.add(host.len()).copy_from_nonoverlapping(discriminator.as_ptr(), discriminator.len());
         }
     }
 }

@@ -2,14 +2,17 @@
 //! Not the machinery: what a call means is said there. Not for Rust programs either.
 //! Source: VI Architecture Specification 1.0, and its VI Provider Library; `include/vipl.h` has the names and layouts.
 //!
-//! Safety of every exported function: handles must be ones that this library gave out and that were not given back; other
-//! pointers must be null (which is an invalid parameter) or point to what the header says. C has no way to check that.
+//! Safety of every exported function: pointers must be null (which is an invalid parameter) or point to what the header says, which C
+//! has no way to check. Handles are checked: any number may be one (`handles.rs`).
 #![allow(clippy::missing_safety_doc)]
 
 mod completion_queue;
 mod connection;
 mod data;
+mod device;
+mod handles;
 mod layout;
+mod management;
 mod name_service;
 mod nic;
 mod vi;

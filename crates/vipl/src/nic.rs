@@ -2,49 +2,51 @@
 //! Not VIs.
 //! Source: VIPL, hardware connection; memory management; error handling.
 
+use crate::device;
+use crate::handles::{Table, lock};
 use crate::layout::*;
 use longma_via::{MemoryAttributes, MemoryRegion, Nic, Reliability};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-/// What a `VIP_NIC_HANDLE` points to.
+/// What a `VIP_NIC_HANDLE` names.
 pub(crate) struct NicObject {
     pub(crate) nic: Nic,
     regions: Mutex<BTreeMap<u32, MemoryRegion>>,
     /// VI handles by VI number, for completion queues and errors.
     pub(crate) vis: Mutex<BTreeMap<u32, usize>>,
+    /// The local address, as long as all of this NIC's addresses are given out.
+    local: Vec<u8>,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) static NICS: Table<NicObject> = Table::new(1);
+
+/// Bytes of a host address where hosts' names differ in length: they are filled up with zeros, so that a program that leaves room for
+/// one leaves room for any.
+const HOST_BYTES: usize = 64;
 
 impl NicObject {
-    /// # Safety
-    /// `handle` must be null or an open NIC.
-    pub(crate) unsafe fn of(handle: Handle) -> Option<Arc<NicObject>> {
-        if handle.is_null() {
-            return None;
+    fn new(nic: Nic) -> NicObject {
+        let facts = nic.attributes();
+        let mut local = facts.local_address.clone();
+        if facts.name != "shm" {
+            local.resize(local.len().max(HOST_BYTES), 0);
         }
-        let object = handle.cast_const().cast::<NicObject>();
-        // SAFETY: the handle is an `Arc` that was turned into a pointer and is still owned by the program.
-        unsafe {
-            Arc::increment_strong_count(object);
-            Some(Arc::from_raw(object))
-        }
+        NicObject { nic, regions: Mutex::default(), vis: Mutex::default(), local }
+    }
+
+    /// `host` as it is given out. `None`: it is longer than any of this NIC's.
+    pub(crate) fn host_bytes(&self, host: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = host.to_vec();
+        bytes.resize(self.local.len().max(host.len()), 0);
+        (bytes.len() == self.local.len()).then_some(bytes)
     }
 
     pub(crate) fn handle_of_vi(&self, number: u32) -> Handle {
-        lock(&self.vis).get(&number).map_or(std::ptr::null_mut(), |address| *address as Handle)
-    }
-
-    /// Whether `bytes` at `address` lie in the region of that handle.
-    pub(crate) fn covers(&self, handle: u32, address: u64, bytes: u64) -> bool {
-        let regions = lock(&self.regions);
-        let Some(region) = regions.get(&handle) else { return false };
-        let Some(offset) = address.checked_sub(region.address()) else { return false };
-        offset.checked_add(bytes).is_some_and(|end| end <= region.len() as u64)
+        lock(&self.vis)
+            .get(&number)
+            .map_or(std::ptr::null_mut(), |handle| std::ptr::without_provenance_mut(*handle))
     }
 }
 
@@ -56,37 +58,47 @@ unsafe extern "C" fn VipOpenNic(name: *const c_char, handle: *mut Handle) -> Ret
     }
     // SAFETY: a name is a C string, as the header says.
     let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
-    if !matches!(name.to_bytes(), b"" | b"shm") {
-        return Return::InvalidParameter;
+    let Ok(name) = name.to_str() else { return Return::InvalidParameter };
+    match device::open(name) {
+        Ok(nic) => give_out(&NICS, Arc::new(NicObject::new(nic)), handle),
+        Err(error) => Return::from(&error),
     }
-    match Nic::open() {
-        Ok(nic) => {
-            let object = Arc::new(NicObject { nic, regions: Mutex::default(), vis: Mutex::default() });
-            // SAFETY: not null, and the caller's to fill.
-            unsafe { handle.write(Arc::into_raw(object).cast_mut().cast()) };
+}
+
+/// Has a program know an object by a handle of `table`.
+pub(crate) fn give_out<T: Send + Sync + 'static>(
+    table: &Table<T>,
+    object: Arc<T>,
+    to: *mut Handle,
+) -> Return {
+    match table.insert(object) {
+        Some(handle) => {
+            // SAFETY: the callers have seen that it is not null; it is the program's place for a handle.
+            unsafe { to.write(handle) };
             Return::Success
         }
-        Err(error) => Return::from(&error),
+        None => Return::ErrorResource,
     }
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
-    if handle.is_null() {
-        return Return::InvalidParameter;
+    match NICS.remove(handle, |_| Ok(())) {
+        Ok(object) => {
+            // Taken out first: a region waits for the VIs' locks, in which the callback of an error may want these.
+            let regions = std::mem::take(&mut *lock(&object.regions));
+            drop(regions);
+            Return::Success
+        }
+        Err(refusal) => refusal,
     }
-    // SAFETY: the program's own reference, which it gives back.
-    let object = unsafe { Arc::from_raw(handle.cast_const().cast::<NicObject>()) };
-    lock(&object.regions).clear();
-    Return::Success
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     if to.is_null() {
         return Return::InvalidParameter;
     }
@@ -100,8 +112,8 @@ unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Retu
         name,
         hardware_version: 1,
         provider_version: 1,
-        nic_address_length: facts.local_address.len() as u16,
-        local_nic_address: facts.local_address.as_ptr(),
+        nic_address_length: object.local.len() as u16,
+        local_nic_address: object.local.as_ptr(),
         thread_safe: 1,
         max_discriminator_length: facts.max_discriminator_bytes as u16,
         max_register_bytes: facts.max_register_bytes,
@@ -123,12 +135,6 @@ unsafe extern "C" fn VipQueryNic(handle: Handle, to: *mut NicAttributes) -> Retu
     Return::Success
 }
 
-// SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn VipQuerySystemManagementInfo(_nic: Handle, _kind: c_ulong, _to: *mut c_void) -> Return {
-    Return::NotSupported
-}
-
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, *mut ErrorDescriptor);
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
@@ -138,15 +144,14 @@ unsafe extern "C" fn VipErrorCallback(
     context: *mut c_void,
     handler: Option<ErrorHandler>,
 ) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     let (nic, context, weak) = (handle.addr(), context.addr(), Arc::downgrade(&object));
     outcome(object.nic.on_error(move |error| {
         let Some(handler) = handler else { return };
         let vi =
             error.vi.zip(weak.upgrade()).map_or(std::ptr::null_mut(), |(vi, object)| object.handle_of_vi(vi));
         let mut descriptor = ErrorDescriptor {
-            nic: nic as Handle,
+            nic: std::ptr::without_provenance_mut(nic),
             vi,
             cq: std::ptr::null_mut(),
             descriptor: error.context.map_or(std::ptr::null_mut(), |context| context as *mut CDescriptor),
@@ -164,8 +169,7 @@ unsafe extern "C" fn VipErrorCallback(
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     if tag.is_null() {
         return Return::InvalidParameter;
     }
@@ -182,8 +186,7 @@ unsafe extern "C" fn VipCreatePtag(handle: Handle, tag: *mut Handle) -> Return {
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyPtag(handle: Handle, tag: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     outcome(object.nic.destroy_protection_tag(tag_of(tag)))
 }
 
@@ -222,7 +225,7 @@ unsafe extern "C" fn VipRegisterMem(
     memory: *mut u32,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (object, attributes) = unsafe { (NicObject::of(handle), memory_attributes(attributes)) };
+    let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
     if memory.is_null() {
         return Return::InvalidParameter;
@@ -242,7 +245,7 @@ unsafe extern "C" fn LongmaVipAllocateMem(
     memory: *mut u32,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (object, attributes) = unsafe { (NicObject::of(handle), memory_attributes(attributes)) };
+    let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
     if memory.is_null() || address.is_null() {
         return Return::InvalidParameter;
@@ -258,8 +261,7 @@ unsafe extern "C" fn LongmaVipAllocateMem(
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memory: u32) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     let mut regions = lock(&object.regions);
     if regions.get(&memory).is_none_or(|region| region.as_ptr() != address.cast()) {
         return Return::InvalidParameter;
@@ -279,7 +281,7 @@ unsafe extern "C" fn VipSetMemAttributes(
     attributes: *const CMemoryAttributes,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (object, attributes) = unsafe { (NicObject::of(handle), memory_attributes(attributes)) };
+    let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
     match lock(&object.regions).get_mut(&memory) {
         Some(region) => outcome(region.set_attributes(attributes)),
@@ -295,8 +297,7 @@ unsafe extern "C" fn VipQueryMem(
     memory: u32,
     to: *mut CMemoryAttributes,
 ) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { NicObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     let Some(attributes) = lock(&object.regions).get(&memory).map(MemoryRegion::attributes) else {
         return Return::InvalidParameter;
     };

@@ -3,48 +3,29 @@
 //! Source: VIPL, endpoint creation and destruction; querying information.
 
 use crate::completion_queue::CqObject;
+use crate::data::store_completion;
+use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NicObject, lock};
+use crate::nic::{NICS, NicObject};
 use longma_via::{Error, Vi, ViAttributes, ViState};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// What a `VIP_VI_HANDLE` points to.
+/// What a `VIP_VI_HANDLE` names.
 pub(crate) struct ViObject {
     pub(crate) vi: Vi,
     pub(crate) nic: Arc<NicObject>,
     pub(crate) nic_handle: usize,
     pub(crate) destroyed: AtomicBool,
+    /// Threads of the program that wait for a completion.
+    pub(crate) waiting: AtomicU32,
     /// A peer-to-peer connection being made.
     pub(crate) connecting: Mutex<Option<JoinHandle<Result<ViAttributes, Error>>>>,
 }
 
-impl ViObject {
-    /// # Safety
-    /// `handle` must be null or a live VI.
-    pub(crate) unsafe fn of(handle: Handle) -> Option<&'static ViObject> {
-        // SAFETY: as the caller says; the reference is used within the call.
-        unsafe { handle.cast_const().cast::<ViObject>().as_ref() }
-    }
-
-    /// A reference of its own, for a thread.
-    ///
-    /// # Safety
-    /// As `of`.
-    pub(crate) unsafe fn shared(handle: Handle) -> Option<Arc<ViObject>> {
-        if handle.is_null() {
-            return None;
-        }
-        let object = handle.cast_const().cast::<ViObject>();
-        // SAFETY: the handle is an `Arc` that was turned into a pointer and is still owned by the program.
-        unsafe {
-            Arc::increment_strong_count(object);
-            Some(Arc::from_raw(object))
-        }
-    }
-}
+pub(crate) static VIS: Table<ViObject> = Table::new(2);
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
@@ -56,55 +37,68 @@ unsafe extern "C" fn VipCreateVi(
     handle: *mut Handle,
 ) -> Return {
     // SAFETY: as the crate's head says.
-    let (nic, attributes) = unsafe { (NicObject::of(nic_handle), CViAttributes::read(attributes)) };
+    let (nic, attributes) = unsafe { (NICS.shared(nic_handle), CViAttributes::read(attributes)) };
     let Some(nic) = nic else { return Return::InvalidParameter };
     let attributes = match attributes {
         Ok(attributes) if !handle.is_null() => attributes,
         Ok(_) => return Return::InvalidParameter,
         Err(error) => return error,
     };
-    // SAFETY: as the crate's head says.
-    let (send, receive) = unsafe { (CqObject::of(send), CqObject::of(receive)) };
-    let created = nic.nic.create_vi(attributes, send.map(|cq| &cq.cq), receive.map(|cq| &cq.cq));
+    let (Ok(send), Ok(receive)) = (CqObject::tied_to(send, &nic), CqObject::tied_to(receive, &nic)) else {
+        return Return::InvalidParameter;
+    };
+    let (send, receive) = (send.as_ref().map(|object| &object.cq), receive.as_ref().map(|object| &object.cq));
+    let created = nic.nic.create_vi(attributes, send, receive);
     let vi = match created {
         Ok(vi) => vi,
         Err(error) => return Return::from(&error),
     };
+    vi.tell_completions(store_completion);
     let number = vi.number();
     let object = Arc::new(ViObject {
         vi,
         nic: nic.clone(),
         nic_handle: nic_handle.addr(),
         destroyed: AtomicBool::new(false),
+        waiting: AtomicU32::new(0),
         connecting: Mutex::default(),
     });
-    let pointer = Arc::into_raw(object).cast_mut();
-    lock(&nic.vis).insert(number, pointer as usize);
+    let Some(made) = VIS.insert(object) else { return Return::ErrorResource };
+    lock(&nic.vis).insert(number, made.addr());
     // SAFETY: not null, and the caller's to fill.
-    unsafe { handle.write(pointer.cast()) };
+    unsafe { handle.write(made) };
     Return::Success
+}
+
+/// Only an idle VI that nobody waits for, with everything collected from its queues, may go.
+fn may_go(object: &ViObject) -> Result<(), Return> {
+    if object.vi.state() != ViState::Idle {
+        return Err(Return::InvalidState);
+    }
+    if object.vi.queues_empty() != (true, true) || object.waiting.load(Ordering::Acquire) > 0 {
+        return Err(Return::ErrorResource);
+    }
+    Ok(())
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { ViObject::of(handle) }) else { return Return::InvalidParameter };
-    if object.vi.state() == ViState::Connected {
-        return Return::InvalidState;
+    match VIS.remove(handle, may_go) {
+        Ok(object) => {
+            object.destroyed.store(true, Ordering::Release);
+            lock(&object.nic.vis).remove(&object.vi.number());
+            Return::Success
+        }
+        Err(refusal) => refusal,
     }
-    object.destroyed.store(true, Ordering::Release);
-    lock(&object.nic.vis).remove(&object.vi.number());
-    // SAFETY: the program's own reference, which it gives back.
-    drop(unsafe { Arc::from_raw(handle.cast_const().cast::<ViObject>()) });
-    Return::Success
 }
 
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetViAttributes(handle: Handle, attributes: *const CViAttributes) -> Return {
     // SAFETY: as the crate's head says.
-    let (object, attributes) = unsafe { (ViObject::of(handle), CViAttributes::read(attributes)) };
+    let (object, attributes) = unsafe { (VIS.shared(handle), CViAttributes::read(attributes)) };
     match (object, attributes) {
         (Some(object), Ok(attributes)) => outcome(object.vi.set_attributes(attributes)),
         (None, _) => Return::InvalidParameter,
@@ -121,8 +115,7 @@ unsafe extern "C" fn VipQueryVi(
     send_empty: *mut c_int,
     receive_empty: *mut c_int,
 ) -> Return {
-    // SAFETY: as the crate's head says.
-    let Some(object) = (unsafe { ViObject::of(handle) }) else { return Return::InvalidParameter };
+    let Some(object) = VIS.shared(handle) else { return Return::InvalidParameter };
     let (send, receive) = object.vi.queues_empty();
     let put = |place: *mut c_int, value: c_int| {
         if !place.is_null() {

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use longma_topology::Machine;
 use longma_topology::units::Size;
 use longma_via::provider::myrinet::{self, Fabric, Settings};
+use longma_via::provider::shared_memory::{self, Allow, Directory};
 use longma_via::{Address, Nic, Reliability};
 use modelled::Modelled;
 use network::Limits;
@@ -23,9 +24,13 @@ use report::Row;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// The mode of names, where none are made.
+const USUAL_MODE: u32 = 0o600;
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
@@ -58,6 +63,9 @@ enum ViaCommand {
         /// The name that clients ask for.
         #[arg(long, default_value = "longma")]
         name: String,
+        /// With --names: the mode of the name, in octal; who may write to it may connect.
+        #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
+        mode: u32,
         /// End after one client.
         #[arg(long)]
         once: bool,
@@ -87,6 +95,12 @@ struct NicOptions {
     /// The machine of the modelled NICs (bvia, myvia).
     #[arg(long, value_name = "NAME|FILE", default_value = "piii-myrinet")]
     machine: String,
+    /// Shared memory: keep names in this directory, which nobody but its owner may write to, so that no other process can take them.
+    #[arg(long, value_name = "DIRECTORY")]
+    names: Option<PathBuf>,
+    /// Shared memory: the users (by number) whose processes may be at the other end [default: everyone].
+    #[arg(long, value_name = "UIDS", value_delimiter = ',')]
+    users: Vec<u32>,
     /// MyVIA: longest message, in bytes, that skips the state machines.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
     fast_path: u32,
@@ -185,6 +199,11 @@ fn spaced(text: &str) -> String {
     format!("{} {}", &text[..digits], text[digits..].trim())
 }
 
+fn mode(text: &str) -> Result<u32, String> {
+    let wrong = || "an octal mode, such as 660".to_string();
+    u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(wrong)
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected seconds, such as 60".to_string())?;
     (0.0..=1e6).contains(&value).then_some(value).ok_or_else(|| "between 0 and a million seconds".into())
@@ -203,7 +222,7 @@ pub fn run(args: Args) -> Outcome {
     match args.command {
         ViaCommand::Ping { how } => measure(&how, Measure::Ping, 1),
         ViaCommand::Bandwidth { how, window } => measure(&how, Measure::Bandwidth, window),
-        ViaCommand::Serve { nic, name, once, wait } => serve(&nic, &name, once, wait),
+        ViaCommand::Serve { nic, name, mode, once, wait } => serve(&nic, &name, mode, once, wait),
         ViaCommand::Info { nic, format } => info(&nic, format),
     }
 }
@@ -217,6 +236,23 @@ impl NicOptions {
             Provider::Bvia => Err(myrinet::Kind::Bvia),
             Provider::Myvia => Err(myrinet::Kind::Myvia),
         }
+    }
+
+    /// Opens a real NIC. `mode`: of names that it makes.
+    fn open(&self, kind: network::Kind, mode: u32) -> Result<Nic, network::NetworkError> {
+        if kind != network::Kind::SharedMemory && (self.names.is_some() || !self.users.is_empty()) {
+            let text = "--names and --users are for shared memory (--provider shm): a network does not say whose process it is";
+            return Err(network::NetworkError::Refused(text.into()));
+        }
+        let allow = if self.users.is_empty() { Allow::Everyone } else { Allow::users(&self.users) };
+        let directory = self.names.clone().map(|path| Directory { path, mode });
+        let settings = shared_memory::Settings {
+            clients: allow.clone(),
+            servers: allow,
+            directory,
+            ..Default::default()
+        };
+        network::open(kind, self.at.as_deref(), settings)
     }
 
     fn settings(&self, kind: myrinet::Kind) -> Settings {
@@ -264,7 +300,7 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
     let mut printer = Printer::new(how, measure, orders.len());
     match how.nic.kind() {
         Ok(kind) => {
-            let nic = network::open(kind, how.nic.at.as_deref())?;
+            let nic = how.nic.open(kind, USUAL_MODE)?;
             let remote = Address::new(&how.to, &how.name);
             let mut end = network::connect(&nic, &remote, largest, how.reliability(), &limits)?;
             end.sleeps = how.wait == Wait::Sleep;
@@ -378,11 +414,11 @@ impl Printer {
     }
 }
 
-fn serve(options: &NicOptions, name: &str, once: bool, wait: Wait) -> Outcome {
+fn serve(options: &NicOptions, name: &str, mode: u32, once: bool, wait: Wait) -> Outcome {
     let Ok(kind) = options.kind() else {
         return Err("the modelled NICs need no server: `longma via ping` runs both hosts itself".into());
     };
-    let nic = network::open(kind, options.at.as_deref())?;
+    let nic = options.open(kind, mode)?;
     let address = String::from_utf8_lossy(&nic.attributes().local_address).into_owned();
     // A script waits for this line.
     println!("serving {name} at {}", if address.is_empty() { "this host" } else { &address });
@@ -393,7 +429,7 @@ fn serve(options: &NicOptions, name: &str, once: bool, wait: Wait) -> Outcome {
 
 fn info(options: &NicOptions, format: Format) -> Outcome {
     let nic = match options.kind() {
-        Ok(kind) => network::open(kind, options.at.as_deref())?,
+        Ok(kind) => options.open(kind, USUAL_MODE)?,
         Err(kind) => {
             let parameters = longma_via::provider::myrinet::Parameters::of(&options.machine()?)?;
             let fabric = Fabric::new(parameters, options.settings(kind))?;

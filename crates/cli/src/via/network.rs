@@ -4,9 +4,9 @@
 
 use super::exchange::{Clock, End, Measure, Order, Side, Step, Trouble};
 use longma_via::provider::af_xdp::AfXdp;
-use longma_via::provider::shared_memory::SharedMemory;
+use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
-use longma_via::{Address, Error, Nic, Reliability};
+use longma_via::{Address, ConnectionRequest, Error, Nic, Reliability};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -75,12 +75,12 @@ impl Limits<'_> {
     }
 }
 
-/// Opens a NIC. `at` is the socket's address for UDP, and the interface for AF_XDP.
-pub fn open(kind: Kind, at: Option<&str>) -> Result<Nic, NetworkError> {
+/// Opens a NIC. `at` is the socket's address for UDP, and the interface for AF_XDP; `settings` are those of shared memory.
+pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, NetworkError> {
     let refused = |error: Error| NetworkError::Refused(error.to_string());
     match kind {
         Kind::SharedMemory => {
-            let provider = SharedMemory::open().map_err(refused)?;
+            let provider = SharedMemory::open_with(settings).map_err(refused)?;
             Ok(Nic::with_provider(Box::new(provider)))
         }
         Kind::Udp => {
@@ -160,29 +160,44 @@ pub fn serve(
                 Err(Error::Timeout) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let who = asked.remote().to_string();
+            let who = who(&asked);
             let reliability = asked.remote_attributes().reliability;
             let largest = (nic.attributes().max_transfer_bytes as usize).min(LARGEST);
-            let end =
-                End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))?;
-            end.post_receive()?;
-            if let Err(error) = asked.accept(&end.vi) {
-                say(&format!("{who}: {error}"));
-                continue;
-            }
+            // What one client would take that is not there ends its connection, and not the server.
+            let made =
+                End::new(nic, largest, Clock::Real(Instant::now()), |a| a.with_reliability(reliability))
+                    .and_then(|end| end.post_receive().map(|()| end))
+                    .and_then(|end| asked.accept(&end.vi).map(|()| end));
+            let end = match made {
+                Ok(end) => end,
+                Err(error) => {
+                    say(&format!("{who}: {error}"));
+                    continue;
+                }
+            };
             say(&format!("{who} connected"));
-            let say = &say;
+            let (say, named) = (&say, who.clone());
             let work = move || match attend(end, sleeps, stop) {
-                Ok(count) => say(&format!("{who} is done after {count} measurements")),
-                Err(error) => say(&format!("{who}: {error}")),
+                Ok(count) => say(&format!("{named} is done after {count} measurements")),
+                Err(error) => say(&format!("{named}: {error}")),
             };
             if once {
                 work();
                 return Ok(());
             }
-            scope.spawn(work);
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
+                say(&format!("{who}: no thread could be started: {error}"));
+            }
         }
     })
+}
+
+/// The name that a client says, and the user that the system says.
+fn who(asked: &ConnectionRequest) -> String {
+    match asked.credentials() {
+        Some(credentials) => format!("{} (user {})", asked.remote(), credentials.uid),
+        None => asked.remote().to_string(),
+    }
 }
 
 /// Does what one asking end orders. Gives the number of measurements.

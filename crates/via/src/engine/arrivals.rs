@@ -3,6 +3,7 @@
 //! Source: VIA, descriptor processing model, memory protection, reliability levels.
 
 use super::queues::{Arrival, Queues, Side};
+use super::shared_bytes::{copy, store_word};
 use super::work_queue::Stage;
 use crate::descriptor::{Operation, RemoteSegment, Status};
 use crate::error::ErrorCode;
@@ -15,7 +16,7 @@ impl Queues {
             entry.status = status.with(Status::DONE);
             entry.length = 0;
         });
-        self.completed(Side::Receive, 1);
+        self.receive_used();
         refusal
     }
 
@@ -32,7 +33,16 @@ impl Queues {
                 entry.status = entry.status.with(Status::IMMEDIATE);
             }
         });
+        self.receive_used();
+    }
+
+    /// The oldest receive is complete, and the next one's turn has come.
+    #[inline]
+    fn receive_used(&mut self) {
         self.completed(Side::Receive, 1);
+        if self.is_special && self.malformed > 0 {
+            self.fail_malformed();
+        }
     }
 
     /// Whether a receive descriptor is there; if not, what that means.
@@ -209,7 +219,7 @@ fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
         && slice.length >= 8
     {
         // SAFETY: as below, with the eight bytes that the slice has room for.
-        unsafe { slice.address.cast::<[u8; 8]>().write_unaligned(word) };
+        unsafe { store_word(slice.address, u64::from_ne_bytes(word)) };
         return;
     }
     let mut skip = offset as usize;
@@ -223,7 +233,7 @@ fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
         let count = rest.len().min(length - skip);
         // SAFETY: the slice was checked to lie in registered memory, which its registration keeps mapped and writable;
         // `skip + count` is at most its length; `bytes` is not registered memory lent out as a slice.
-        unsafe { std::ptr::copy(rest.as_ptr(), slice.address.add(skip), count) };
+        unsafe { copy(rest.as_ptr(), slice.address.add(skip), count) };
         rest = &rest[count..];
         skip = 0;
         if rest.is_empty() {

@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 
 /// Whether `heavy_barrier` works in this process.
-pub(super) fn is_available() -> bool {
+pub fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && heavy_barrier())
 }
 
 /// The often side's: keeps the compiler from moving a load before a store. The processor is kept by the other side.
 #[inline]
-pub(super) fn light_barrier() {
+pub fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
 /// The seldom side's: a full barrier on every core that runs a thread of this process. `false`: it did not happen.
-pub(super) fn heavy_barrier() -> bool {
+pub fn heavy_barrier() -> bool {
     membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 

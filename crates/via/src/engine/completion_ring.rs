@@ -80,6 +80,10 @@ impl CompletionRing {
         }
     }
 
+    pub(crate) fn is_tied(&self) -> bool {
+        !self.tied().is_empty()
+    }
+
     /// A VI is gone, and with it what was notified of it.
     pub(super) fn untie(&self, number: u32) {
         self.tied().retain(|(other, _)| *other != number);

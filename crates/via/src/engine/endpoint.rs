@@ -1,5 +1,5 @@
 //! A VI at work: its states, its queues under one lock, its link to the peer, and everybody who waits for it.
-//! Not the queues' own rules, which are in `queues.rs`, `work_queue.rs` and `arrivals.rs`.
+//! Not the queues' own rules, which are in `queues.rs`, `work_queue.rs` and `arrivals.rs`; nor how it is connected (`meeting.rs`).
 //! Source: VIA, VI states; VI connection and disconnection; error handling.
 
 use super::completion_ring::CompletionRing;
@@ -9,15 +9,15 @@ pub(crate) use super::queues::Side;
 use super::queues::{News, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
-use crate::connection::Address;
+use crate::connection::Credentials;
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
 use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
 use crate::nic::NicShared;
-use crate::provider::{Ask, Bell, Gone, Incoming, Link, Outgoing, Posted};
-use crate::vi::{Reliability, ViAttributes, ViState};
+use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
+use crate::vi::{ViAttributes, ViState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
 
 /// How many messages one look at the link may bring.
 const POLL_BUDGET: u32 = 16;
@@ -28,15 +28,35 @@ pub(super) struct Inner {
     pub(super) link: Option<Box<dyn Link>>,
     /// The link wants to know of posted receives.
     tells_receives: bool,
+    /// How often it was tried to connect.
+    attempts: u32,
     pub(super) queues: Queues,
 }
 
-pub(crate) struct Endpoint {
+impl Inner {
+    fn is_pending(&self, attempt: &Attempt) -> bool {
+        self.queues.state == ViState::ConnectPending && self.attempts == attempt.number
+    }
+}
+
+/// An attempt to connect, which the VI is pending for.
+pub(crate) struct Attempt {
     number: u32,
-    nic: Arc<NicShared>,
-    inner: Lock<Inner>,
+    /// What the VI is like meanwhile.
+    pub(crate) attributes: ViAttributes,
+}
+
+pub(crate) struct Endpoint {
+    pub(super) number: u32,
+    pub(super) nic: Arc<NicShared>,
+    pub(super) inner: Lock<Inner>,
     /// A copy of the state for those who only look.
     state: AtomicU8,
+    /// The roster's thread looks after it while the program does not, for which it has to know how often the program called.
+    pub(super) attended: AtomicBool,
+    pub(super) calls: AtomicU32,
+    /// Threads of the program that sleep until this VI has news.
+    pub(super) waiters: AtomicU32,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -66,6 +86,9 @@ impl Endpoint {
                 receive_ring: receive.cloned(),
                 send_waker: None,
                 receive_waker: None,
+                tell: None,
+                malformed: 0,
+                is_special: false,
                 sleepers: 0,
                 cache: RegionCache::new(),
                 held: Vec::new(),
@@ -79,8 +102,11 @@ impl Endpoint {
             Arc::new(Endpoint {
                 number,
                 nic: nic.clone(),
-                inner: Lock::new(Inner { link: None, tells_receives: false, queues }),
+                inner: Lock::new(Inner { link: None, tells_receives: false, attempts: 0, queues }),
                 state: AtomicU8::new(ViState::Idle as u8),
+                attended: AtomicBool::new(false),
+                calls: AtomicU32::new(0),
+                waiters: AtomicU32::new(0),
                 bell: LocalBell::new(),
                 spin: AdaptiveSpin::new(),
             })
@@ -147,7 +173,8 @@ impl Endpoint {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    fn enter_pending(&self) -> Result<ViAttributes, Error> {
+    /// The VI is connect pending from now on: until this attempt succeeds, fails, or somebody disconnects.
+    pub(super) fn enter_pending(&self) -> Result<Attempt, Error> {
         let mut inner = self.inner.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
@@ -156,12 +183,18 @@ impl Endpoint {
             )));
         }
         self.enter(&mut inner, ViState::ConnectPending);
-        Ok(inner.queues.attributes)
+        inner.attempts = inner.attempts.wrapping_add(1);
+        Ok(Attempt { number: inner.attempts, attributes: inner.queues.attributes })
     }
 
-    fn enter_connected(&self, link: Box<dyn Link>, remote: &ViAttributes) {
+    /// Whether that attempt is still the VI's.
+    pub(super) fn is_pending(&self, attempt: &Attempt) -> bool {
+        self.inner.lock().is_pending(attempt)
+    }
+
+    pub(super) fn enter_connected(&self, attempt: &Attempt, link: Box<dyn Link>, remote: &ViAttributes) {
         let mut inner = self.inner.lock();
-        if inner.queues.state != ViState::ConnectPending {
+        if !inner.is_pending(attempt) {
             // Disconnected meanwhile: the link goes as it came.
             return;
         }
@@ -177,101 +210,26 @@ impl Endpoint {
                 link.iter_mut().for_each(|link| link.receive_posted(segments));
             }
         }
+        if inner.queues.malformed > 0 {
+            inner.queues.fail_malformed();
+        }
         // What the peer did before the link was in place is seen now.
         self.progress(&mut inner);
         self.unlock(inner);
+        if self.attended.load(Ordering::Relaxed) {
+            self.nic.roster.look_around();
+        }
     }
 
-    fn leave_pending(&self) {
+    pub(super) fn leave_pending(&self, attempt: &Attempt) {
         let mut inner = self.inner.lock();
-        if inner.queues.state == ViState::ConnectPending {
+        if inner.is_pending(attempt) {
             self.enter(&mut inner, ViState::Idle);
         }
     }
 
-    pub(crate) fn connect(
-        &self,
-        local: &Address,
-        remote: &Address,
-        timeout: Option<Duration>,
-    ) -> Result<ViAttributes, Error> {
-        let attributes = self.enter_pending()?;
-        let outcome = self.request(&attributes, local, remote, deadline_after(timeout));
-        if outcome.is_err() {
-            self.leave_pending();
-        }
-        outcome
-    }
-
-    fn request(
-        &self,
-        attributes: &ViAttributes,
-        local: &Address,
-        remote: &Address,
-        deadline: Option<Instant>,
-    ) -> Result<ViAttributes, Error> {
-        let ask = Ask { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
-        let established = self.nic.provider.request(&ask, deadline)?;
-        compatible(attributes, &established.remote_attributes)?;
-        self.enter_connected(established.link, &established.remote_attributes);
-        Ok(established.remote_attributes)
-    }
-
-    pub(crate) fn accept(&self, incoming: Box<dyn Incoming>) -> Result<(), Error> {
-        let attributes = self.enter_pending()?;
-        let remote = *incoming.remote_attributes();
-        if let Err(error) = compatible(&attributes, &remote) {
-            self.leave_pending();
-            incoming.reject();
-            return Err(error);
-        }
-        match incoming.accept(self.number, &attributes, attributes.tag.0) {
-            Ok(link) => {
-                self.enter_connected(link, &remote);
-                Ok(())
-            }
-            Err(error) => {
-                self.leave_pending();
-                Err(error)
-            }
-        }
-    }
-
-    /// Of the two addresses the smaller one waits and the greater one asks, so that both sides agree without a word.
-    pub(crate) fn connect_peer(
-        &self,
-        local: &Address,
-        remote: &Address,
-        timeout: Option<Duration>,
-    ) -> Result<ViAttributes, Error> {
-        let deadline = deadline_after(timeout);
-        if local.discriminator == remote.discriminator {
-            return Err(Error::InvalidParameter("peers need discriminators that differ".into()));
-        }
-        if local.discriminator < remote.discriminator {
-            let incoming = self.nic.provider.wait(local, deadline)?;
-            let attributes = *incoming.remote_attributes();
-            self.accept(incoming)?;
-            return Ok(attributes);
-        }
-        let attributes = self.enter_pending()?;
-        loop {
-            match self.request(&attributes, local, remote, deadline) {
-                Err(Error::NoMatch(_)) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(Error::NoMatch(_)) => {
-                    self.leave_pending();
-                    return Err(Error::Timeout);
-                }
-                outcome => {
-                    if outcome.is_err() {
-                        self.leave_pending();
-                    }
-                    return outcome;
-                }
-            }
-        }
+    pub(crate) fn peer_credentials(&self) -> Option<Credentials> {
+        self.inner.lock().link.as_ref()?.credentials()
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
@@ -281,8 +239,8 @@ impl Endpoint {
             let _ = link.poll(&mut inner.queues, POLL_BUDGET);
             link.disconnect();
         }
-        inner.queues.fault = None;
         self.flush(&mut inner, Status::FLUSHED);
+        inner.queues.fault = None;
         self.enter(&mut inner, ViState::Idle);
         self.unlock(inner);
         Ok(())
@@ -304,6 +262,8 @@ impl Endpoint {
     fn flush(&self, inner: &mut Inner, posted: Status) {
         inner.queues.held.clear();
         inner.queues.arrival = None;
+        inner.queues.malformed = 0;
+        inner.queues.is_special = inner.queues.tell.is_some();
         let sent = inner.queues.send.flush(posted);
         let received = inner.queues.receive.flush(Status::FLUSHED);
         inner.queues.completed(Side::Send, sent);
@@ -336,6 +296,7 @@ impl Endpoint {
             )));
         }
         let mut inner = self.inner.lock();
+        self.note_call(&inner);
         let outcome = self.post_send_locked(&mut inner, descriptor);
         self.unlock(inner);
         outcome
@@ -392,24 +353,38 @@ impl Endpoint {
             )));
         }
         let mut inner = self.inner.lock();
+        self.note_call(&inner);
         let queues = &mut inner.queues;
-        let (stage, status, length) = match queues.check(descriptor) {
-            _ if queues.state == ViState::Error => (Stage::Done, Status::FLUSHED.with(Status::DONE), 0),
-            Ok(length) => (Stage::Queued, Status(0), length),
+        // Whether it is held, and whether a message can go to it.
+        let (held, taken) = match queues.check(descriptor) {
+            _ if queues.state == ViState::Error => {
+                let flushed = Status::FLUSHED.with(Status::DONE);
+                let held = queues.receive.push(descriptor, 0, Stage::Done, flushed);
+                queues.completed(Side::Receive, u32::from(held));
+                (held, false)
+            }
+            Ok(length) => {
+                let held = queues.receive.push(descriptor, length, Stage::Queued, Status(0));
+                (held, held)
+            }
             // It stands behind those posted before it, and fails when its turn comes.
-            Err(Status::PROTECTION_ERROR) => (Stage::Queued, Status(0), u32::MAX),
+            Err(Status::PROTECTION_ERROR) => {
+                let held = queues.receive.push(descriptor, u32::MAX, Stage::Queued, Status(0));
+                (held, held)
+            }
             Err(status) => {
-                return Err(Error::InvalidParameter(format!(
-                    "the receive descriptor cannot be used: {status:?}"
-                )));
+                let bare = Descriptor { segments: &[], ..*descriptor };
+                let held = queues.receive.push(&bare, 0, Stage::Queued, status);
+                queues.malformed += u32::from(held);
+                queues.is_special = true;
+                (held, false)
             }
         };
-        let held = queues.receive.push(descriptor, length, stage, status);
         let outcome = if held { Ok(()) } else { Err(full(&queues.receive)) };
-        if held && stage == Stage::Done {
-            queues.completed(Side::Receive, 1);
+        if queues.malformed > 0 && queues.state == ViState::Connected {
+            queues.fail_malformed();
         }
-        if held
+        if taken
             && inner.tells_receives
             && let Some(link) = &mut inner.link
         {
@@ -516,9 +491,18 @@ impl Endpoint {
         news.wakers.into_iter().flatten().for_each(std::task::Waker::wake);
     }
 
-    /// Polls once for a completion queue.
+    /// Polls once, for the program or its completion queue.
     #[inline]
     pub(crate) fn look(&self) {
+        let mut inner = self.inner.lock();
+        self.note_call(&inner);
+        self.progress(&mut inner);
+        self.unlock(inner);
+    }
+
+    /// Polls once for the roster's thread.
+    #[inline]
+    pub(super) fn look_for_others(&self) {
         let mut inner = self.inner.lock();
         self.progress(&mut inner);
         self.unlock(inner);
@@ -534,6 +518,7 @@ impl Endpoint {
     #[inline]
     pub(crate) fn done(&self, side: Side) -> Option<Completion> {
         let mut inner = self.inner.lock();
+        self.note_call(&inner);
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
@@ -589,8 +574,19 @@ impl Endpoint {
             || queues.receive_ring.as_ref().is_some_and(|ring| ring.has_waker())
     }
 
-    /// Says to the peer that a thread is about to sleep, and adds what it has to sleep on.
+    /// Says to the peer that a thread of the program is about to sleep, and adds what it has to sleep on.
     pub(crate) fn arm(&self, bells: &mut Vec<Bell>) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        self.arm_for_others(bells);
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.disarm_for_others();
+    }
+
+    /// As `arm`, for the roster's thread.
+    pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
         let mut inner = self.inner.lock();
         inner.queues.sleepers += 1;
         if let Some(link) = &mut inner.link {
@@ -598,7 +594,7 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn disarm(&self) {
+    pub(super) fn disarm_for_others(&self) {
         let mut inner = self.inner.lock();
         inner.queues.sleepers -= 1;
         if inner.queues.sleepers == 0
@@ -668,12 +664,4 @@ fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Er
         )));
     }
     Ok(ViAttributes { max_transfer_bytes, ..attributes })
-}
-
-fn compatible(ours: &ViAttributes, theirs: &ViAttributes) -> Result<(), Error> {
-    if ours.reliability != theirs.reliability {
-        let (ours, theirs): (Reliability, Reliability) = (ours.reliability, theirs.reliability);
-        return Err(Error::InvalidReliability(format!("this side has {ours:?}, the peer {theirs:?}")));
-    }
-    Ok(())
 }

@@ -27,15 +27,13 @@ impl Region {
     }
 }
 
-/// Index bits of a handle; the bits above count the slot's uses, so that an old handle does not name a new region.
-const INDEX_BITS: u32 = 20;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-
 #[derive(Default)]
 struct Contents {
-    slots: Vec<Option<Arc<Region>>>,
-    uses: Vec<u32>,
-    free: Vec<u32>,
+    /// By handle.
+    regions: BTreeMap<u32, Arc<Region>>,
+    /// The handle that was given out last. A handle comes again only when all others, some four thousand million, were given out
+    /// after it: what still has an old one names nothing until then.
+    last_handle: u32,
     bytes: u64,
     /// Live tags with the number of VIs and regions that have them.
     tags: BTreeMap<u32, u32>,
@@ -59,7 +57,7 @@ impl MemoryTable {
             contents: Mutex::default(),
             changes: AtomicU64::new(1),
             max_bytes: attributes.max_register_bytes,
-            max_regions: attributes.max_register_regions.min(INDEX_MASK),
+            max_regions: attributes.max_register_regions,
             max_block_bytes: attributes.max_register_block_bytes,
             max_tags: attributes.max_protection_tags,
         }
@@ -129,21 +127,10 @@ impl MemoryTable {
         if contents.bytes.saturating_add(length) > self.max_bytes {
             return Err(Error::Resource(format!("at most {} bytes can be registered", self.max_bytes)));
         }
-        let index = match contents.free.pop() {
-            Some(index) => index,
-            None if contents.slots.len() < self.max_regions as usize => {
-                contents.slots.push(None);
-                contents.uses.push(0);
-                contents.slots.len() as u32 - 1
-            }
-            None => {
-                return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
-            }
-        };
-        let uses = &mut contents.uses[index as usize];
-        *uses = uses.wrapping_add(1);
-        // Never 0: the index is stored plus one.
-        let handle = MemoryHandle((*uses << INDEX_BITS) | (index + 1));
+        if contents.regions.len() >= self.max_regions as usize {
+            return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
+        }
+        let handle = contents.fresh_handle();
         let facts = RegionFacts {
             handle,
             address,
@@ -154,7 +141,7 @@ impl MemoryTable {
             memory,
         };
         let region = Arc::new(Region { facts });
-        contents.slots[index as usize] = Some(region.clone());
+        contents.regions.insert(handle.0, region.clone());
         contents.bytes += length;
         *contents.tags.entry(attributes.tag.0).or_default() += 1;
         self.changed();
@@ -170,8 +157,8 @@ impl MemoryTable {
         if !contents.tags.contains_key(&attributes.tag.0) {
             return Err(unknown_tag(attributes.tag));
         }
-        let slot = contents.slot(handle).ok_or_else(|| unknown_region(handle))?;
-        let Some(old) = slot.take() else { return Err(unknown_region(handle)) };
+        let slot = contents.regions.get_mut(&handle.0).ok_or_else(|| unknown_region(handle))?;
+        let old = slot.clone();
         let facts = RegionFacts {
             tag: attributes.tag.0,
             rdma_write: attributes.rdma_write,
@@ -179,7 +166,7 @@ impl MemoryTable {
             ..old.facts.clone()
         };
         let region = Arc::new(Region { facts });
-        *slot = Some(region.clone());
+        *slot = region.clone();
         if let Some(uses) = contents.tags.get_mut(&old.facts.tag) {
             *uses = uses.saturating_sub(1);
         }
@@ -190,8 +177,7 @@ impl MemoryTable {
 
     pub(crate) fn remove(&self, handle: MemoryHandle) {
         let mut contents = self.contents();
-        let Some(region) = contents.slot(handle).and_then(Option::take) else { return };
-        contents.free.push((handle.0 & INDEX_MASK) - 1);
+        let Some(region) = contents.regions.remove(&handle.0) else { return };
         contents.bytes -= region.facts.length;
         if let Some(uses) = contents.tags.get_mut(&region.facts.tag) {
             *uses = uses.saturating_sub(1);
@@ -204,16 +190,19 @@ impl MemoryTable {
     }
 
     fn find(&self, handle: MemoryHandle) -> Option<Arc<Region>> {
-        self.contents().slot(handle).and_then(|slot| slot.clone())
+        self.contents().regions.get(&handle.0).cloned()
     }
 }
 
 impl Contents {
-    /// The slot of `handle`, if it holds the region that the handle was given out for.
-    fn slot(&mut self, handle: MemoryHandle) -> Option<&mut Option<Arc<Region>>> {
-        let index = (handle.0 & INDEX_MASK).checked_sub(1)?;
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.as_ref().is_some_and(|region| region.facts.handle == handle).then_some(slot)
+    /// A handle that no region has, and that none has had for the longest time. Never 0.
+    fn fresh_handle(&mut self) -> MemoryHandle {
+        loop {
+            self.last_handle = self.last_handle.wrapping_add(1);
+            if self.last_handle != 0 && !self.regions.contains_key(&self.last_handle) {
+                return MemoryHandle(self.last_handle);
+            }
+        }
     }
 }
 
@@ -303,6 +292,12 @@ impl RegionCache {
         }
         self.regions[handle.0 as usize % CACHED] = Cached::of(table.find(handle)?);
         Some(())
+    }
+
+    /// Whether a segment lies in registered memory, under whatever tag.
+    #[inline]
+    pub(crate) fn is_registered(&mut self, table: &MemoryTable, segment: &Segment) -> bool {
+        self.find(table, segment.handle).is_some_and(|region| region.covers(segment.address, segment.length))
     }
 
     /// A descriptor's segment, checked.

@@ -3,7 +3,7 @@
 //! Source: VIA 1.0; each module names its part.
 
 mod arrivals;
-mod asymmetric;
+pub(crate) mod asymmetric;
 pub(crate) mod completion_ring;
 pub(crate) mod endpoint;
 pub(crate) mod errors;
@@ -11,8 +11,11 @@ pub(crate) mod futures;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
+pub(crate) mod meeting;
 pub(crate) mod memory_table;
-mod queues;
+pub(crate) mod queues;
 pub(crate) mod roster;
+pub(crate) mod shared_bytes;
+mod telling;
 pub(crate) mod waiting;
 mod work_queue;

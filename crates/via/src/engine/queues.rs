@@ -4,7 +4,7 @@
 
 use super::completion_ring::CompletionRing;
 use super::memory_table::{Region, RegionCache};
-use super::work_queue::WorkQueue;
+use super::work_queue::{Stage, WorkQueue};
 use crate::completion_queue::Queue;
 use crate::descriptor::{Completion, Descriptor, Operation, Segment, Status};
 use crate::error::ErrorCode;
@@ -39,6 +39,12 @@ pub(super) struct News {
     pub(super) ring: bool,
 }
 
+/// Is told of each completion, under the VI's lock.
+pub(crate) type Tell = Box<dyn Fn(&Completion) + Send>;
+
+/// What of a descriptor's home has to be registered for its completion to be told there: the control segment.
+const HOME_BYTES: u32 = 32;
+
 pub(super) struct Queues {
     pub(super) number: u32,
     pub(super) nic: Arc<NicShared>,
@@ -53,6 +59,11 @@ pub(super) struct Queues {
     pub(super) receive_ring: Option<Arc<CompletionRing>>,
     pub(super) send_waker: Option<Waker>,
     pub(super) receive_waker: Option<Waker>,
+    pub(super) tell: Option<Tell>,
+    /// Queued receives that contradict themselves.
+    pub(super) malformed: u32,
+    /// Whether completions are told or a receive contradicts itself: what the usual way has to look at.
+    pub(super) is_special: bool,
     /// Threads asleep on this VI.
     pub(super) sleepers: u32,
     pub(super) cache: RegionCache,
@@ -135,6 +146,9 @@ impl Queues {
     /// Tells everybody who cares that `count` descriptors of `side` became complete.
     #[inline]
     pub(super) fn completed(&mut self, side: Side, count: u32) {
+        if self.is_special {
+            self.tell_of(side);
+        }
         let (ring, waker) = match side {
             Side::Send => (&self.send_ring, &mut self.send_waker),
             Side::Receive => (&self.receive_ring, &mut self.receive_waker),
@@ -156,6 +170,37 @@ impl Queues {
             }
             if !held {
                 self.fault = Some(ErrorCode::ViOverrun);
+            }
+        }
+    }
+
+    /// Tells of what has become complete in `side`, before anybody can collect it.
+    #[inline(never)]
+    fn tell_of(&mut self, side: Side) {
+        let Queues { tell: Some(tell), send, receive, cache, nic, news, .. } = self else { return };
+        let queue = if side == Side::Send { send } else { receive };
+        while let Some((completion, handle)) = queue.take_untold() {
+            let home = Segment { address: completion.context, handle, length: HOME_BYTES };
+            if cache.is_registered(&nic.memory, &home) {
+                tell(&completion);
+            } else {
+                news.any = true;
+                news.error.get_or_insert((ErrorCode::CompletionProtection, Some(completion.context)));
+            }
+        }
+    }
+
+    /// A receive that contradicts itself is complete as soon as no message can go to one before it (VIA, format error).
+    #[cold]
+    pub(super) fn fail_malformed(&mut self) {
+        while let Some(entry) = self.receive.queued()
+            && entry.status.is_error()
+        {
+            self.malformed -= 1;
+            self.receive.advance(Stage::Done, |entry| entry.status = entry.status.with(Status::DONE));
+            self.completed(Side::Receive, 1);
+            if self.is_reliable() {
+                self.fault.get_or_insert(ErrorCode::PostDescriptor);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The VIs of a NIC by number, and the thread that looks at those that futures wait for.
+//! The VIs of a NIC by number, and the thread that looks at those that futures wait for, and at those whose program looks only at
+//! what it is told.
 //! Not their owner: a VI lives as long as the program holds it.
 //! Source: none.
 
@@ -6,10 +7,12 @@ use super::endpoint::Endpoint;
 use super::memory_table::Region;
 use super::waiting::{LocalBell, sleep};
 use crate::error::Error;
-use crate::provider::Attention;
+use crate::provider::{Attention, Bell};
+use crate::vi::ViState;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 pub(crate) struct Roster {
     most: u32,
@@ -17,8 +20,17 @@ pub(crate) struct Roster {
     endpoints: Mutex<BTreeMap<u32, Weak<Endpoint>>>,
     /// VIs that futures wait for. `None`: the thread is not running.
     watched: Mutex<Option<BTreeMap<u32, Weak<Endpoint>>>>,
+    /// VIs whose completions are told, and how often their programs had called at the last look.
+    attended: Mutex<BTreeMap<u32, (Weak<Endpoint>, u32)>>,
     bell: Arc<LocalBell>,
 }
+
+/// A VI whose program has called since the last look is left to its program for so long.
+const LEAVE_TO_PROGRAM: Duration = Duration::from_millis(5);
+/// A VI that its program sleeps on wakes the program; it is looked at again so much later.
+const LEAVE_TO_SLEEPER: Duration = Duration::from_millis(50);
+/// Sleeping on a VI costs a barrier on all cores: more VIs than this are looked at by time.
+const MOST_ARMED: usize = 64;
 
 impl Roster {
     pub(crate) fn new(most: u32) -> Roster {
@@ -27,6 +39,7 @@ impl Roster {
             next: AtomicU32::new(0),
             endpoints: Mutex::default(),
             watched: Mutex::default(),
+            attended: Mutex::default(),
             bell: Arc::new(LocalBell::new()),
         }
     }
@@ -52,8 +65,13 @@ impl Roster {
         Ok(endpoint)
     }
 
+    fn attended(&self) -> MutexGuard<'_, BTreeMap<u32, (Weak<Endpoint>, u32)>> {
+        self.attended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn leave(&self, number: u32) {
         self.endpoints().remove(&number);
+        self.attended().remove(&number);
         // The thread may be asleep with this VI in its hands.
         self.bell.ring();
     }
@@ -67,19 +85,62 @@ impl Roster {
     /// Has the thread look after `endpoint` as long as a future waits for it.
     pub(crate) fn watch(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched.is_none() {
-            let (roster, bell) = (Arc::downgrade(self), self.bell.clone());
-            let thread = std::thread::Builder::new().name("via-futures".into());
-            if thread.spawn(move || watch_for_futures(&roster, &bell)).is_err() {
-                // Without the thread the future would never be woken: have it poll itself again.
-                drop(watched);
-                endpoint.wake_futures();
-                return;
-            }
+        if !self.has_thread(&mut watched) {
+            // Without the thread the future would never be woken: have it poll itself again.
+            drop(watched);
+            endpoint.wake_futures();
+            return;
         }
         watched.get_or_insert_default().insert(endpoint.number(), Arc::downgrade(endpoint));
         drop(watched);
         self.bell.ring();
+    }
+
+    /// Has the thread look after `endpoint` whenever its program does not. Without the thread only the program's calls do.
+    pub(super) fn attend(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_thread(&mut watched) {
+            drop(watched);
+            self.attended().insert(endpoint.number(), (Arc::downgrade(endpoint), 0));
+            self.bell.ring();
+        }
+    }
+
+    /// Starts the thread if it does not run.
+    fn has_thread(self: &Arc<Roster>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
+        if watched.is_none() {
+            let (roster, bell) = (Arc::downgrade(self), self.bell.clone());
+            let thread = std::thread::Builder::new().name("via-futures".into());
+            if thread.spawn(move || look_after(&roster, &bell)).is_ok() {
+                *watched = Some(BTreeMap::new());
+            }
+        }
+        watched.is_some()
+    }
+
+    /// Something changed about which VIs there is something to look at.
+    pub(super) fn look_around(&self) {
+        self.bell.ring();
+    }
+
+    /// The attended VIs that their programs leave alone, and how soon to see what has become of the others.
+    fn left_alone(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
+        let (mut alone, mut again) = (Vec::new(), None::<Duration>);
+        for (endpoint, seen) in self.attended().values_mut() {
+            let Some(endpoint) = endpoint.upgrade() else { continue };
+            let calls = endpoint.calls();
+            let pause = match std::mem::replace(seen, calls) {
+                _ if endpoint.state() != ViState::Connected => continue,
+                _ if endpoint.is_waited_for() => LEAVE_TO_SLEEPER,
+                before if before != calls => LEAVE_TO_PROGRAM,
+                _ => {
+                    alone.push(endpoint);
+                    continue;
+                }
+            };
+            again = Some(again.map_or(pause, |again| again.min(pause)));
+        }
+        (alone, again)
     }
 
     /// Those that futures still wait for. `None` when the thread may end.
@@ -113,19 +174,45 @@ impl Attention for Roster {
     }
 }
 
-/// The thread: sleeps until one of the watched VIs has news, looks at it (which wakes its futures), and so on.
-fn watch_for_futures(roster: &Weak<Roster>, bell: &LocalBell) {
+/// The thread: sleeps until one of its VIs has news, looks at it (which wakes its futures, or tells its program), and so on.
+fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
     let mut bells = Vec::new();
     loop {
         let heard = bell.value();
-        let Some(live) = roster.upgrade().and_then(|roster| roster.still_watched()) else { return };
+        let Some((live, (alone, again))) =
+            roster.upgrade().and_then(|roster| Some((roster.still_watched()?, roster.left_alone())))
+        else {
+            return;
+        };
         bells.clear();
-        live.iter().for_each(|endpoint| endpoint.arm(&mut bells));
-        live.iter().for_each(|endpoint| endpoint.look());
-        if live.is_empty() || live.iter().all(|endpoint| endpoint.has_waker()) {
-            sleep(bell, heard, &bells, None);
+        live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut bells));
+        live.iter().for_each(|endpoint| endpoint.look_for_others());
+        let (armed, again) = arm_alone(alone, again, &mut bells);
+        if live.iter().all(|endpoint| endpoint.has_waker()) {
+            sleep(bell, heard, &bells, again.map(|again| Instant::now() + again));
         }
-        live.iter().for_each(|endpoint| endpoint.disarm());
-        live.iter().for_each(|endpoint| endpoint.look());
+        for endpoint in live.iter().chain(&armed) {
+            endpoint.disarm_for_others();
+            endpoint.look_for_others();
+        }
     }
+}
+
+/// Looks at VIs that are left alone, after announcing for as many as that is worth it that the thread sleeps on them. Gives those.
+fn arm_alone(
+    alone: Vec<Arc<Endpoint>>,
+    mut again: Option<Duration>,
+    bells: &mut Vec<Bell>,
+) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
+    let mut armed = Vec::new();
+    for endpoint in alone {
+        if armed.len() == MOST_ARMED {
+            again = Some(LEAVE_TO_PROGRAM);
+            endpoint.look_for_others();
+        } else if endpoint.arm_for_roster(bells) {
+            endpoint.look_for_others();
+            armed.push(endpoint);
+        }
+    }
+    (armed, again)
 }

@@ -3,6 +3,7 @@
 //! Source: VIA, descriptor processing model.
 
 use crate::descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
+use crate::memory::MemoryHandle;
 
 /// How far an entry has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,21 @@ pub(crate) struct Entry {
     /// Where its segments are in the arena, as running numbers.
     first_segment: u32,
     end_segment: u32,
+    /// Where the program's own form of it lies, if its completion is told there.
+    home: MemoryHandle,
+}
+
+impl Entry {
+    #[inline]
+    fn completion(&self) -> Completion {
+        Completion {
+            operation: self.operation,
+            status: self.status,
+            length: self.length,
+            immediate: if self.status.contains(Status::IMMEDIATE) { self.immediate } else { None },
+            context: self.context,
+        }
+    }
 }
 
 const EMPTY: Entry = Entry {
@@ -39,9 +55,10 @@ const EMPTY: Entry = Entry {
     immediate: None,
     length: 0,
     context: 0,
-    remote: RemoteSegment { address: 0, handle: crate::memory::MemoryHandle(0) },
+    remote: RemoteSegment { address: 0, handle: MemoryHandle(0) },
     first_segment: 0,
     end_segment: 0,
+    home: MemoryHandle(0),
 };
 
 /// Positions run over the whole range of `u32` and are taken modulo the room that there is now, a power of two. A queue begins
@@ -54,6 +71,8 @@ pub(crate) struct WorkQueue {
     next: u32,
     /// Where the next post goes.
     tail: u32,
+    /// Oldest entry that nobody was told of, if completions are told.
+    told: u32,
     segments: Box<[Segment]>,
     segments_head: u32,
     segments_tail: u32,
@@ -64,7 +83,7 @@ pub(crate) struct WorkQueue {
 
 /// Descriptors that a queue has room for at first.
 const FIRST_ROOM: usize = 64;
-const NO_SEGMENT: Segment = Segment { address: 0, handle: crate::memory::MemoryHandle(0), length: 0 };
+const NO_SEGMENT: Segment = Segment { address: 0, handle: MemoryHandle(0), length: 0 };
 
 impl WorkQueue {
     /// A queue of `depth` descriptors (rounded up to a power of two) with up to `most_segments` segments each.
@@ -75,6 +94,7 @@ impl WorkQueue {
             head: 0,
             next: 0,
             tail: 0,
+            told: 0,
             segments: vec![NO_SEGMENT; 2 * FIRST_ROOM].into_boxed_slice(),
             segments_head: 0,
             segments_tail: 0,
@@ -218,6 +238,7 @@ impl WorkQueue {
         entry.first_segment = first;
         entry.end_segment = end;
         entry.immediate = descriptor.immediate;
+        entry.home = descriptor.home;
         if stage != Stage::Done {
             // Only what has still to be done asks for these.
             entry.fence = descriptor.fence;
@@ -270,10 +291,13 @@ impl WorkQueue {
         }
     }
 
-    /// The segments of every queued entry, oldest first.
+    /// The segments of every queued entry that a message can go to, oldest first.
     pub(crate) fn all_queued_segments(&self) -> impl Iterator<Item = &[Segment]> {
         let count = self.tail.wrapping_sub(self.next);
-        (0..count).map(|ahead| self.segments_of(&self.entries[self.place(self.next.wrapping_add(ahead))]))
+        (0..count)
+            .map(|ahead| &self.entries[self.place(self.next.wrapping_add(ahead))])
+            .filter(|entry| !entry.status.is_error())
+            .map(|entry| self.segments_of(entry))
     }
 
     #[inline]
@@ -352,6 +376,23 @@ impl WorkQueue {
         count
     }
 
+    /// From now on complete entries are told of: those that are posted later.
+    pub(crate) fn begin_telling(&mut self) {
+        self.told = self.tail;
+    }
+
+    /// The oldest complete entry that was not told of, and where. Entries are told of in their order, each once.
+    #[inline]
+    pub(crate) fn take_untold(&mut self) -> Option<(Completion, MemoryHandle)> {
+        let entry = &self.entries[self.place(self.told)];
+        if self.told == self.tail || entry.stage != Stage::Done {
+            return None;
+        }
+        let untold = (entry.completion(), entry.home);
+        self.told = self.told.wrapping_add(1);
+        Some(untold)
+    }
+
     /// Takes the oldest entry out, if it is complete.
     #[inline]
     pub(crate) fn collect(&mut self) -> Option<Completion> {
@@ -362,13 +403,7 @@ impl WorkQueue {
         if entry.stage != Stage::Done {
             return None;
         }
-        let completion = Completion {
-            operation: entry.operation,
-            status: entry.status,
-            length: entry.length,
-            immediate: if entry.status.contains(Status::IMMEDIATE) { entry.immediate } else { None },
-            context: entry.context,
-        };
+        let completion = entry.completion();
         self.segments_head = entry.end_segment;
         self.head = self.head.wrapping_add(1);
         Some(completion)
@@ -378,7 +413,6 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryHandle;
 
     #[test]
     fn a_queue_that_grows_keeps_every_descriptor_with_its_segments_in_order() {

@@ -3,6 +3,7 @@
 //! Source: none.
 
 use super::Slice;
+use crate::engine::shared_bytes::copy;
 
 /// Appends the slices' bytes to `into`.
 pub(crate) fn gather(slices: &[Slice], into: &mut Vec<u8>) {
@@ -13,7 +14,7 @@ pub(crate) fn gather(slices: &[Slice], into: &mut Vec<u8>) {
         // not to move it while it is posted. The vector has room, and does not overlap registered memory.
         unsafe {
             let end = into.as_mut_ptr().add(into.len());
-            std::ptr::copy_nonoverlapping(slice.address.cast_const(), end, length);
+            copy(slice.address.cast_const(), end, length);
             into.set_len(into.len() + length);
         }
     }
@@ -26,7 +27,7 @@ pub(crate) fn scatter(slices: &[Slice], bytes: &[u8]) {
         let (now, later) = rest.split_at(rest.len().min(slice.length as usize));
         // SAFETY: the slice lies in registered memory, which its registration keeps mapped and writable; no more than its
         // length is stored, and `bytes` is not registered memory.
-        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), slice.address, now.len()) };
+        unsafe { copy(now.as_ptr(), slice.address, now.len()) };
         rest = later;
     }
 }

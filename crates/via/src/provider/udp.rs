@@ -1,5 +1,6 @@
 //! UDP as a NIC: VIs of processes on any hosts that reach each other by IP; no privilege, no special hardware.
-//! Not fast: a system call a packet. Not secret: anybody on the path can read, and who can forge packets can break a connection.
+//! Not fast: a system call a packet. Not secret: anybody on the path can read, and can break a connection; anybody else would have to
+//! guess two tags of 64 bits.
 //! Source: udp(7), ip(7).
 
 use super::datagram::medium::{Medium, Peer};

@@ -121,7 +121,7 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The peer's tag.
-    pub from: u32,
+    pub from: u64,
     /// What it says.
     pub request: Vec<u8>,
     parameters: Parameters,
@@ -149,8 +149,8 @@ enum Phase {
 pub struct Connection {
     config: Config,
     phase: Phase,
-    tag: u32,
-    peer: u32,
+    tag: u64,
+    peer: u64,
     /// What `Open` or `Accept` says.
     greeting: Vec<u8>,
     /// An `Accept` has to be sent (again).
@@ -231,7 +231,7 @@ impl Opening {
     ///
     /// # Panics
     /// With an answer of more than [`MAX_GREETING`] bytes.
-    pub fn reject(&self, tag: u32, answer: &[u8], out: &mut Vec<u8>) {
+    pub fn reject(&self, tag: u64, answer: &[u8], out: &mut Vec<u8>) {
         assert!(answer.len() <= MAX_GREETING, "an answer of at most {MAX_GREETING} bytes");
         let payload = self.parameters.write(answer);
         Packet { payload: &payload, ..Packet::new(Kind::Reject, self.from, tag) }.write(out);
@@ -253,11 +253,12 @@ pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
 }
 
 impl Connection {
-    /// Asks for a connection under the own `tag` (not 0, best random: it tells this connection's packets from an earlier one's).
+    /// Asks for a connection under the own `tag` (not 0, and such that nobody can guess it: it tells this connection's packets from an
+    /// earlier one's, and from those of somebody who does not see the path).
     ///
     /// # Panics
     /// With tag 0, a configuration outside its ranges, or a request of more than [`MAX_GREETING`] bytes.
-    pub fn open(config: Config, tag: u32, request: &[u8], now: Duration) -> Self {
+    pub fn open(config: Config, tag: u64, request: &[u8], now: Duration) -> Self {
         Self::new(config, Phase::Opening, tag, request, now)
     }
 
@@ -265,14 +266,14 @@ impl Connection {
     ///
     /// # Panics
     /// As [`Connection::open`].
-    pub fn accept(config: Config, tag: u32, opening: &Opening, answer: &[u8], now: Duration) -> Self {
+    pub fn accept(config: Config, tag: u64, opening: &Opening, answer: &[u8], now: Duration) -> Self {
         let mut connection = Self::new(config, Phase::Open, tag, answer, now);
         connection.agree(opening.from, opening.parameters);
         connection.accept_due = Some(now);
         connection
     }
 
-    fn new(config: Config, phase: Phase, tag: u32, greeting: &[u8], now: Duration) -> Self {
+    fn new(config: Config, phase: Phase, tag: u64, greeting: &[u8], now: Duration) -> Self {
         assert!(tag != 0 && greeting.len() <= MAX_GREETING, "a tag other than 0 and a greeting that fits");
         assert!(
             usize::from(config.max_datagram) >= MIN_DATAGRAM,
@@ -303,7 +304,7 @@ impl Connection {
         }
     }
 
-    fn agree(&mut self, peer: u32, parameters: Parameters) {
+    fn agree(&mut self, peer: u64, parameters: Parameters) {
         self.peer = peer;
         self.fragment = usize::from(parameters.max_datagram.min(self.config.max_datagram)) - MAX_HEADER_BYTES;
         self.max_message = parameters.max_message.min(self.config.max_message) as usize;
@@ -311,12 +312,12 @@ impl Connection {
     }
 
     /// The own tag.
-    pub fn tag(&self) -> u32 {
+    pub fn tag(&self) -> u64 {
         self.tag
     }
 
     /// The peer's tag; 0 before it is known.
-    pub fn peer(&self) -> u32 {
+    pub fn peer(&self) -> u64 {
         self.peer
     }
 
@@ -354,9 +355,15 @@ impl Connection {
 
     /// What happened, oldest first.
     pub fn take_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.events.pop_front() {
+        // The peer's goodbye comes behind all that arrived before it, even if nobody looked in between.
+        let says_goodbye = self.events.front() == Some(&Event::Closed);
+        if !says_goodbye && let Some(event) = self.events.pop_front() {
             return Some(event);
         }
+        self.take_message().or_else(|| self.events.pop_front())
+    }
+
+    fn take_message(&mut self) -> Option<Event> {
         let was_shut = self.receiver.credits() == 0;
         let message = self.receiver.take()?;
         if was_shut && self.receiver.credits() > 0 && self.phase == Phase::Open {

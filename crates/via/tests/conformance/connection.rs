@@ -216,6 +216,32 @@ pub const CASES: &[Case] = &[
         },
     },
     Case {
+        section: "VI Connection: peer to peer",
+        claim: "a VI that asks for a peer is connect pending, refuses who is not that peer, and can be taken back",
+        levels: Levels::Once,
+        check: |bed| {
+            let (one, two, stranger) = (bed.side(), bed.side(), bed.side());
+            // An Ethernet NIC does not reach itself: the stranger's has to be the peer's.
+            let stranger_vi = two.nic.create_vi(bed.attributes(two.tag), None, None).unwrap();
+            let (first, second) = (format!("a-{}", bed.fresh()), format!("b-{}", bed.fresh()));
+            let (to_one, to_two) = (bed.address(&one.nic, &first), bed.address(&two.nic, &second));
+            let waiting = one.vi.request_peer(&Address::local(&first), &to_two).unwrap();
+            assert_eq!(one.vi.state(), ViState::ConnectPending);
+            let again = one.vi.request_peer(&Address::local(&first), &to_two);
+            assert!(matches!(again.map(|_| ()), Err(Error::InvalidState(_))));
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(move || waiting.finish(SOON));
+                assert!(matches!(connect_patiently(&stranger_vi, &to_one), Err(Error::Rejected)));
+                assert_eq!(one.vi.state(), ViState::ConnectPending);
+                two.vi.connect_peer(&Address::local(&second), &to_one, SOON).unwrap();
+                waiting.join().unwrap().unwrap();
+            });
+            assert_eq!((one.vi.state(), two.vi.state()), (ViState::Connected, ViState::Connected));
+            drop(stranger.vi.request_peer(&Address::local(&second), &to_one).unwrap());
+            assert_eq!(stranger.vi.state(), ViState::Idle);
+        },
+    },
+    Case {
         section: "VI Disconnection",
         claim: "disconnecting flushes what is posted here, and leads to idle",
         levels: Levels::All,

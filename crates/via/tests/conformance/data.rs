@@ -143,6 +143,26 @@ pub const CASES: &[Case] = &[
         },
     },
     Case {
+        section: "Format of a Descriptor: data segments",
+        claim: "a receive that contradicts itself completes with a format error when its turn comes, and breaks the connection",
+        levels: Levels::Reliable,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let most = server.nic.attributes().max_segments_per_descriptor as usize;
+            server.receive_into(0, 64);
+            let segments = vec![server.memory.segment(0, 1); most + 1];
+            server.vi.post_receive(&Descriptor::receive(&segments)).unwrap();
+            assert!(server.vi.receive_done().is_none());
+            assert_eq!(server.vi.state(), ViState::Connected);
+            client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 8)])).unwrap();
+            assert!(server.collect_receive(&client).is_success());
+            let failed = server.collect_receive(&client);
+            assert_eq!(failed.status, Status::DONE.with(Status::FORMAT_ERROR));
+            server.await_state(&client, ViState::Error);
+            assert_eq!(server.error(&client).code, ErrorCode::PostDescriptor);
+        },
+    },
+    Case {
         section: "Format of a Descriptor: immediate data",
         claim: "immediate data arrives in the receive's completion, and only where it was sent",
         levels: Levels::All,

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 
 pub(super) struct DatagramLink {
     node: Arc<Node>,
-    tag: u32,
+    tag: u64,
     reliability: Reliability,
     /// Posts that are not complete, in their order, with what has become of them.
     pending: VecDeque<(u32, Option<Status>)>,
@@ -29,7 +29,7 @@ pub(super) struct DatagramLink {
 }
 
 impl DatagramLink {
-    pub(super) fn new(node: Arc<Node>, tag: u32, reliability: Reliability) -> Self {
+    pub(super) fn new(node: Arc<Node>, tag: u64, reliability: Reliability) -> Self {
         let (pending, bytes, owed) = Default::default();
         Self {
             node,

@@ -60,6 +60,18 @@ impl<T: OverDatagrams> Provider for T {
         let _ = self.nic().node.attention.set(attention);
     }
 
+    fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        if host.is_empty() {
+            return Ok(self.attributes().local_address.clone());
+        }
+        self.nic().node.host(host)
+    }
+
+    fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        let own = if host.is_empty() { &self.attributes().local_address } else { host };
+        self.nic().node.named_host(own)
+    }
+
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         self.nic().node.wait(local, deadline)
     }

@@ -9,7 +9,6 @@ use super::pump::Wakeup;
 use crate::connection::Address;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, Link};
-use crate::reliable::wire::Seeded;
 use crate::reliable::{
     Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray,
 };
@@ -47,10 +46,9 @@ pub(super) struct Node {
 
 pub(super) struct State {
     medium: Box<dyn Medium>,
-    by_tag: BTreeMap<u32, Path>,
+    by_tag: BTreeMap<u64, Path>,
     waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
-    rejections: VecDeque<(Peer, u32, Vec<u8>)>,
-    tags: Seeded,
+    rejections: VecDeque<(Peer, u64, Vec<u8>)>,
     datagram: Vec<u8>,
     out: Vec<u8>,
     /// VIs that have news which nobody polled for yet.
@@ -85,7 +83,6 @@ impl Node {
             by_tag: BTreeMap::new(),
             waiting: BTreeMap::new(),
             rejections: VecDeque::new(),
-            tags: Seeded::new(entropy()),
             datagram: Vec::new(),
             out: Vec::new(),
             news: Vec::new(),
@@ -118,6 +115,23 @@ impl Node {
     }
 
     // ---- connecting -------------------------------------------------------------------------------------------------
+
+    /// The host part of an address, in the form in which peers are told of.
+    pub(super) fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        let state = self.lock();
+        Ok(state.medium.host(state.medium.peer(host)?))
+    }
+
+    /// The same of an address of our own; one that stands for all of this host's addresses is none that a peer knows.
+    pub(super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
+        let state = self.lock();
+        match state.medium.peer(host)? {
+            Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
+                "{any} stands for every address of this host: name the one that the peer knows in the local address"
+            ))),
+            named => Ok(state.medium.host(named)),
+        }
+    }
 
     pub(super) fn wait(
         self: &Arc<Self>,
@@ -166,7 +180,7 @@ impl Node {
             asking: local.discriminator.clone(),
             attributes: *attributes,
         };
-        let tag = state.fresh_tag();
+        let tag = state.fresh_tag()?;
         let connection = Connection::open(self.config_for(&state, peer), tag, &greeting.write(), self.now());
         let events = VecDeque::new();
         state.by_tag.insert(tag, Path { connection, peer, vi: Some(vi), events, left: None });
@@ -206,7 +220,7 @@ impl Node {
 
     // ---- a link's side ----------------------------------------------------------------------------------------------
 
-    pub(super) fn send(&self, tag: u32, parts: &[&[u8]]) -> Result<u64, SendError> {
+    pub(super) fn send(&self, tag: u64, parts: &[&[u8]]) -> Result<u64, SendError> {
         let now = self.now();
         let mut state = self.lock();
         state.polled = now;
@@ -218,7 +232,7 @@ impl Node {
     }
 
     /// What happened on a connection; with `looks`, the medium is looked at before.
-    pub(super) fn poll(&self, tag: u32, looks: bool) -> Option<Event> {
+    pub(super) fn poll(&self, tag: u64, looks: bool) -> Option<Event> {
         let mut state = self.lock();
         if looks && state.by_tag.get(&tag).is_none_or(|path| path.events.is_empty()) {
             let now = self.now();
@@ -250,7 +264,7 @@ impl Node {
     }
 
     /// Nobody cares for the connection any more: it delivers what is under way, then closes.
-    pub(super) fn leave(&self, tag: u32) {
+    pub(super) fn leave(&self, tag: u64) {
         let now = self.now();
         let mut state = self.lock();
         let State { medium, by_tag, out, .. } = &mut *state;
@@ -321,11 +335,13 @@ impl Path {
 }
 
 impl State {
-    fn fresh_tag(&mut self) -> u32 {
+    /// A tag that nobody can tell from those that were seen before: from the system's generator.
+    fn fresh_tag(&self) -> Result<u64, Error> {
         loop {
-            let tag = self.tags.draw() as u32;
+            let tag = getrandom::u64()
+                .map_err(|error| Error::system("drawing a connection's tag", error.into()))?;
             if tag != 0 && !self.by_tag.contains_key(&tag) {
-                return tag;
+                return Ok(tag);
             }
         }
     }
@@ -394,8 +410,9 @@ impl State {
     }
 
     fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {
+        // Without a tag the peer hears nothing, and asks again.
+        let Ok(tag) = self.fresh_tag() else { return };
         let mut answer = Vec::new();
-        let tag = self.fresh_tag();
         opening.reject(tag, words, &mut answer);
         self.medium.send(peer, &answer);
         if self.rejections.len() == MOST_REJECTIONS {
@@ -443,7 +460,7 @@ impl Incoming for Asked {
         let node = self.node.clone();
         let now = node.now();
         let mut state = node.lock();
-        let tag = state.fresh_tag();
+        let tag = state.fresh_tag()?;
         let config = node.config_for(&state, wish.peer);
         let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
         let events = VecDeque::new();
@@ -465,14 +482,6 @@ impl Drop for Asked {
             self.node.lock().reject(wish.peer, &wish.opening, REFUSED);
         }
     }
-}
-
-/// A seed that differs between processes and starts, so that tags do too.
-fn entropy() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    hasher.finish()
 }
 
 /// The longest message that a connection carries for a transfer of `bytes`.

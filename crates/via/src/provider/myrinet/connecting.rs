@@ -154,6 +154,12 @@ impl Provider for Myrinet {
         &self.attributes
     }
 
+    fn known_hosts(&self) -> Vec<Vec<u8>> {
+        let hosts = self.shared.world().parameters().hosts as usize;
+        let others = (0..hosts).filter(|host| *host != self.station);
+        std::iter::once(self.station).chain(others).map(|host| host.to_string().into_bytes()).collect()
+    }
+
     fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
         let key = (self.station, local.discriminator.clone());
         let mut meeting = self.shared.meeting();
@@ -185,7 +191,8 @@ impl Provider for Myrinet {
         meeting.next += 1;
         meeting.answers.insert(number, None);
         let (station, attributes) = (self.station, *ask.attributes);
-        let wish = Wish { number, from: ask.local.clone(), station, slot, attributes };
+        let from = Address::new(station.to_string(), &ask.local.discriminator);
+        let wish = Wish { number, from, station, slot, attributes };
         meeting.waiting.entry(key.clone()).or_default().push_back(wish);
         self.shared.changed.notify_all();
         loop {

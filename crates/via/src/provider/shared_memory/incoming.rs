@@ -3,10 +3,11 @@
 //! Source: see `layout.rs`.
 
 use super::layout::*;
-use super::link::{Answer, MOST_READS, SharedLink};
+use super::link::{Answer, MOST_READS, SharedLink, Use};
 use super::outgoing::{OFFSET_WORD, SOURCES_IN_SLOT};
 use super::ring::Message;
 use crate::descriptor::{RemoteSegment, Status};
+use crate::engine::shared_bytes::copy;
 use crate::memory::MemoryHandle;
 use crate::provider::{Gone, Header, Refusal, Request, Slice, Target};
 use crate::vi::Reliability;
@@ -37,7 +38,7 @@ unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
         }
         let count = (held - skip).min(length - done);
         // SAFETY: inside the slice and inside what the caller promises.
-        unsafe { std::ptr::copy(from.add(done), slice.address.add(skip), count) };
+        unsafe { copy(from.add(done), slice.address.add(skip), count) };
         (skip, done) = (0, done + count);
         if done == length {
             return;
@@ -265,39 +266,17 @@ impl SharedLink {
         Err(Gone::Lost)
     }
 
+    /// `false`: something of it is not in a region that the peer showed or lent. The peer's memory is reached in no other way, since the
+    /// pages of a process may be such that whoever touches them waits for ever.
     fn copy_sources(&mut self, sources: &[(u64, u32, u32)], slices: &[Slice]) -> bool {
         let mut offset = 0;
         for &(address, length, handle) in sources {
-            if let Some(from) = self.mapped(handle, address, length, false) {
-                // SAFETY: `mapped` gave `length` readable bytes; the engine checked the slices, which hold the message.
-                unsafe { scatter(slices, offset, from, length) };
-            } else if !self.read_process(address, length, offset, slices) {
-                return false;
-            }
+            let Some(from) = self.mapped(handle, address, length, Use::Fetch) else { return false };
+            // SAFETY: `mapped` gave `length` readable bytes; the engine checked the slices, which hold the message.
+            unsafe { scatter(slices, offset, from, length) };
             offset += length;
         }
         true
-    }
-
-    fn read_process(&self, address: u64, length: u32, offset: u32, slices: &[Slice]) -> bool {
-        let (mut skip, mut left) = (offset as usize, length as usize);
-        let mut local = Vec::with_capacity(slices.len());
-        for slice in slices {
-            let held = slice.length as usize;
-            if skip >= held {
-                skip -= held;
-                continue;
-            }
-            let count = (held - skip).min(left);
-            local.push(libc::iovec { iov_base: slice.address.wrapping_add(skip).cast(), iov_len: count });
-            (skip, left) = (0, left - count);
-            if left == 0 {
-                break;
-            }
-        }
-        let mut remote = [libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length as usize }];
-        // SAFETY: the local pieces lie in slices that the engine checked.
-        unsafe { self.peer.process.read(&mut local, &mut remote) }
     }
 
     // ---- RDMA reads -------------------------------------------------------------------------------------------------

@@ -83,8 +83,6 @@ pub(super) struct Progress {
 pub(super) struct Presence {
     /// 1 while it sleeps or is about to.
     pub(super) asleep: AtomicU32,
-    /// 1 if it can read its peer's memory by process_vm_readv.
-    pub(super) fetches: AtomicU32,
 }
 
 /// Written by the peer of a side to wake it: a futex word.

@@ -4,19 +4,23 @@
 
 use super::SharedMemory;
 use super::barrier;
+use super::contact::PeerRegion;
 use super::incoming::Arriving;
 use super::layout::*;
 use super::outgoing::Stream;
-use super::peer::{Peer, PeerRegion};
+use super::peer::Peer;
 use super::ring::{Consumer, Producer, head};
+use crate::connection::Credentials;
 use crate::descriptor::{RemoteSegment, Status};
-use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Target};
+use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Slice, Target};
 use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How many messages ahead a reader that is behind asks for.
 const PREFETCH_DISTANCE: u32 = 4;
+/// Slices of a descriptor that there is room for from the beginning.
+const FEW_SLICES: usize = 16;
 /// RDMA reads that a side may have asked for at a time; the peer keeps a place for each.
 pub(super) const MOST_READS: usize = 16;
 
@@ -24,7 +28,9 @@ pub(super) const MOST_READS: usize = 16;
 pub(super) struct Pending {
     pub(super) token: u32,
     /// The message that has to be consumed; for a stream, its last part, known when that has gone out.
-    pub(super) position: Option<u32>,
+    pub(super) position: Option<u64>,
+    /// It lies in memory of ours that the peer has mapped.
+    pub(super) in_memory: bool,
     /// An RDMA read: complete when the data has come.
     pub(super) read: Option<Reading>,
 }
@@ -41,6 +47,17 @@ pub(super) struct Answer {
     pub(super) remote: RemoteSegment,
     pub(super) length: u32,
     pub(super) sent: u32,
+}
+
+/// What is done with a region of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// An RDMA write of ours.
+    Write,
+    /// An RDMA read of ours.
+    Read,
+    /// A message of the peer's lies there, as it says itself: no right is needed, and the region may be one that was lent.
+    Fetch,
 }
 
 /// What a transfer to or from a region of the peer is checked against, without a look at the region itself.
@@ -69,15 +86,19 @@ pub(super) struct SharedLink {
     pub(super) reads: usize,
     /// A message going out in parts.
     pub(super) stream: Option<Stream>,
+    /// Room for the next stream's slices.
+    pub(super) stream_slices: Vec<Slice>,
     pub(super) answers: VecDeque<Answer>,
     /// A message coming in in parts.
     pub(super) arriving: Option<Arriving>,
     /// The last message that stores to or loads from the peer's memory by the peer's own hand: what is done directly waits for it.
-    pub(super) last_indirect: Option<u32>,
+    pub(super) last_indirect: Option<u64>,
     pub(super) regions: Vec<Arc<PeerRegion>>,
     pub(super) regions_seen: u32,
     /// The one of `regions` that was used last.
     pub(super) last_region: Option<LastRegion>,
+    /// The region of ours that was found last to be mapped by the peer, and the count of changes then.
+    pub(super) last_mapped: (u32, u32),
     /// How many consumed messages the peer waits to hear of.
     pub(super) owed: u32,
     /// Messages posted since the last one came.
@@ -108,12 +129,14 @@ impl SharedLink {
             pending: VecDeque::with_capacity(1024),
             reads: 0,
             stream: None,
+            stream_slices: Vec::with_capacity(FEW_SLICES),
             answers: VecDeque::with_capacity(MOST_READS),
             arriving: None,
             last_indirect: None,
             regions_seen: peer.mapped_changes(),
             regions: peer.mapped(),
             last_region: None,
+            last_mapped: (0, 0),
             peer,
             owed: 0,
             posted_in_a_row: 0,
@@ -131,17 +154,28 @@ impl SharedLink {
         self.peer.ring_if_asleep();
     }
 
-    /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, for writing (or reading).
+    /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, if that use is allowed.
     #[inline]
-    pub(super) fn mapped(&mut self, handle: u32, address: u64, length: u32, write: bool) -> Option<*mut u8> {
+    pub(super) fn mapped(
+        &mut self,
+        handle: u32,
+        address: u64,
+        length: u32,
+        for_what: Use,
+    ) -> Option<*mut u8> {
         let known = self.last_region.as_ref().is_some_and(|last| last.handle == handle);
         if !known || self.regions_seen != self.peer.mapped_changes() {
             self.find_region(handle)?;
         }
         let last = self.last_region.as_ref()?;
-        let allowed = if write { last.write } else { last.read };
-        // The peer takes a region back by clearing its word.
-        let live = self.peer.theirs().exports[last.slot].load(Ordering::Acquire) == handle;
+        let allowed = match for_what {
+            Use::Write => last.write,
+            Use::Read => last.read,
+            Use::Fetch => true,
+        };
+        // The peer takes a region back by clearing its word; what lies in it was sent before.
+        let live =
+            for_what == Use::Fetch || self.peer.theirs().exports[last.slot].load(Ordering::Acquire) == handle;
         let offset = address.wrapping_sub(last.address);
         // Addresses below the region wrap round to offsets beyond any length.
         let inside = offset <= last.length && u64::from(length) <= last.length - offset;
@@ -188,12 +222,24 @@ impl SharedLink {
             if first.read.is_some() {
                 self.reads -= 1;
             }
+            if first.in_memory {
+                self.one_less_in_memory();
+            }
             self.pending.pop_front();
         }
         if let Some(token) = last {
             target.completed(token, Status::DONE);
         }
         Ok(())
+    }
+
+    fn one_less_in_memory(&self) {
+        // Only this link, under its VI's lock, stores there.
+        let left = self.peer.in_memory.load(Ordering::Relaxed) - 1;
+        self.peer.in_memory.store(left, Ordering::SeqCst);
+        if left == 0 {
+            self.peer.hide_the_rest();
+        }
     }
 
     /// Looks whether the peer said that one of our messages failed, and which.
@@ -206,7 +252,8 @@ impl SharedLink {
         let position = (fault >> 32) as u32;
         // Messages before it went well.
         let _ = self.complete_pending(target);
-        let found = self.pending.iter().find(|pending| pending.position == Some(position));
+        let found =
+            self.pending.iter().find(|pending| pending.position.is_some_and(|at| at as u32 == position));
         if let Some(pending) = found
             && status.is_error()
         {
@@ -217,7 +264,7 @@ impl SharedLink {
 
     /// Says that the message being consumed failed, for the peer to complete its descriptor with.
     pub(super) fn report_fault(&self, status: Status) {
-        let fault = u64::from(self.inn.position()) << 32 | u64::from(status.0);
+        let fault = self.inn.position() << 32 | u64::from(status.0);
         self.peer.ours().progress.fault.store(fault, Ordering::Release);
         self.published();
     }
@@ -242,6 +289,10 @@ impl SharedLink {
 }
 
 impl Link for SharedLink {
+    fn credentials(&self) -> Option<Credentials> {
+        Some(self.peer.contact.process.credentials())
+    }
+
     #[inline]
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
         if self.broken || self.bye {

@@ -2,11 +2,12 @@
 //! Not their contents.
 //! Source: memfd_create(2), fcntl(2) file sealing, mmap(2).
 
+use super::closing::Foreign;
 use crate::error::Error;
 use crate::provider::Memory;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A shared mapping, unmapped when dropped.
 pub(super) struct Mapping {
@@ -75,33 +76,42 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
     Ok((file, mapping))
 }
 
-/// Maps `length` bytes of a file that came from a peer, if it is a memory file at least that long that cannot shrink.
-pub(super) fn map_foreign(file: &OwnedFd, length: usize, write: bool) -> Result<Mapping, Error> {
-    let bad = |why: &str| {
-        Error::system("checking a peer's memory", io::Error::new(io::ErrorKind::InvalidData, why.to_string()))
-    };
-    // SAFETY: numbers only.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-        return Err(bad("it is not sealed against shrinking"));
+/// Maps `length` bytes of a file that came from a peer, if it is an ordinary memory file at least that long that cannot shrink, or
+/// says why not. `exactly`: it must be that long and stay so, since who makes a hole in a file keeps others from its pages meanwhile, and a
+/// hole in a short file is soon made.
+pub(super) fn map_foreign(
+    file: &Foreign,
+    length: u64,
+    write: bool,
+    exactly: bool,
+) -> Result<Mapping, String> {
+    let needed = libc::F_SEAL_SHRINK | if exactly { libc::F_SEAL_GROW } else { 0 };
+    // Asked first: other files may belong to the peer's own file system, which need not answer.
+    let seals = file.seals().ok_or("it is not a memory file")?;
+    if seals & needed != needed {
+        return Err("it is not sealed against changes of its size".into());
     }
+    let fd = file.as_fd().as_raw_fd();
     // SAFETY: `stat` is plain old data, for which zeroes are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: writes to the structure given.
-    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } < 0 {
-        return Err(Error::last_system("checking a peer's memory"));
+    if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
+        return Err(format!("its size is unknown: {}", io::Error::last_os_error()));
     }
     // SAFETY: as above.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: writes to the structure given.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut system) } < 0 || system.f_type != libc::TMPFS_MAGIC {
-        // Huge pages can run out after mapping; ordinary ones come from the kernel's own tmpfs.
-        return Err(bad("it is not an ordinary memory file"));
+    if unsafe { libc::fstatfs(fd, &raw mut system) } < 0 || system.f_type != libc::TMPFS_MAGIC {
+        // Huge pages can run out after mapping; ordinary ones come from the kernel's own tmpfs, which has no limit: a file of
+        // another one cannot be sealed.
+        return Err("it is not of ordinary pages".into());
     }
-    if length == 0 || u64::try_from(stat.st_size).unwrap_or(0) < length as u64 {
-        return Err(bad("it is shorter than said"));
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if length == 0 || size < length || exactly && size != length {
+        return Err(format!("it has {size} bytes and should have {length}"));
     }
-    Mapping::new(file.as_fd(), length, write)
+    let length = usize::try_from(length).map_err(|_| "it is longer than an address space")?;
+    Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())
 }
 
 /// Registered memory that peers can map: a memory file and our mapping of it.
@@ -112,8 +122,8 @@ pub(super) struct SharedPages {
 
 #[derive(Default)]
 struct Sharing {
-    /// The file, and whether peers may map it for writing.
-    file: Option<(OwnedFd, bool)>,
+    /// The file, unless it was closed; and whether peers may map it for writing, for reading, or (`None`) not at all.
+    file: Option<(Option<OwnedFd>, Option<bool>)>,
     /// The program has had the chance to store something.
     in_use: bool,
 }
@@ -134,9 +144,9 @@ impl SharedPages {
     /// Makes the pages such that peers can map them, for writing or only for reading, or (`None`) not at all. What peers have
     /// mapped before is theirs to keep, but is no longer this memory. Contents stay; nobody may store to them meanwhile.
     pub(super) fn share(&self, peers_write: Option<bool>) -> Result<(), Error> {
-        let mut sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sharing = self.sharing();
         let in_use = std::mem::replace(&mut sharing.in_use, true);
-        if sharing.file.as_ref().map(|(_, write)| *write) == peers_write {
+        if sharing.file.as_ref().is_some_and(|(_, write)| *write == peers_write) {
             return Ok(());
         }
         let length = self.mapping.length;
@@ -152,14 +162,35 @@ impl SharedPages {
             return Err(Error::last_system("sharing memory"));
         }
         std::mem::forget(fresh);
-        sharing.file = peers_write.map(|write| (fd, write));
+        sharing.file = Some((Some(fd), peers_write));
         Ok(())
     }
 
-    /// The file, for a peer.
+    /// The file, for a peer that may map it.
     pub(super) fn file(&self) -> Option<OwnedFd> {
-        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        sharing.file.as_ref().and_then(|(fd, _)| fd.try_clone().ok())
+        match &self.sharing().file {
+            Some((Some(fd), Some(_))) => fd.try_clone().ok(),
+            _ => None,
+        }
+    }
+
+    /// The number of the file's descriptor, for a peer that can get at this process's descriptors anyway.
+    pub(super) fn file_number(&self) -> Option<u32> {
+        match &self.sharing().file {
+            Some((Some(fd), _)) => u32::try_from(fd.as_raw_fd()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Closes the file: the pages are lent to nobody.
+    pub(super) fn close_file(&self) {
+        if let Some((fd, _)) = &mut self.sharing().file {
+            *fd = None;
+        }
+    }
+
+    fn sharing(&self) -> MutexGuard<'_, Sharing> {
+        self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

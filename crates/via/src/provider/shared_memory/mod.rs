@@ -1,32 +1,46 @@
 //! The shared-memory NIC: between processes of one host that need not trust each other.
 //! Not for peers on other hosts.
-//! Source: memfd_create(2), futex(2), membarrier(2), process_vm_readv(2), unix(7).
+//! Source: memfd_create(2), futex(2), membarrier(2), pidfd_getfd(2), unix(7).
 //!
 //! What is shared is described in `layout.rs`, who may write what in `link.rs`; the book's chapter says why it is safe.
 
 mod barrier;
+mod borrowing;
+mod closing;
+mod contact;
+mod entrance;
 #[cfg(test)]
 mod hostile;
 mod incoming;
 mod layout;
+mod ledger;
 pub(in crate::provider) mod letters;
 mod link;
 mod mapping;
 mod monitor;
+mod names;
 mod outgoing;
 mod peer;
+mod process;
 mod rendezvous;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
+mod settings;
+
+pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 
 use crate::connection::Address;
 use crate::error::Error;
 use crate::memory::MemoryHandle;
 use crate::nic::NicAttributes;
 use crate::provider::{Ask, Attention, Established, Incoming, Memory, Provider, RegionFacts};
+use entrance::Listener;
+use layout::EXPORTS;
+use ledger::Ledger;
 use mapping::SharedPages;
 use monitor::{Monitor, MonitorHandle};
 use peer::Peer;
-use rendezvous::Listener;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -34,17 +48,24 @@ use std::time::Instant;
 /// The provider.
 pub struct SharedMemory {
     attributes: NicAttributes,
+    settings: Arc<Settings>,
+    ledger: Arc<Ledger>,
     itself: Weak<SharedMemory>,
     attention: Mutex<Option<Weak<dyn Attention>>>,
     monitor: Mutex<Option<MonitorHandle>>,
     listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
-    /// Registered regions that peers can map, by handle.
+    /// Registered regions that peers are told of, by handle.
     regions: Mutex<BTreeMap<u32, RegionFacts>>,
 }
 
 impl SharedMemory {
-    /// Opens it. The first connection starts a thread, which sleeps unless a peer ends or sends a control message.
+    /// Opens it as it usually is: anybody of this host may connect.
     pub fn open() -> Result<Arc<SharedMemory>, Error> {
+        SharedMemory::open_with(Settings::default())
+    }
+
+    /// Opens it. The first connection starts a thread, which sleeps unless a peer ends or sends a control message.
+    pub fn open_with(settings: Settings) -> Result<Arc<SharedMemory>, Error> {
         // Registers the process early: a barrier of a peer then covers it from its first message on.
         barrier::is_available();
         let attributes = NicAttributes {
@@ -54,12 +75,28 @@ impl SharedMemory {
         };
         Ok(Arc::new_cyclic(|itself| SharedMemory {
             attributes,
+            ledger: Ledger::new(settings.limits),
+            settings: Arc::new(settings),
             itself: itself.clone(),
             attention: Mutex::default(),
             monitor: Mutex::default(),
             listeners: Mutex::default(),
             regions: Mutex::default(),
         }))
+    }
+
+    /// What was refused since the last call, by this NIC to its peers or by them to it; the last 64. Keep a clone of the `Arc` that the
+    /// [`Nic`](crate::Nic) is made of to ask.
+    pub fn take_refusals(&self) -> Vec<Refused> {
+        self.ledger.take_refusals()
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     fn itself(&self) -> Result<Arc<SharedMemory>, Error> {
@@ -105,7 +142,7 @@ impl SharedMemory {
         if let Some(listener) = listeners.get(discriminator) {
             return Ok(listener.clone());
         }
-        let listener = Arc::new(Listener::bind(discriminator)?);
+        let listener = Arc::new(Listener::bind(discriminator, &self.settings, &self.ledger)?);
         listeners.insert(discriminator.to_vec(), listener.clone());
         Ok(listener)
     }
@@ -152,8 +189,13 @@ impl Provider for Arc<SharedMemory> {
         self.deregistered(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
         // Without a file peers reach the region by messages, which is slower and means the same.
-        if pages.share(peers_write).is_err() || peers_write.is_none() {
+        if pages.share(peers_write).is_err() {
             return;
+        }
+        // What is not shown may be lent, as far as there are places for it; the rest need not keep a descriptor open.
+        let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
+        if peers_write.is_none() && !lends {
+            return pages.close_file();
         }
         self.regions().insert(region.handle.0, region.clone());
         self.each_peer(|peer| peer.show(region));

@@ -2,7 +2,7 @@
 //! Not on the data path; it sleeps until something happens.
 //! Source: epoll(7), pidfd_open(2).
 
-use super::letters::{Letter, receive};
+use super::letters::Letter;
 use super::peer::Peer;
 use crate::error::Error;
 use crate::provider::Attention;
@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The token of the descriptor that wakes the thread to end.
 const END: u64 = u64::MAX;
+/// Letters of one peer that are taken before the others have their turn.
+const LETTERS_A_TURN: usize = 32;
 
 pub(super) struct Monitor {
     epoll: OwnedFd,
@@ -88,11 +90,12 @@ impl Monitor {
         let token = Arc::as_ptr(peer) as u64;
         self.peers().insert(token, Arc::downgrade(peer));
         let events = libc::EPOLLIN | libc::EPOLLRDHUP;
-        let watched =
-            self.watch(peer.socket.as_raw_fd(), token, events).and_then(|()| match &peer.process.file {
+        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, events).and_then(|()| {
+            match &peer.contact.process.file {
                 Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN),
                 None => Ok(()),
-            });
+            }
+        });
         if watched.is_err() {
             self.remove(peer);
         }
@@ -100,8 +103,8 @@ impl Monitor {
     }
 
     pub(super) fn remove(&self, peer: &Arc<Peer>) {
-        self.unwatch(peer.socket.as_raw_fd());
-        if let Some(file) = &peer.process.file {
+        self.unwatch(peer.contact.socket.as_raw_fd());
+        if let Some(file) = &peer.contact.process.file {
             self.unwatch(file.as_raw_fd());
         }
         self.peers().remove(&(Arc::as_ptr(peer) as u64));
@@ -129,24 +132,25 @@ impl Monitor {
         }
     }
 
-    /// Something happened to a peer: takes its letters, and sees whether it is still there.
+    /// Something happened to a peer: takes some of its letters, and sees whether it is still there. What is left of the letters brings the
+    /// thread back here.
     fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) {
         let mut look = false;
-        let gone = loop {
-            match receive(&peer.socket) {
+        let mut gone = false;
+        for _ in 0..LETTERS_A_TURN {
+            match peer.contact.socket.receive() {
                 Ok((Letter::Nudge, _)) => look = true,
-                Ok((Letter::Hide { handle }, _)) => peer.unmap(handle),
-                Ok((Letter::Show(showing), file)) => {
-                    if peer.map(showing, file).is_none() {
-                        break true;
-                    }
-                }
-                Ok(_) => break true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break peer.process.has_ended(),
+                Ok((letter, file)) => gone = peer.hear(letter, file).is_err(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break true,
+                Err(_) => gone = true,
             }
-        };
+            if gone {
+                break;
+            }
+        }
+        // Whoever else may still send letters in its name.
+        gone |= peer.contact.process.has_ended();
         if gone {
             peer.lost.store(true, Ordering::Release);
             self.remove(peer);
@@ -157,5 +161,52 @@ impl Monitor {
         {
             attention.look(peer.vi);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::closing::Channel;
+    use super::super::contact::Contact;
+    use super::super::layout::SEGMENT_BYTES;
+    use super::super::ledger::Ledger;
+    use super::super::letters::send;
+    use super::super::mapping::create;
+    use super::super::peer::Meeting;
+    use super::super::settings::{Allow, Settings};
+    use super::*;
+    use crate::memory::ProtectionTag;
+    use crate::vi::ViAttributes;
+
+    struct Nobody;
+
+    impl Attention for Nobody {
+        fn look(&self, _vi: u32) {}
+    }
+
+    #[test]
+    fn a_turn_with_a_peer_ends_while_it_goes_on_sending_letters() {
+        let mut ends: [RawFd; 2] = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: writes two descriptors to the array.
+        assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }, 0);
+        let [ours, theirs] = ends.map(|fd| owned(fd, "a pair").unwrap());
+        let settings = Settings::default();
+        let ledger = Ledger::new(settings.limits);
+        let contact = Contact::new(Channel::new(ours), &settings, &Allow::Everyone, &ledger);
+        let contact = Arc::new(contact.map_err(|(_, reason)| reason).unwrap());
+        let segment = contact.enter_segment(create(SEGMENT_BYTES, true).unwrap().1).unwrap();
+        let attributes = ViAttributes::new(ProtectionTag::default());
+        let peer = Arc::new(Peer::new(Meeting { vi: 0, tag: 0, attributes, contact, segment, first: true }));
+        let sent = (0..LETTERS_A_TURN + 5)
+            .filter(|_| send(theirs.as_raw_fd(), &Letter::Nudge, None).is_ok())
+            .count();
+        assert_eq!(sent, LETTERS_A_TURN + 5);
+        let attention: Arc<dyn Attention> = Arc::new(Nobody);
+        let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
+        monitor.attend(&peer, &Arc::downgrade(&attention));
+        assert!(!peer.lost.load(Ordering::Acquire));
+        let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
+        assert_eq!(left, 5);
     }
 }

@@ -5,9 +5,10 @@
 
 use super::layout::*;
 use super::letters::{Letter, send};
-use super::link::{MOST_READS, Pending, Reading, SharedLink};
+use super::link::{MOST_READS, Pending, Reading, SharedLink, Use};
 use super::ring::head;
 use crate::descriptor::RemoteSegment;
+use crate::engine::shared_bytes::{copy, load_word};
 use crate::provider::{Gone, Outgoing, Posted, Request, Slice, Target};
 use crate::vi::Reliability;
 use std::os::fd::AsRawFd;
@@ -53,9 +54,9 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
             continue;
         }
         let count = (held - skip).min(length - done);
-        // SAFETY: inside the slice, and inside the room that the caller promises. `copy`, since the memory of a descriptor
-        // may be shared with anybody, even with the destination.
-        unsafe { std::ptr::copy(slice.address.add(skip).cast_const(), to.add(done), count) };
+        // SAFETY: inside the slice, and inside the room that the caller promises. The memory of a descriptor may be shared with
+        // anybody, even with the destination.
+        unsafe { copy(slice.address.add(skip).cast_const(), to.add(done), count) };
         (skip, done) = (0, done + count);
         if done == length {
             return;
@@ -70,7 +71,7 @@ fn gather_words(slices: &[Slice], words: &mut [u64; WORDS], first: usize, length
         && length == 8
     {
         // SAFETY: the slice was checked to hold eight readable bytes.
-        words[first] = unsafe { slice.address.cast::<u64>().read_unaligned() };
+        words[first] = unsafe { load_word(slice.address) };
         return first + 1;
     }
     // SAFETY: the callers keep `first * 8 + length` within the words; the slices hold `length` bytes, as their sum says.
@@ -117,7 +118,8 @@ impl SharedLink {
         }
         self.pending.push_back(Pending {
             token,
-            position: Some(self.out.position().wrapping_sub(1)),
+            position: Some(self.out.position() - 1),
+            in_memory: slices_in_use,
             read: None,
         });
         Posted::Pending
@@ -151,13 +153,20 @@ impl SharedLink {
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// Whether the peer can read these bytes where they are.
-    fn can_be_fetched(&self, slices: &[Slice]) -> bool {
-        let in_slot = slices.len() <= SOURCES_IN_SLOT;
-        let by_itself = self.peer.theirs().presence.fetches.load(Order::Relaxed) == 1;
-        in_slot
-            && (by_itself
-                || slices.iter().all(|slice| slice.readable_by_peer && self.peer.has_shown(slice.handle.0)))
+    /// Whether the peer has mapped these bytes where they are.
+    fn can_be_fetched(&mut self, slices: &[Slice]) -> bool {
+        slices.len() <= SOURCES_IN_SLOT && slices.iter().all(|slice| self.is_mapped_by_peer(slice.handle.0))
+    }
+
+    fn is_mapped_by_peer(&mut self, handle: u32) -> bool {
+        let now = (handle, self.peer.shown_changes());
+        if self.last_mapped != now {
+            if !self.peer.has_mapped(handle) {
+                return false;
+            }
+            self.last_mapped = now;
+        }
+        true
     }
 
     fn post_for_fetching(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
@@ -170,6 +179,9 @@ impl SharedLink {
             source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
         }
         let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
+        // Only this link, under its VI's lock, stores there; and before the message is seen.
+        let count = self.peer.in_memory.load(Order::Relaxed) + 1;
+        self.peer.in_memory.store(count, Order::SeqCst);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))
     }
@@ -203,7 +215,7 @@ impl SharedLink {
         if outgoing.immediate.is_some() && !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
-        let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, true) else {
+        let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Write) else {
             return self.post_write_by_message(outgoing, remote);
         };
         // SAFETY: `mapped` gave `length` writable bytes of a mapping that `self.regions` keeps; the slices hold as many.
@@ -242,7 +254,7 @@ impl SharedLink {
             self.begin_stream(outgoing)?
         };
         if self.out.position() != before {
-            self.last_indirect = Some(self.out.position().wrapping_sub(1));
+            self.last_indirect = Some(self.out.position() - 1);
             self.nudge();
         }
         Ok(posted)
@@ -250,19 +262,17 @@ impl SharedLink {
 
     /// Has the peer's process look, even if its program does not: RDMA needs no call at the target.
     pub(super) fn nudge(&self) {
-        let _ = send(self.peer.socket.as_raw_fd(), &Letter::Nudge, None);
+        let _ = send(self.peer.contact.socket.as_raw_fd(), &Letter::Nudge, None);
     }
 
     fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
         if self.may_go_directly()?
-            && let Some(from) = self.mapped(remote.handle.0, remote.address, outgoing.length, false)
+            && let Some(from) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Read)
         {
             let mut offset = 0;
             for slice in outgoing.slices {
                 // SAFETY: `mapped` gave `length` readable bytes, the slices' sum; each slice is writable for its length.
-                unsafe {
-                    std::ptr::copy(from.add(offset).cast_const(), slice.address, slice.length as usize)
-                };
+                unsafe { copy(from.add(offset).cast_const(), slice.address, slice.length as usize) };
                 offset += slice.length as usize;
             }
             return Ok(Posted::Done);
@@ -273,9 +283,9 @@ impl SharedLink {
         let words = [remote.address, u64::from(remote.handle.0), u64::from(outgoing.token)];
         self.out.push(head(Kind::ReadRequest, Place::Slot, 0, 0), outgoing.length, 0, &words);
         self.reads += 1;
-        let position = Some(self.out.position().wrapping_sub(1));
+        let position = Some(self.out.position() - 1);
         let read = Some(Reading { length: outgoing.length, received: 0 });
-        self.pending.push_back(Pending { token: outgoing.token, position, read });
+        self.pending.push_back(Pending { token: outgoing.token, position, in_memory: false, read });
         self.published();
         self.nudge();
         Ok(Posted::Pending)
@@ -284,15 +294,24 @@ impl SharedLink {
     // ---- in parts ---------------------------------------------------------------------------------------------------
 
     fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
+        // The list of the last stream's, so that sending allocates nothing.
+        let mut slices = std::mem::take(&mut self.stream_slices);
+        slices.clear();
+        slices.extend_from_slice(outgoing.slices);
         self.stream = Some(Stream {
             request: outgoing.request,
             immediate: outgoing.immediate,
             token: outgoing.token,
-            slices: outgoing.slices.to_vec(),
+            slices,
             length: outgoing.length,
             sent: 0,
         });
-        self.pending.push_back(Pending { token: outgoing.token, position: None, read: None });
+        self.pending.push_back(Pending {
+            token: outgoing.token,
+            position: None,
+            in_memory: false,
+            read: None,
+        });
         self.pump_stream()?;
         Ok(Posted::Pending)
     }
@@ -313,14 +332,17 @@ impl SharedLink {
         if pushed {
             self.published();
             if matches!(stream.request, Request::RdmaWrite(_)) {
-                self.last_indirect = Some(self.out.position().wrapping_sub(1));
+                self.last_indirect = Some(self.out.position() - 1);
                 self.nudge();
             }
         }
         if stream.sent < stream.length {
             self.stream = Some(stream);
-        } else if let Some(pending) = self.pending.iter_mut().find(|pending| pending.token == stream.token) {
-            pending.position = Some(self.out.position().wrapping_sub(1));
+            return Ok(());
+        }
+        self.stream_slices = stream.slices;
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.token == stream.token) {
+            pending.position = Some(self.out.position() - 1);
         }
         Ok(())
     }
@@ -389,9 +411,7 @@ unsafe fn store(slices: &[Slice], to: *mut u8, length: u32) {
         && to.addr().is_multiple_of(8)
     {
         // SAFETY: eight readable bytes, and eight writable aligned ones, as the caller promises.
-        unsafe {
-            AtomicU64::from_ptr(to.cast()).store(slice.address.cast::<u64>().read_unaligned(), Order::Release)
-        };
+        unsafe { AtomicU64::from_ptr(to.cast()).store(load_word(slice.address), Order::Release) };
         return;
     }
     std::sync::atomic::fence(Order::Release);

@@ -1,31 +1,25 @@
-//! The other side of a connection: its socket, its process, the segment shared with it, and the regions shown each way.
-//! Not the data path, which is `link.rs`.
-//! Source: unix(7), pidfd_open(2), process_vm_readv(2).
+//! The other side of a connection: the segment shared with it, and the regions that we show it.
+//! Not the data path, which is `link.rs`, nor what it shows us, which is `contact.rs`.
+//! Source: unix(7), futex(2).
 
-use super::layout::{SEGMENT_BYTES, Side};
-use super::letters::{Letter, Probe, Showing, send};
-use super::mapping::{Mapping, SharedPages, map_foreign};
+use super::contact::{Broken, Contact, PeerRegion, Segment};
+use super::layout::{EXPORTS, SEGMENT_BYTES, Side};
+use super::letters::{Letter, Showing, send};
+use super::mapping::SharedPages;
 use crate::engine::waiting::wake_all;
 use crate::provider::RegionFacts;
 use crate::vi::ViAttributes;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most regions of a peer that are mapped at a time.
-const MOST_MAPPED: usize = super::layout::EXPORTS;
-
-/// A region of the peer, mapped here.
-pub(super) struct PeerRegion {
-    pub(super) showing: Showing,
-    mapping: Mapping,
-}
-
-impl PeerRegion {
-    /// Where it is mapped; `showing.length` bytes from there on are.
-    pub(super) fn base(&self) -> *mut u8 {
-        self.mapping.base()
-    }
+/// A region of ours that the peer was told of.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Shown {
+    /// 0: the place is free.
+    handle: u32,
+    /// The peer said that it has mapped it.
+    mapped: bool,
 }
 
 pub(super) struct Peer {
@@ -33,16 +27,18 @@ pub(super) struct Peer {
     tag: u32,
     /// What our VI lets the peer do.
     attributes: ViAttributes,
-    pub(super) socket: OwnedFd,
-    pub(super) process: Process,
-    segment: Mapping,
+    pub(super) contact: Arc<Contact>,
+    segment: Segment,
     /// Whether our half is the first: this side asked for the connection.
     first: bool,
     pub(super) lost: AtomicBool,
-    /// Our regions that the peer has: the handle at each place of `exports`.
-    shown: Mutex<Vec<u32>>,
-    mapped: Mutex<Vec<Arc<PeerRegion>>>,
-    mapped_changes: AtomicU32,
+    /// Our regions that the peer was told of, at each place of `exports`.
+    shown: Mutex<Vec<Shown>>,
+    shown_changes: AtomicU32,
+    /// Messages that lie in regions of ours and that the peer has not taken; the link counts them.
+    pub(super) in_memory: AtomicU32,
+    /// Regions to be hidden when there are none any more.
+    to_hide: Mutex<Vec<u32>>,
 }
 
 /// What to make a peer from.
@@ -50,35 +46,34 @@ pub(super) struct Meeting {
     pub(super) vi: u32,
     pub(super) tag: u32,
     pub(super) attributes: ViAttributes,
-    pub(super) socket: OwnedFd,
-    pub(super) segment: Mapping,
+    pub(super) contact: Arc<Contact>,
+    pub(super) segment: Segment,
     pub(super) first: bool,
 }
 
 impl Peer {
     pub(super) fn new(meeting: Meeting) -> Peer {
-        let Meeting { vi, tag, attributes, socket, segment, first } = meeting;
-        assert!(segment.length() >= SEGMENT_BYTES, "segments are checked before they are mapped");
-        let process = Process::behind(&socket);
+        let Meeting { vi, tag, attributes, contact, segment, first } = meeting;
+        assert!(segment.mapping.length() >= SEGMENT_BYTES, "segments are checked before they are mapped");
         Peer {
             vi,
             tag,
             attributes,
-            socket,
-            process,
+            contact,
             segment,
             first,
             lost: AtomicBool::new(false),
-            shown: Mutex::new(Vec::new()),
-            mapped: Mutex::default(),
-            mapped_changes: AtomicU32::new(0),
+            shown: Mutex::default(),
+            shown_changes: AtomicU32::new(0),
+            in_memory: AtomicU32::new(0),
+            to_hide: Mutex::default(),
         }
     }
 
     fn side(&self, first: bool) -> *mut Side {
         let index = if first { 0 } else { 1 };
         // SAFETY: the segment has room for two sides, as `new` checked.
-        unsafe { self.segment.base().cast::<Side>().add(index) }
+        unsafe { self.segment.mapping.base().cast::<Side>().add(index) }
     }
 
     /// What we write.
@@ -123,13 +118,17 @@ impl Peer {
 
     // ---- our regions ------------------------------------------------------------------------------------------------
 
+    fn shown(&self) -> MutexGuard<'_, Vec<Shown>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, letter: &Letter, file: Option<i32>) -> bool {
+        send(self.contact.socket.as_raw_fd(), letter, file).is_ok()
+    }
+
     /// Lets the peer map a region, if the region and our VI allow it. A peer that does not empty its socket does without.
     pub(super) fn show(&self, region: &RegionFacts) {
-        let write = region.rdma_write && self.attributes.rdma_write;
-        let read = region.rdma_read && self.attributes.rdma_read;
-        // Pages that some may write to cannot be shown to others for reading only.
-        let as_it_is = if region.rdma_write { write } else { read };
-        if region.tag != self.tag || !as_it_is {
+        if region.tag != self.tag {
             return;
         }
         let Some(pages) =
@@ -137,193 +136,116 @@ impl Peer {
         else {
             return;
         };
-        let Some(file) = pages.file() else { return };
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = shown.iter().position(|handle| *handle == 0);
-        let slot = free.unwrap_or(shown.len());
-        if slot >= MOST_MAPPED {
-            return;
-        }
-        let showing = Showing {
+        let write = region.rdma_write && self.attributes.rdma_write;
+        let read = region.rdma_read && self.attributes.rdma_read;
+        // Pages that some may write to cannot be shown to others for reading only.
+        let as_it_is = if region.rdma_write { write } else { read };
+        let (address, length) = (region.address, region.length);
+        let showing = |slot: usize| Showing {
             handle: region.handle.0,
-            address: region.address,
-            length: region.length,
-            write,
-            read,
+            address,
+            length,
+            write: as_it_is && write,
+            read: as_it_is && read,
             slot: slot as u32,
         };
-        if send(self.socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd())).is_err() {
+        if as_it_is {
+            let Some(file) = pages.file() else { return };
+            self.enter(region.handle.0, |slot| {
+                let told = self.tell(&Letter::Show(showing(slot)), Some(file.as_raw_fd()));
+                if told {
+                    self.ours().exports[slot].store(region.handle.0, Ordering::Release);
+                }
+                told
+            });
+        } else if self.contact.single_copy {
+            let Some(file) = pages.file_number() else { return };
+            self.enter(region.handle.0, |slot| {
+                self.tell(&Letter::Lend { showing: showing(slot), file }, None)
+            });
+        }
+    }
+
+    /// Finds a place for a region, and keeps it there if `tell` says so.
+    fn enter(&self, handle: u32, tell: impl FnOnce(usize) -> bool) {
+        let mut shown = self.shown();
+        let slot = shown.iter().position(|shown| shown.handle == 0).unwrap_or(shown.len());
+        if slot >= EXPORTS || !tell(slot) {
             return;
         }
-        match free {
-            Some(slot) => shown[slot] = region.handle.0,
-            None => shown.push(region.handle.0),
+        if slot == shown.len() {
+            shown.push(Shown::default());
         }
-        self.ours().exports[slot].store(region.handle.0, Ordering::Release);
+        shown[slot] = Shown { handle, mapped: false };
     }
 
     /// Takes a region back: an honest peer sees it before its next transfer.
     pub(super) fn hide(&self, handle: u32) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        for (slot, place) in shown.iter_mut().enumerate().filter(|(_, place)| **place == handle) {
-            *place = 0;
+        let mut shown = self.shown();
+        for (slot, place) in shown.iter_mut().enumerate().filter(|(_, place)| place.handle == handle) {
+            *place = Shown::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
-            let _ = send(self.socket.as_raw_fd(), &Letter::Hide { handle }, None);
+            self.shown_changes.fetch_add(1, Ordering::Release);
+            if self.in_memory.load(Ordering::Acquire) == 0 {
+                self.tell(&Letter::Hide { handle }, None);
+            } else {
+                // A message lies in it: the peer keeps its mapping until it has taken that.
+                self.to_hide.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+            }
         }
     }
 
-    /// Whether the peer has that region of ours.
+    /// The last message in a region of ours was taken.
+    #[cold]
+    pub(super) fn hide_the_rest(&self) {
+        let handles = std::mem::take(&mut *self.to_hide.lock().unwrap_or_else(PoisonError::into_inner));
+        handles.into_iter().for_each(|handle| {
+            self.tell(&Letter::Hide { handle }, None);
+        });
+    }
+
+    /// Whether the peer has mapped that region of ours.
+    pub(super) fn has_mapped(&self, handle: u32) -> bool {
+        self.shown().iter().any(|shown| shown.handle == handle && shown.mapped)
+    }
+
+    /// Counts what may make `has_mapped` say something else.
     #[inline]
-    pub(super) fn has_shown(&self, handle: u32) -> bool {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).contains(&handle)
+    pub(super) fn shown_changes(&self) -> u32 {
+        self.shown_changes.load(Ordering::Acquire)
     }
 
-    // ---- the peer's regions -----------------------------------------------------------------------------------------
+    // ---- letters ----------------------------------------------------------------------------------------------------
 
-    /// Maps what the peer shows. `None`: the letter breaks the protocol. What cannot be mapped is reached by messages instead.
-    pub(super) fn map(&self, showing: Showing, file: Option<OwnedFd>) -> Option<()> {
-        let file = file?;
-        if showing.slot as usize >= super::layout::EXPORTS
-            || showing.address.checked_add(showing.length).is_none()
-        {
-            return None;
+    /// Takes a letter of a connection that stands, or is about to.
+    pub(super) fn hear(&self, letter: Letter, file: Option<super::closing::Foreign>) -> Result<(), Broken> {
+        match letter {
+            Letter::Show(showing) => self.contact.hear_show(showing, file),
+            Letter::Lend { showing, file } => self.contact.hear_lend(showing, file),
+            Letter::Hide { handle } => {
+                self.contact.hear_hide(handle);
+                Ok(())
+            }
+            Letter::Mapped { handle } => {
+                if let Some(place) = self.shown().iter_mut().find(|shown| shown.handle == handle) {
+                    place.mapped = handle != 0;
+                }
+                Ok(())
+            }
+            Letter::Declined { reason, .. } => {
+                self.contact.account.note(true, &reason);
+                Ok(())
+            }
+            _ => Err(Broken),
         }
-        let Ok(mapping) = map_foreign(&file, usize::try_from(showing.length).ok()?, showing.write) else {
-            return Some(());
-        };
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        mapped
-            .retain(|region| region.showing.slot != showing.slot && region.showing.handle != showing.handle);
-        if mapped.len() < MOST_MAPPED {
-            mapped.push(Arc::new(PeerRegion { showing, mapping }));
-        }
-        self.mapped_changes.fetch_add(1, Ordering::Release);
-        Some(())
     }
 
-    pub(super) fn unmap(&self, handle: u32) {
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        mapped.retain(|region| region.showing.handle != handle);
-        self.mapped_changes.fetch_add(1, Ordering::Release);
-    }
-
+    #[inline]
     pub(super) fn mapped_changes(&self) -> u32 {
-        self.mapped_changes.load(Ordering::Acquire)
+        self.contact.changes()
     }
 
     pub(super) fn mapped(&self) -> Vec<Arc<PeerRegion>> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.contact.mapped()
     }
-}
-
-/// The process at the other end of a socket.
-pub(super) struct Process {
-    id: libc::pid_t,
-    /// Readable when it has ended.
-    pub(super) file: Option<OwnedFd>,
-}
-
-/// From Linux 6.5 on; not in every header yet.
-const SO_PEERPIDFD: i32 = 77;
-
-impl Process {
-    fn behind(socket: &OwnedFd) -> Process {
-        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        let socket = socket.as_raw_fd();
-        // SAFETY: writes at most `length` bytes to the structure.
-        unsafe {
-            let place = (&raw mut credentials).cast();
-            libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
-        };
-        let mut file: RawFd = -1;
-        let mut length = size_of::<RawFd>() as libc::socklen_t;
-        // SAFETY: writes at most four bytes to `file`.
-        let got = unsafe {
-            libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut file).cast(), &raw mut length)
-        };
-        if got < 0 && credentials.pid > 0 {
-            // SAFETY: numbers only.
-            file = unsafe { libc::syscall(libc::SYS_pidfd_open, credentials.pid, 0) } as RawFd;
-        }
-        // SAFETY: just opened, and nobody else has it.
-        let file = (file >= 0).then(|| unsafe { OwnedFd::from_raw_fd(file) });
-        Process { id: credentials.pid, file }
-    }
-
-    /// Copies from the process's memory into ours, all pieces in order. `false`: not all of it could be read.
-    ///
-    /// # Safety
-    /// The local pieces must be writable memory.
-    pub(super) unsafe fn read(&self, local: &mut [libc::iovec], remote: &mut [libc::iovec]) -> bool {
-        if self.id <= 0 {
-            return false;
-        }
-        let (mut local, mut remote) = (local, remote);
-        loop {
-            let (pieces, others) = (local.len().min(1024), remote.len().min(1024));
-            if pieces == 0 || others == 0 {
-                return true;
-            }
-            // SAFETY: the local pieces are writable, as the caller says; the remote ones are the kernel's to check.
-            let count = unsafe {
-                libc::process_vm_readv(
-                    self.id,
-                    local.as_ptr(),
-                    pieces as u64,
-                    remote.as_ptr(),
-                    others as u64,
-                    0,
-                )
-            };
-            let Ok(count @ 1..) = usize::try_from(count) else { return false };
-            local = skip(local, count);
-            remote = skip(remote, count);
-        }
-    }
-
-    /// Whether it is known to have ended.
-    pub(super) fn has_ended(&self) -> bool {
-        let Some(file) = &self.file else { return false };
-        let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure, of ours; does not wait.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
-    }
-
-    /// Whether this process may read that one's memory: tries the word that it told us about.
-    pub(super) fn can_be_read(&self, probe: Probe) -> bool {
-        let mut word = 0u64;
-        let mut local = [libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 }];
-        let mut remote = [libc::iovec { iov_base: probe.address as *mut libc::c_void, iov_len: 8 }];
-        // SAFETY: the local piece is `word`.
-        let read = unsafe { self.read(&mut local, &mut remote) };
-        read && word == probe.cookie
-    }
-}
-
-/// What is left of the pieces after `count` bytes.
-fn skip(pieces: &mut [libc::iovec], mut count: usize) -> &mut [libc::iovec] {
-    let mut done = 0;
-    for piece in pieces.iter_mut() {
-        if count < piece.iov_len {
-            piece.iov_base = piece.iov_base.wrapping_byte_add(count);
-            piece.iov_len -= count;
-            break;
-        }
-        count -= piece.iov_len;
-        done += 1;
-    }
-    &mut pieces[done..]
-}
-
-/// The word that peers try to read.
-pub(super) fn own_probe() -> Probe {
-    static WORD: OnceLock<Box<u64>> = OnceLock::new();
-    let word = WORD.get_or_init(|| {
-        let mut bytes = [0u8; 8];
-        // SAFETY: writes at most eight bytes to `bytes`.
-        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        Box::new(u64::from_ne_bytes(bytes))
-    });
-    Probe { address: std::ptr::from_ref::<u64>(word) as u64, cookie: **word }
 }

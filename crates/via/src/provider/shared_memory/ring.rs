@@ -18,20 +18,27 @@ pub(super) struct Message {
     pub(super) words: [u64; WORDS],
 }
 
-/// What a slot at `position` holds in `stamp` when it is full: its lap, counted from 1, so that zeroed memory is empty.
+/// What a slot at `position` holds in `stamp` when it is full: its lap, counted from 1, so that zeroed memory is empty. It wraps;
+/// one lap and the next differ all the same.
 #[inline]
-fn stamp_of(position: u32) -> u32 {
-    position / SLOTS + 1
+fn stamp_of(position: u64) -> u32 {
+    ((position / u64::from(SLOTS)) as u32).wrapping_add(1)
 }
 
-/// The writing end.
+/// The slot of a position.
+#[inline]
+fn place_of(position: u64) -> usize {
+    (position % u64::from(SLOTS)) as usize
+}
+
+/// The writing end. Its positions count messages from the first and never wrap; only their low halves are shared.
 pub(super) struct Producer<'a> {
     slots: &'a [Slot],
     /// Where the reading end says how far it is.
     progress: &'a Progress,
-    position: u32,
-    /// What of `progress` was read last.
-    consumed: u32,
+    position: u64,
+    /// What of `progress` was read last, with the half that is not shared.
+    consumed: u64,
     /// Running count of arena bytes given out, and, per slot, what it was after that slot's message.
     arena_used: u32,
     arena_marks: Box<[u32]>,
@@ -40,39 +47,46 @@ pub(super) struct Producer<'a> {
 
 impl<'a> Producer<'a> {
     pub(super) fn new(slots: &'a [Slot], progress: &'a Progress) -> Producer<'a> {
+        Producer::starting_at(0, slots, progress)
+    }
+
+    /// A producer that has sent `position` messages, of which all were consumed.
+    pub(super) fn starting_at(position: u64, slots: &'a [Slot], progress: &'a Progress) -> Producer<'a> {
         let arena_marks = vec![0; slots.len()].into_boxed_slice();
-        Producer { slots, progress, position: 0, consumed: 0, arena_used: 0, arena_marks, arena_freed: 0 }
+        Producer { slots, progress, position, consumed: position, arena_used: 0, arena_marks, arena_freed: 0 }
     }
 
     /// The position of the next message.
-    pub(super) fn position(&self) -> u32 {
+    pub(super) fn position(&self) -> u64 {
         self.position
     }
 
     /// Whether the message at `position` has been consumed, as far as is known.
-    pub(super) fn is_consumed(&self, position: u32) -> bool {
-        self.consumed.wrapping_sub(position).wrapping_sub(1) < u32::MAX / 2
+    #[inline]
+    pub(super) fn is_consumed(&self, position: u64) -> bool {
+        position < self.consumed
     }
 
     /// Learns how far the consumer is. A number that cannot be is a broken protocol.
     #[inline]
     pub(super) fn refresh(&mut self) -> Result<(), Gone> {
-        let consumed = self.progress.consumed.load(Ordering::Acquire);
-        if consumed == self.consumed {
+        let news = self.progress.consumed.load(Ordering::Acquire).wrapping_sub(self.consumed as u32);
+        if news == 0 {
             return Ok(());
         }
-        if consumed.wrapping_sub(self.consumed) > self.position.wrapping_sub(self.consumed) {
+        let consumed = self.consumed + u64::from(news);
+        if consumed > self.position {
             return Err(Gone::Lost);
         }
         self.consumed = consumed;
-        self.arena_freed = self.arena_marks[(consumed.wrapping_sub(1) % SLOTS) as usize];
+        self.arena_freed = self.arena_marks[place_of(consumed - 1)];
         Ok(())
     }
 
     /// Whether `slots` messages have room; asks the consumer's progress only if not known already.
     #[inline]
     pub(super) fn has_room(&mut self, slots: u32) -> Result<bool, Gone> {
-        let fits = |this: &Self| this.position.wrapping_sub(this.consumed) + slots <= SLOTS;
+        let fits = |this: &Self| this.position - this.consumed + u64::from(slots) <= u64::from(SLOTS);
         if fits(self) {
             return Ok(true);
         }
@@ -99,7 +113,7 @@ impl<'a> Producer<'a> {
     /// Publishes a message; `has_room` must have said yes. `words` of it are written, the rest of the payload is left as it was.
     #[inline]
     pub(super) fn push(&mut self, head: u32, length: u32, immediate: u32, words: &[u64]) {
-        let place = (self.position % SLOTS) as usize;
+        let place = place_of(self.position);
         let slot = &self.slots[place];
         slot.head.store(head, Ordering::Relaxed);
         slot.length.store(length, Ordering::Relaxed);
@@ -109,7 +123,7 @@ impl<'a> Producer<'a> {
         }
         self.arena_marks[place] = self.arena_used;
         slot.stamp.store(stamp_of(self.position), Ordering::Release);
-        self.position = self.position.wrapping_add(1);
+        self.position += 1;
     }
 }
 
@@ -117,15 +131,15 @@ impl Producer<'_> {
     /// Asks for the cache line of a slot that will be written soon, if it is free: the peer had it last, and gives it up meanwhile.
     #[inline]
     pub(super) fn claim_ahead(&self) {
-        let ahead = self.position.wrapping_add(CLAIM_DISTANCE);
-        if ahead.wrapping_sub(self.consumed) < SLOTS {
-            claim(std::ptr::from_ref(&self.slots[(ahead % SLOTS) as usize]).cast());
+        let ahead = self.position + CLAIM_DISTANCE;
+        if ahead - self.consumed < u64::from(SLOTS) {
+            claim(std::ptr::from_ref(&self.slots[place_of(ahead)]).cast());
         }
     }
 }
 
 /// How far ahead of the next message `claim_ahead` reaches.
-const CLAIM_DISTANCE: u32 = 8;
+const CLAIM_DISTANCE: u64 = 8;
 
 /// Asks for a cache line in order to write to it.
 #[inline]
@@ -150,26 +164,31 @@ pub(super) struct Consumer<'a> {
     slots: &'a [Slot],
     /// Where this end says how far it is.
     progress: &'a Progress,
-    position: u32,
-    published: u32,
+    position: u64,
+    published: u64,
     /// Arena bytes read since it was said last.
     unpublished_bytes: u32,
 }
 
 impl<'a> Consumer<'a> {
     pub(super) fn new(slots: &'a [Slot], progress: &'a Progress) -> Consumer<'a> {
-        Consumer { slots, progress, position: 0, published: 0, unpublished_bytes: 0 }
+        Consumer::starting_at(0, slots, progress)
+    }
+
+    /// A consumer that has consumed `position` messages and has said so.
+    pub(super) fn starting_at(position: u64, slots: &'a [Slot], progress: &'a Progress) -> Consumer<'a> {
+        Consumer { slots, progress, position, published: position, unpublished_bytes: 0 }
     }
 
     /// The position of the next message.
-    pub(super) fn position(&self) -> u32 {
+    pub(super) fn position(&self) -> u64 {
         self.position
     }
 
     /// A copy of the next message, if there is one. It stays until `advance`.
     #[inline]
     pub(super) fn peek(&self) -> Option<Message> {
-        let slot = &self.slots[(self.position % SLOTS) as usize];
+        let slot = &self.slots[place_of(self.position)];
         if slot.stamp.load(Ordering::Acquire) != stamp_of(self.position) {
             return None;
         }
@@ -191,7 +210,7 @@ impl<'a> Consumer<'a> {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let slot = &self.slots[(self.position.wrapping_add(distance) % SLOTS) as usize];
+            let slot = &self.slots[place_of(self.position + u64::from(distance))];
             // SAFETY: a hint; the address is that of a slot.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast()) };
         }
@@ -200,10 +219,10 @@ impl<'a> Consumer<'a> {
     /// The next message has been dealt with, `arena_bytes` of the arena with it. Says whether the producer was told.
     #[inline]
     pub(super) fn advance(&mut self, arena_bytes: u32, tell: bool) -> bool {
-        self.position = self.position.wrapping_add(1);
+        self.position += 1;
         self.unpublished_bytes += arena_bytes;
-        let slots = self.position.wrapping_sub(self.published);
-        if tell || slots >= SLOTS.div_ceil(4) || self.unpublished_bytes >= ARENA_BYTES / 4 {
+        let slots = self.position - self.published;
+        if tell || slots >= u64::from(SLOTS.div_ceil(4)) || self.unpublished_bytes >= ARENA_BYTES / 4 {
             self.publish();
             return true;
         }
@@ -217,7 +236,7 @@ impl<'a> Consumer<'a> {
         }
         self.published = self.position;
         self.unpublished_bytes = 0;
-        self.progress.consumed.store(self.position, Ordering::Release);
+        self.progress.consumed.store(self.position as u32, Ordering::Release);
         true
     }
 }

@@ -2,11 +2,19 @@
 //! Not a peer that dies; that is the integration test `killed`.
 //! Source: none.
 
+mod attacker;
+mod campaign;
+mod executed;
+mod one_trick;
+mod stall;
+
+use super::SharedMemory;
 use super::layout::*;
-use super::letters::{Letter, receive, send};
-use super::mapping::{Mapping, create};
-use super::peer::own_probe;
-use super::rendezvous::reach;
+use super::letters::{Letter, Showing, receive, send};
+use super::mapping::{Mapping, create, map_foreign};
+use super::names::Place as Named;
+use super::rendezvous;
+use super::settings::{Limits, Settings};
 use crate::*;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering as Order};
@@ -37,27 +45,52 @@ struct Hostile {
     shown: Vec<(u64, u32, u64)>,
 }
 
+fn reach(name: &str) -> Result<OwnedFd, Error> {
+    let place = Named::others(&Settings::default(), name.as_bytes())?;
+    rendezvous::reach(&place, &Address::local(name), None)
+}
+
+fn hear(socket: &OwnedFd) -> std::io::Result<Letter> {
+    receive(socket, None).map(|(letter, _)| letter)
+}
+
+fn say_hello_at(socket: &OwnedFd, level: Reliability) -> Mapping {
+    let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
+    let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
+    let local = Address::local("hostile");
+    let hello = Letter::Hello { local, attributes, barrier: true };
+    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
+    segment
+}
+
+fn say_hello(socket: &OwnedFd) -> Mapping {
+    say_hello_at(socket, Reliability::ReliableDelivery)
+}
+
+/// Begins to connect, and says no more.
+fn hello_only(name: &str) -> (OwnedFd, Mapping) {
+    let socket = reach(name).unwrap();
+    let segment = say_hello(&socket);
+    (socket, segment)
+}
+
 /// Shakes hands as an honest peer does.
 fn connect(name: &str, level: Reliability) -> Hostile {
     let end = Instant::now() + Duration::from_secs(10);
     let socket = loop {
-        match reach(&Address::local(name), None) {
+        match reach(name) {
             Ok(socket) => break socket,
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
-    let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-    let local = Address::local("hostile");
-    let hello = Letter::Hello { local, attributes, barrier: true, probe: own_probe() };
-    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
+    let segment = say_hello_at(&socket, level);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
     let mut shown = Vec::new();
     loop {
-        match receive(&socket) {
-            Ok((Letter::Shown, _)) => break,
-            Ok((Letter::Show(showing), _)) => shown.push((showing.address, showing.handle, showing.length)),
+        match hear(&socket) {
+            Ok(Letter::Shown) => break,
+            Ok(Letter::Show(showing)) => shown.push((showing.address, showing.handle, showing.length)),
             Ok(_) => {}
             Err(error) => {
                 assert!(error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end, "{error}")
@@ -68,6 +101,44 @@ fn connect(name: &str, level: Reliability) -> Hostile {
 }
 
 impl Hostile {
+    /// Sends a letter, as soon as the socket has room.
+    fn send_patiently(&self, letter: &Letter, file: Option<&OwnedFd>) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while let Err(error) = send(self.socket.as_raw_fd(), letter, file.map(AsRawFd::as_raw_fd)) {
+            if error.kind() != std::io::ErrorKind::WouldBlock {
+                return;
+            }
+            assert!(Instant::now() < end, "nobody takes letters any more");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until the other side has closed the connection.
+    fn await_end(&self) {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            match hear(&self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    assert!(Instant::now() < end, "the connection stands");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Puts a message into a slot as an honest peer does.
+    fn publish(&self, position: u32, head: u32, length: u32, words: &[u64]) {
+        // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
+        let side = unsafe { &*self.segment.base().cast::<Side>() };
+        let slot = &side.slots[(position % SLOTS) as usize];
+        slot.head.store(head, Order::Relaxed);
+        slot.length.store(length, Order::Relaxed);
+        slot.words.iter().zip(words).for_each(|(word, value)| word.store(*value, Order::Relaxed));
+        slot.stamp.store(position / SLOTS + 1, Order::Release);
+    }
+
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset + 4 <= SEGMENT_BYTES);
         // SAFETY: inside the segment and aligned; others use it through atomics too, or only by address.
@@ -122,7 +193,7 @@ impl Hostile {
                     0 => Letter::Nudge,
                     1 => Letter::Hide { handle: random.next() as u32 },
                     2 => Letter::Shown,
-                    _ => Letter::Reject,
+                    _ => Letter::Reject { reason: String::new(), again: false },
                 };
                 let _ = send(self.socket.as_raw_fd(), &letter, None);
             }

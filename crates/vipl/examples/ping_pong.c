@@ -1,5 +1,6 @@
 /* A program written to VIPL: two processes play ping-pong with messages, immediate data and RDMA writes.
- * Usage: ping_pong server|client NAME ROUNDS. Prints one line; exits 0 only if every byte was right. */
+ * Usage: ping_pong server|client NAME ROUNDS [DEVICE [HOST]]. DEVICE is what VipOpenNic takes; HOST is where a client finds its
+ * server, in the form of that NIC's addresses. Prints one line; exits 0 only if every byte was right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,13 +29,14 @@ static VIP_CQ_HANDLE cq;
 static VIP_MEM_HANDLE memory;
 static struct room *room;
 
-static VIP_NET_ADDRESS *address(const char *name) {
-    size_t length = strlen(name);
-    VIP_NET_ADDRESS *made = calloc(1, sizeof *made + 5 + length + 64);
-    made->HostAddressLen = 5;
-    made->DiscriminatorLen = (VIP_UINT16)length;
-    memcpy(made->HostAddress, "local", 5);
-    memcpy(made->HostAddress + 5, name, length);
+/* An address with room for any of this NIC's. No host: our own. */
+static VIP_NET_ADDRESS *address(const char *host, const char *name) {
+    size_t hosts = strlen(host), names = strlen(name);
+    VIP_NET_ADDRESS *made = calloc(1, sizeof *made + 512);
+    made->HostAddressLen = (VIP_UINT16)hosts;
+    made->DiscriminatorLen = (VIP_UINT16)names;
+    memcpy(made->HostAddress, host, hosts);
+    memcpy(made->HostAddress + hosts, name, names);
     return made;
 }
 
@@ -106,12 +108,14 @@ static void write_remote(struct place to, char value) {
 }
 
 int main(int argc, char **argv) {
-    int is_server = argc == 4 && !strcmp(argv[1], "server");
-    unsigned rounds = argc == 4 ? (unsigned)atoi(argv[3]) : 0;
+    if (argc < 4 || argc > 6) return 64;
+    int is_server = !strcmp(argv[1], "server");
+    unsigned rounds = (unsigned)atoi(argv[3]);
+    const char *device = argc > 4 ? argv[4] : "shm", *host = argc > 5 ? argv[5] : "";
     VIP_PROTECTION_HANDLE tag;
     VIP_NIC_ATTRIBUTES facts;
     alarm(60);
-    CHECK(VipOpenNic("shm", &nic), VIP_SUCCESS);
+    CHECK(VipOpenNic(device, &nic), VIP_SUCCESS);
     CHECK(VipQueryNic(nic, &facts), VIP_SUCCESS);
     CHECK(VipCreatePtag(nic, &tag), VIP_SUCCESS);
     CHECK(VipCreateCQ(nic, 64, &cq), VIP_SUCCESS);
@@ -124,12 +128,12 @@ int main(int argc, char **argv) {
     post_receive();
     if (is_server) {
         VIP_CONN_HANDLE request;
-        VIP_NET_ADDRESS *remote = address("");
-        CHECK(VipConnectWait(nic, address(argv[2]), 10000, remote, &theirs, &request), VIP_SUCCESS);
+        VIP_NET_ADDRESS *remote = address("", "");
+        CHECK(VipConnectWait(nic, address("", argv[2]), 10000, remote, &theirs, &request), VIP_SUCCESS);
         CHECK(VipConnectAccept(request, vi), VIP_SUCCESS);
     } else {
         VIP_RETURN got;
-        while ((got = VipConnectRequest(vi, address("client"), address(argv[2]), 10000, &theirs)) == VIP_NO_MATCH)
+        while ((got = VipConnectRequest(vi, address("", "client"), address(host, argv[2]), 10000, &theirs)) == VIP_NO_MATCH)
             usleep(1000);
         CHECK(got, VIP_SUCCESS);
     }

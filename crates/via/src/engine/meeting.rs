@@ -1,0 +1,213 @@
+//! How a VI comes to be connected: it asks a server, answers a client, or meets a peer that does the same as itself.
+//! Not the connection, nor the letters that a provider exchanges for it.
+//! Source: VIA, VI connection and disconnection; VIPL, VipConnectAccept and VipConnectPeerRequest.
+
+use super::endpoint::{Attempt, Endpoint};
+use super::waiting::deadline_after;
+use crate::connection::Address;
+use crate::error::Error;
+use crate::provider::{Ask, Incoming};
+use crate::vi::{Reliability, ViAttributes};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a VI that waits for its peer looks whether it is still to do so.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a peer that is not there yet is left alone.
+const ASK_EVERY: Duration = Duration::from_millis(2);
+/// A peer that waits for another VI at the same address refuses us. How long it is asked again.
+const BEAR_REFUSALS: Duration = Duration::from_secs(1);
+
+impl Endpoint {
+    pub(crate) fn connect(
+        &self,
+        local: &Address,
+        remote: &Address,
+        timeout: Option<Duration>,
+    ) -> Result<ViAttributes, Error> {
+        let attempt = self.enter_pending()?;
+        let outcome = self.request(&attempt, local, remote, deadline_after(timeout));
+        if outcome.is_err() {
+            self.leave_pending(&attempt);
+        }
+        outcome
+    }
+
+    fn request(
+        &self,
+        attempt: &Attempt,
+        local: &Address,
+        remote: &Address,
+        deadline: Option<Instant>,
+    ) -> Result<ViAttributes, Error> {
+        let attributes = &attempt.attributes;
+        let ask = Ask { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
+        let established = self.nic.provider.request(&ask, deadline)?;
+        compatible(attributes, &established.remote_attributes)?;
+        self.enter_connected(attempt, established.link, &established.remote_attributes);
+        Ok(established.remote_attributes)
+    }
+
+    pub(crate) fn accept(&self, incoming: Box<dyn Incoming>) -> Result<(), Error> {
+        match self.begin_accept(incoming.remote_attributes()) {
+            Ok(attempt) => self.finish_accept(&attempt, incoming),
+            Err(error) => {
+                incoming.reject();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sees whether this VI can be connected to one like `remote`; then it is pending, and `finish_accept` has to follow.
+    pub(crate) fn begin_accept(&self, remote: &ViAttributes) -> Result<Attempt, Error> {
+        let attempt = self.enter_pending()?;
+        match compatible(&attempt.attributes, remote) {
+            Ok(()) => Ok(attempt),
+            Err(error) => {
+                self.leave_pending(&attempt);
+                Err(error)
+            }
+        }
+    }
+
+    /// Answers the peer; the VI is connected, or idle again.
+    pub(crate) fn finish_accept(&self, attempt: &Attempt, incoming: Box<dyn Incoming>) -> Result<(), Error> {
+        let remote = *incoming.remote_attributes();
+        match incoming.accept(self.number, &attempt.attributes, attempt.attributes.tag.0) {
+            Ok(link) => {
+                self.enter_connected(attempt, link, &remote);
+                Ok(())
+            }
+            Err(error) => {
+                self.leave_pending(attempt);
+                Err(error)
+            }
+        }
+    }
+
+    /// The VI is connect pending from now on; `PeerRequest::finish` does the rest.
+    pub(crate) fn request_peer(
+        self: &Arc<Self>,
+        local: &Address,
+        remote: &Address,
+    ) -> Result<PeerRequest, Error> {
+        let host = self.nic.provider.host(&remote.host)?;
+        let remote = Address { host, discriminator: remote.discriminator.clone() };
+        let waits = self.waits_for(local, &remote)?;
+        let attempt = self.enter_pending()?;
+        Ok(PeerRequest { endpoint: self.clone(), attempt, local: local.clone(), remote, waits })
+    }
+
+    /// Of the two addresses the smaller one waits and the greater one asks, so that both sides agree without a word. They are
+    /// compared by discriminator first: only where those are the same has a side to know what the other calls its host.
+    fn waits_for(&self, local: &Address, remote: &Address) -> Result<bool, Error> {
+        if local.discriminator != remote.discriminator {
+            return Ok(local.discriminator < remote.discriminator);
+        }
+        let own = self.nic.provider.named_host(&local.host)?;
+        if own == remote.host {
+            let why = format!("{remote} is this VI's own address: a peer needs another");
+            return Err(Error::InvalidParameter(why));
+        }
+        Ok(own < remote.host)
+    }
+}
+
+/// A VI that is to be connected to one that does the same from its side. Dropped, it is idle again.
+pub struct PeerRequest {
+    endpoint: Arc<Endpoint>,
+    attempt: Attempt,
+    local: Address,
+    remote: Address,
+    waits: bool,
+}
+
+impl PeerRequest {
+    /// Waits for the peer up to `timeout` (`None`: for ever); gives what its VI is like.
+    pub fn finish(self, timeout: Option<Duration>) -> Result<ViAttributes, Error> {
+        let deadline = deadline_after(timeout);
+        if self.waits { self.await_peer(deadline) } else { self.ask_peer(deadline) }
+    }
+
+    /// Waits until the peer asks. Whoever else asks is refused.
+    fn await_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
+        let PeerRequest { endpoint, attempt, local, .. } = self;
+        loop {
+            let soon = Instant::now() + LOOK_EVERY;
+            let until = deadline.map_or(soon, |deadline| deadline.min(soon));
+            match endpoint.nic.provider.wait(local, Some(until)) {
+                Ok(incoming) if self.is_peer(&*incoming) => {
+                    let theirs = *incoming.remote_attributes();
+                    if let Err(error) = compatible(&attempt.attributes, &theirs) {
+                        incoming.reject();
+                        return Err(error);
+                    }
+                    match incoming.accept(endpoint.number, &attempt.attributes, attempt.attributes.tag.0) {
+                        Ok(link) => {
+                            endpoint.enter_connected(attempt, link, &theirs);
+                            return Ok(theirs);
+                        }
+                        // It had asked before, and has given up since: it may come again.
+                        Err(Error::NotReachable(_) | Error::NoMatch(_) | Error::Timeout) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(stranger) => stranger.reject(),
+                Err(Error::Timeout) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
+                Err(error) => return Err(error),
+            }
+            self.still_pending()?;
+        }
+    }
+
+    fn is_peer(&self, incoming: &dyn Incoming) -> bool {
+        let asking = incoming.remote();
+        let host = self.endpoint.nic.provider.host(&asking.host);
+        asking.discriminator == self.remote.discriminator && host.is_ok_and(|host| host == self.remote.host)
+    }
+
+    /// Asks until the peer waits, and waits for this VI.
+    fn ask_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
+        let mut refused_since = None;
+        loop {
+            let error = match self.endpoint.request(&self.attempt, &self.local, &self.remote, deadline) {
+                Err(error @ Error::NoMatch(_)) => error,
+                Err(error @ Error::Rejected) => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > BEAR_REFUSALS {
+                        return Err(error);
+                    }
+                    error
+                }
+                outcome => return outcome,
+            };
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(if matches!(error, Error::NoMatch(_)) { Error::Timeout } else { error });
+            }
+            self.still_pending()?;
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// An error if somebody disconnected the VI while it was being connected.
+    fn still_pending(&self) -> Result<(), Error> {
+        if self.endpoint.is_pending(&self.attempt) {
+            return Ok(());
+        }
+        Err(Error::InvalidState("the VI was disconnected while it was being connected".into()))
+    }
+}
+
+impl Drop for PeerRequest {
+    fn drop(&mut self) {
+        self.endpoint.leave_pending(&self.attempt);
+    }
+}
+
+fn compatible(ours: &ViAttributes, theirs: &ViAttributes) -> Result<(), Error> {
+    if ours.reliability != theirs.reliability {
+        let (ours, theirs): (Reliability, Reliability) = (ours.reliability, theirs.reliability);
+        return Err(Error::InvalidReliability(format!("this side has {ours:?}, the peer {theirs:?}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The other side as a socket and a process, before and while a VI is connected to it: what it shows us is mapped here, within limits.
+//! Not what we show it (`peer.rs`) nor how the two came together (`rendezvous.rs`).
+//! Source: unix(7), memfd_create(2).
+
+use super::borrowing;
+use super::closing::{Channel, Foreign};
+use super::layout::{EXPORTS, SEGMENT_BYTES};
+use super::ledger::{Account, Charge, Ledger};
+use super::letters::{Letter, Showing, send};
+use super::mapping::{Mapping, map_foreign};
+use super::process::Process;
+use super::settings::{Allow, Settings, SingleCopy};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A region of the peer, mapped here.
+pub(super) struct PeerRegion {
+    pub(super) showing: Showing,
+    mapping: Mapping,
+    _charge: Charge,
+}
+
+impl PeerRegion {
+    /// Where it is mapped; `showing.length` bytes from there on are.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.mapping.base()
+    }
+}
+
+/// The segment that both sides share, as it is mapped here.
+pub(super) struct Segment {
+    pub(super) mapping: Mapping,
+    _charge: Charge,
+}
+
+pub(super) struct Contact {
+    pub(super) socket: Channel,
+    pub(super) process: Process,
+    pub(super) account: Arc<Account>,
+    /// Whether large messages are copied once between the two.
+    pub(super) single_copy: bool,
+    regions: Mutex<Vec<Arc<PeerRegion>>>,
+    changes: AtomicU32,
+}
+
+/// The peer broke the protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+impl Contact {
+    /// Whoever is at the other end of `socket`, if the settings let them; or why not.
+    pub(super) fn new(
+        socket: Channel,
+        settings: &Settings,
+        allow: &Allow,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Contact, (Channel, String)> {
+        let process = Process::behind(&socket);
+        let uid = process.uid;
+        if !allow.permits(uid, process.gid) {
+            let reason = format!("user {uid} with group {} is not allowed", process.gid);
+            return Err((socket, reason));
+        }
+        // SAFETY: asks for a number.
+        let same_user = uid == unsafe { libc::geteuid() };
+        let single_copy = match settings.single_copy {
+            SingleCopy::Never => false,
+            SingleCopy::SameUser => same_user,
+            SingleCopy::BetweenUsers => true,
+        };
+        let account = match ledger.open(uid) {
+            Ok(account) => account,
+            Err(reason) => return Err((socket, reason)),
+        };
+        let regions = Mutex::default();
+        let socket = socket.with_account(&account);
+        Ok(Contact { socket, process, account, single_copy, regions, changes: AtomicU32::new(0) })
+    }
+
+    /// Maps the segment that the peer made.
+    pub(super) fn take_segment(&self, file: &Foreign) -> Result<Segment, String> {
+        let charge = self.account.charge(SEGMENT_BYTES as u64)?;
+        let mapping = map_foreign(file, SEGMENT_BYTES as u64, true, true)
+            .map_err(|why| format!("the shared segment cannot be mapped: {why}"))?;
+        Ok(Segment { mapping, _charge: charge })
+    }
+
+    /// Enters a segment that we made.
+    pub(super) fn enter_segment(&self, mapping: Mapping) -> Result<Segment, String> {
+        let charge = self.account.charge(mapping.length() as u64)?;
+        Ok(Segment { mapping, _charge: charge })
+    }
+
+    /// A region is shown: maps it, if it may be, and answers.
+    pub(super) fn hear_show(&self, showing: Showing, file: Option<Foreign>) -> Result<(), Broken> {
+        let file = file.ok_or(Broken)?;
+        check(&showing)?;
+        self.take(showing, &file);
+        Ok(())
+    }
+
+    /// A region is lent for single copies: asks for it. Nothing is said where they are not wanted, or the kernel does not let us.
+    pub(super) fn hear_lend(self: &Arc<Self>, showing: Showing, number: u32) -> Result<(), Broken> {
+        check(&showing)?;
+        if showing.write || showing.read {
+            return Err(Broken);
+        }
+        if self.single_copy {
+            borrowing::ask(self, showing, number);
+        }
+        Ok(())
+    }
+
+    /// Takes and maps what was lent.
+    pub(super) fn borrow(&self, showing: Showing, number: u32) {
+        if let Some(file) = self.process.take_file(number, &self.account) {
+            self.take(showing, &file);
+        }
+    }
+
+    fn take(&self, showing: Showing, file: &Foreign) {
+        let handle = showing.handle;
+        self.forget(|region| region.showing.slot == showing.slot || region.showing.handle == handle);
+        let answer = match self.map(showing, file) {
+            Ok(()) => Letter::Mapped { handle },
+            Err(reason) => {
+                self.account.note(false, &reason);
+                Letter::Declined { handle, reason }
+            }
+        };
+        // A peer that does not empty its socket does not learn of it, and sends in parts.
+        let _ = send(self.socket.as_raw_fd(), &answer, None);
+    }
+
+    fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
+        let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
+        let charge = self.account.charge(showing.length).map_err(about)?;
+        let mapping = map_foreign(file, showing.length, showing.write, false).map_err(about)?;
+        self.regions().push(Arc::new(PeerRegion { showing, mapping, _charge: charge }));
+        self.changes.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn hear_hide(&self, handle: u32) {
+        self.forget(|region| region.showing.handle == handle);
+    }
+
+    fn forget(&self, which: impl Fn(&PeerRegion) -> bool) {
+        let mut regions = self.regions();
+        let before = regions.len();
+        regions.retain(|region| !which(region));
+        if regions.len() != before {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    pub(super) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(super) fn mapped(&self) -> Vec<Arc<PeerRegion>> {
+        self.regions().clone()
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Vec<Arc<PeerRegion>>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check(showing: &Showing) -> Result<(), Broken> {
+    let sound = (showing.slot as usize) < EXPORTS && showing.address.checked_add(showing.length).is_some();
+    if sound { Ok(()) } else { Err(Broken) }
+}
+
+/// Refuses a connection over `socket`.
+pub(super) fn refuse(socket: &Channel, reason: &str, again: bool) {
+    let _ = send(socket.as_raw_fd(), &Letter::Reject { reason: reason.into(), again }, None);
+}

@@ -1,0 +1,439 @@
+//! An attacker that knows the protocol: it goes as far as it likes in good order, and then does anything that a peer can do, in any order.
+//! Not random bytes only: what it says fits what it has heard, or just does not.
+//! Source: `letters.rs` and `layout.rs`, of which it can say every letter and write every word.
+
+use super::stall::Stall;
+use super::*;
+use proptest::prelude::*;
+use std::os::fd::FromRawFd;
+
+/// A number, as the attacker's state makes sense of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value {
+    Any(u64),
+    Small(u16),
+    /// Just below, at, or just above a limit of the layout.
+    Edge(u8, i8),
+    /// The handle, the address or the length of a region that it was shown, or lent.
+    Handle(u8),
+    Address(u8, i16),
+    Length(u8),
+    /// An address of its own whose page never arrives.
+    Stalled,
+    /// How far it is with its own messages, and nearly so.
+    Position(i8),
+    /// The number of a descriptor that it holds: a sealed memory file, or something else.
+    OwnFile(u8),
+}
+
+/// A letter, whose numbers are yet to be made sense of.
+#[derive(Debug, Clone)]
+pub(super) enum Phrase {
+    Hello { level: u8, barrier: bool, name: Vec<u8> },
+    Accept,
+    Reject { again: bool },
+    Show([Value; 4], bool, bool),
+    Lend([Value; 4], bool, Value),
+    Shown,
+    Hide(Value),
+    Mapped(Value),
+    Declined(Value, String),
+    Nudge,
+}
+
+/// What travels along.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Luggage {
+    Nothing,
+    Segment,
+    /// A sealed memory file of so many bits, of which nothing exists.
+    Sparse(u8),
+    Unsealed,
+    Pipe,
+    /// A connection that has something to send to somebody who does not take it: closing it waits.
+    Lingering,
+    Folder,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Say(Phrase, Luggage),
+    Bytes(Vec<u8>),
+    Cut(Phrase, u16),
+    Flood(Phrase, u16),
+    /// A word of a half, at a place that is likely to be looked at.
+    Word {
+        of_victim: bool,
+        word: u16,
+        value: Value,
+    },
+    /// A message at its place, or a few before or after.
+    Message {
+        ahead: i8,
+        head: [u8; 4],
+        length: Value,
+        words: [Value; WORDS],
+    },
+    /// Gives everything back that it was lent, wakes who sleeps.
+    Wake,
+    /// Makes a hole in the shared segment: all of it is zero then.
+    Hole,
+    Pause(u8),
+    HalfClose,
+    Die,
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u64>().prop_map(Value::Any),
+        any::<u16>().prop_map(Value::Small),
+        (0u8..8, -2i8..3).prop_map(|(edge, by)| Value::Edge(edge, by)),
+        any::<u8>().prop_map(Value::Handle),
+        (any::<u8>(), -80i16..9000).prop_map(|(which, by)| Value::Address(which, by)),
+        any::<u8>().prop_map(Value::Length),
+        Just(Value::Stalled),
+        (-3i8..4).prop_map(Value::Position),
+        any::<u8>().prop_map(Value::OwnFile),
+    ]
+}
+
+fn phrase() -> impl Strategy<Value = Phrase> {
+    let values = || prop::array::uniform4(value());
+    prop_oneof![
+        1 => (0u8..8, any::<bool>(), prop::collection::vec(any::<u8>(), 0..50))
+            .prop_map(|(level, barrier, name)| Phrase::Hello { level, barrier, name }),
+        1 => Just(Phrase::Accept),
+        1 => any::<bool>().prop_map(|again| Phrase::Reject { again }),
+        4 => (values(), any::<bool>(), any::<bool>()).prop_map(|(v, write, read)| Phrase::Show(v, write, read)),
+        4 => (values(), any::<bool>(), value()).prop_map(|(v, right, file)| Phrase::Lend(v, right, file)),
+        1 => Just(Phrase::Shown),
+        2 => value().prop_map(Phrase::Hide),
+        2 => value().prop_map(Phrase::Mapped),
+        2 => (value(), ".{0,90}").prop_map(|(handle, reason)| Phrase::Declined(handle, reason)),
+        2 => Just(Phrase::Nudge),
+    ]
+}
+
+fn luggage() -> impl Strategy<Value = Luggage> {
+    prop_oneof![
+        4 => Just(Luggage::Nothing),
+        1 => Just(Luggage::Segment),
+        6 => (0u8..47).prop_map(Luggage::Sparse),
+        1 => Just(Luggage::Unsealed),
+        1 => Just(Luggage::Pipe),
+        1 => Just(Luggage::Lingering),
+        1 => Just(Luggage::Folder),
+    ]
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let head = [0u8..9, 0u8..6, 0u8..3, 0u8..5];
+    prop_oneof![
+        4 => (phrase(), luggage()).prop_map(|(phrase, luggage)| Step::Say(phrase, luggage)),
+        1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(Step::Bytes),
+        1 => (phrase(), any::<u16>()).prop_map(|(phrase, length)| Step::Cut(phrase, length)),
+        1 => (phrase(), 1u16..2000).prop_map(|(phrase, count)| Step::Flood(phrase, count)),
+        4 => (any::<bool>(), any::<u16>(), value())
+            .prop_map(|(of_victim, word, value)| Step::Word { of_victim, word, value }),
+        16 => (prop_oneof![8 => Just(0i8), 1 => -2i8..3], head, value(), prop::array::uniform6(value()))
+            .prop_map(|(ahead, head, length, words)| Step::Message { ahead, head, length, words }),
+        1 => Just(Step::Wake),
+        1 => Just(Step::Hole),
+        2 => (0u8..20).prop_map(Step::Pause),
+        1 => Just(Step::HalfClose),
+        1 => Just(Step::Die),
+    ]
+}
+
+/// What the attacker has and knows.
+pub(super) struct Attacker {
+    socket: Option<OwnedFd>,
+    segment: Mapping,
+    file: OwnedFd,
+    /// Its half of the segment is the first.
+    first: bool,
+    position: u32,
+    heard: Vec<Showing>,
+    page: Stall,
+    /// A sealed memory file of its own.
+    memory: OwnedFd,
+}
+
+impl Attacker {
+    /// Over a socket that has connected, or was accepted.
+    pub(super) fn new(socket: OwnedFd, first: bool) -> Attacker {
+        let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
+        let (memory, _) = create(1 << 16, false).unwrap();
+        Attacker {
+            socket: Some(socket),
+            segment,
+            file,
+            first,
+            position: 0,
+            heard: Vec::new(),
+            page: Stall::new(),
+            memory,
+        }
+    }
+
+    /// Does as it should, so far: 1, says hello; 2, has shown everything; 3, has heard the answer.
+    pub(super) fn behave(&mut self, until: u8, level: Reliability) {
+        if until >= 1 {
+            let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
+            let hello = Letter::Hello { local: Address::local("attacker"), attributes, barrier: true };
+            self.send(&hello, Some(self.file.as_raw_fd()));
+        }
+        if until >= 2 {
+            self.send(&Letter::Shown, None);
+        }
+        let end = Instant::now() + Duration::from_millis(500);
+        while until >= 3 && Instant::now() < end && !self.listen() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Hears a client to its end, takes its segment and agrees.
+    pub(super) fn behave_as_server(&mut self, level: Reliability) {
+        let end = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < end {
+            let Some(socket) = &self.socket else { return };
+            match receive(socket, None) {
+                Ok((Letter::Hello { .. }, Some(file))) => {
+                    use std::os::fd::AsFd;
+                    self.segment = map_foreign(&file, SEGMENT_BYTES as u64, true, true).unwrap();
+                    self.file = file.as_fd().try_clone_to_owned().unwrap();
+                }
+                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
+                Ok((Letter::Shown, _)) => break,
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
+                _ => std::thread::yield_now(),
+            }
+        }
+        let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
+        self.send(&Letter::Accept { attributes, barrier: true }, None);
+        self.send(&Letter::Shown, None);
+    }
+
+    /// Takes the letters that have come; says whether one was the last of the beginning, or the end.
+    fn listen(&mut self) -> bool {
+        let Some(socket) = &self.socket else { return true };
+        loop {
+            match hear(socket) {
+                Ok(Letter::Shown) => return true,
+                Ok(Letter::Show(showing) | Letter::Lend { showing, .. }) => self.heard.push(showing),
+                Ok(_) => {}
+                Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    fn send(&self, letter: &Letter, file: Option<i32>) {
+        if let Some(socket) = &self.socket {
+            let _ = send(socket.as_raw_fd(), letter, file);
+        }
+    }
+
+    fn known(&self, which: u8) -> Showing {
+        let nothing =
+            Showing { handle: 0x10_0001, address: 0x1000, length: 64, write: true, read: true, slot: 0 };
+        self.heard.get(usize::from(which) % self.heard.len().max(1)).copied().unwrap_or(nothing)
+    }
+
+    fn number(&self, value: Value) -> u64 {
+        let edges = [
+            u64::from(SLOTS),
+            u64::from(INLINE_BYTES),
+            u64::from(CHUNK_BYTES),
+            u64::from(ARENA_BYTES),
+            EXPORTS as u64,
+            u64::from(u32::MAX),
+            1 << 47,
+            0,
+        ];
+        match value {
+            Value::Any(number) => number,
+            Value::Small(number) => u64::from(number),
+            Value::Edge(edge, by) => edges[usize::from(edge)].wrapping_add_signed(i64::from(by)),
+            Value::Handle(which) => u64::from(self.known(which).handle),
+            Value::Address(which, by) => self.known(which).address.wrapping_add_signed(i64::from(by)),
+            Value::Length(which) => self.known(which).length,
+            Value::Stalled => self.page.address(),
+            Value::Position(by) => u64::from(self.position.wrapping_add_signed(i32::from(by))),
+            Value::OwnFile(0..=127) => self.memory.as_raw_fd() as u64,
+            Value::OwnFile(number) => u64::from(number - 127),
+        }
+    }
+
+    fn letter(&self, phrase: &Phrase) -> Letter {
+        let small = |value: Value| self.number(value) as u32;
+        let showing = |values: &[Value; 4], write, read| Showing {
+            handle: small(values[0]),
+            address: self.number(values[1]),
+            length: self.number(values[2]),
+            write,
+            read,
+            slot: small(values[3]) % 300,
+        };
+        let attributes = |level: u8| {
+            let level = Reliability::ALL[usize::from(level) % 3];
+            ViAttributes::new(ProtectionTag::default()).with_reliability(level)
+        };
+        match phrase {
+            Phrase::Hello { level, barrier, name } => Letter::Hello {
+                local: Address::new(b"", name),
+                attributes: attributes(*level),
+                barrier: *barrier,
+            },
+            Phrase::Accept => Letter::Accept { attributes: attributes(1), barrier: true },
+            Phrase::Reject { again } => Letter::Reject { reason: "so".into(), again: *again },
+            Phrase::Show(values, write, read) => Letter::Show(showing(values, *write, *read)),
+            Phrase::Lend(values, right, file) => {
+                Letter::Lend { showing: showing(values, *right, false), file: small(*file) }
+            }
+            Phrase::Shown => Letter::Shown,
+            Phrase::Hide(handle) => Letter::Hide { handle: small(*handle) },
+            Phrase::Mapped(handle) => Letter::Mapped { handle: small(*handle) },
+            Phrase::Declined(handle, reason) => {
+                Letter::Declined { handle: small(*handle), reason: reason.clone() }
+            }
+            Phrase::Nudge => Letter::Nudge,
+        }
+    }
+
+    fn raw(&self, bytes: &[u8]) {
+        if let Some(socket) = &self.socket {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: bytes of our own.
+            unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        }
+    }
+
+    fn half(&self, first: bool) -> *mut u8 {
+        // SAFETY: the segment has room for two halves.
+        unsafe { self.segment.base().add(if first { 0 } else { size_of::<Side>() }) }
+    }
+
+    /// Does one thing.
+    pub(super) fn act(&mut self, step: &Step) {
+        self.listen();
+        match step {
+            Step::Say(phrase, luggage) => {
+                let file = pack(*luggage, &self.file);
+                self.send(&self.letter(phrase), file.as_ref().map(AsRawFd::as_raw_fd));
+                if matches!(luggage, Luggage::Lingering) {
+                    // Closing it may wait for the attacker as well.
+                    let _ = std::thread::Builder::new().spawn(move || drop(file));
+                }
+            }
+            Step::Bytes(bytes) => self.raw(bytes),
+            Step::Cut(phrase, length) => {
+                let bytes = self.letter(phrase).write();
+                self.raw(&bytes[..usize::from(*length) % bytes.len()]);
+            }
+            Step::Flood(phrase, count) => {
+                let letter = self.letter(phrase);
+                (0..*count).for_each(|_| self.send(&letter, None));
+            }
+            Step::Word { of_victim, word, value } => {
+                // Progress, presence, bell, exports and the first slots.
+                let offset = (usize::from(*word) * 4) % 4096;
+                let half = self.half(self.first != *of_victim);
+                // SAFETY: inside a half, and aligned; the other side uses it through atomics too.
+                let word = unsafe { AtomicU32::from_ptr(half.add(offset).cast()) };
+                word.store(self.number(*value) as u32, Order::Relaxed);
+            }
+            Step::Message { ahead, head, length, words } => {
+                let position = self.position.wrapping_add_signed(i32::from(*ahead));
+                // SAFETY: a half of the segment; all that is reached through the reference is atomics.
+                let side = unsafe { &*self.half(self.first).cast::<Side>() };
+                let slot = &side.slots[(position % SLOTS) as usize];
+                slot.head.store(u32::from_le_bytes(*head), Order::Relaxed);
+                slot.length.store(self.number(*length) as u32, Order::Relaxed);
+                for (word, value) in slot.words.iter().zip(words) {
+                    word.store(self.number(*value), Order::Relaxed);
+                }
+                slot.stamp.store(position / SLOTS + 1, Order::Release);
+                self.position = position.wrapping_add(1);
+            }
+            Step::Wake => {
+                // SAFETY: as above.
+                let bell = unsafe { &(*self.half(!self.first).cast::<Side>()).bell.rung };
+                bell.fetch_add(1, Order::Relaxed);
+                crate::engine::waiting::wake_all(bell, false);
+            }
+            Step::Hole => {
+                let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                // SAFETY: numbers only.
+                unsafe { libc::fallocate(self.file.as_raw_fd(), how, 0, SEGMENT_BYTES as libc::off_t) };
+                self.position = 0;
+            }
+            Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
+            Step::HalfClose => {
+                if let Some(socket) = &self.socket {
+                    // SAFETY: numbers only.
+                    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
+                }
+            }
+            Step::Die => self.socket = None,
+        }
+    }
+
+    /// Whether those eight bytes are somewhere in the segment.
+    pub(super) fn has_learnt(&self, secret: u64) -> bool {
+        // SAFETY: inside the segment, aligned; read as atomics.
+        let word = |index: usize| unsafe { AtomicU64::from_ptr(self.segment.base().add(index * 8).cast()) };
+        (0..SEGMENT_BYTES / 8).any(|index| word(index).load(Order::Relaxed) == secret)
+    }
+}
+
+/// The file that goes with a letter.
+pub(super) fn pack(luggage: Luggage, segment: &OwnedFd) -> Option<OwnedFd> {
+    let memory = |seals: i32, length: u64| {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a constant name; makes a new descriptor.
+        let fd = unsafe { libc::memfd_create(c"luggage".as_ptr(), flags) };
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: just opened, and nobody else has it.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: numbers only.
+        let made = unsafe {
+            libc::ftruncate(fd, length as libc::off_t) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
+        };
+        made.then_some(file)
+    };
+    match luggage {
+        Luggage::Nothing => None,
+        Luggage::Segment => segment.try_clone().ok(),
+        Luggage::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
+        Luggage::Unsealed => memory(0, 1 << 16),
+        Luggage::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
+        Luggage::Lingering => lingering(2).ok(),
+        Luggage::Folder => std::fs::File::open("/").ok().map(OwnedFd::from),
+    }
+}
+
+/// A TCP connection whose closing waits for that long, since nobody takes what it still has to send.
+pub(super) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    /// Ends of connections that nobody reads; the oldest go.
+    static UNREAD: std::sync::Mutex<Vec<TcpStream>> = std::sync::Mutex::new(Vec::new());
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    let mut unread = UNREAD.lock().unwrap();
+    if unread.len() >= 16 {
+        unread.remove(0);
+    }
+    unread.push(listener.accept()?.0);
+    stream.set_nonblocking(true)?;
+    while stream.write(&[0; 65_536]).is_ok() {}
+    stream.set_nonblocking(false)?;
+    let linger = libc::linger { l_onoff: 1, l_linger: seconds };
+    let length = size_of::<libc::linger>() as libc::socklen_t;
+    let fd = stream.as_raw_fd();
+    // SAFETY: reads the structure given.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length) };
+    Ok(stream.into())
+}

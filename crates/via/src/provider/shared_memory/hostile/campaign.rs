@@ -1,0 +1,349 @@
+//! Attackers against a server that goes on serving: any sequence of steps of one, and six at once, each a process that is killed now and then.
+//! Not one trick with one expectation; those are in `one_trick.rs`.
+//! Source: none. `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture` is the campaign.
+
+use super::attacker::{Attacker, Step, step};
+use super::*;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::process::{Child, Command, Stdio};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A NIC with what attackers must not reach, and a VI for whoever comes.
+struct Victim {
+    nic: Nic,
+    tag: ProtectionTag,
+    memory: MemoryRegion,
+    _shown: [MemoryRegion; 2],
+    hidden: MemoryRegion,
+    name: String,
+}
+
+impl Victim {
+    fn new(name: String) -> Victim {
+        let nic = Nic::open().unwrap();
+        let tag = nic.create_protection_tag().unwrap();
+        let other = nic.create_protection_tag().unwrap();
+        let open = |write, read| MemoryAttributes { tag, rdma_write: write, rdma_read: read };
+        let hidden = nic.allocate(4096, MemoryAttributes::remote(other)).unwrap();
+        (0..512).for_each(|index| hidden.write(index * 8, &SECRET.to_le_bytes()));
+        let shown = [open(true, false), open(true, true)].map(|open| nic.allocate(8192, open).unwrap());
+        let memory = nic.allocate(1 << 17, MemoryAttributes::local(tag)).unwrap();
+        let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+        Victim { nic, tag, memory, _shown: shown, hidden, name }
+    }
+
+    /// A VI with receives posted.
+    fn vi(&self, level: Reliability) -> Vi {
+        let vi = self.nic.create_vi(ViAttributes::new(self.tag).with_reliability(level), None, None).unwrap();
+        (0..4).for_each(|_| self.receive(&vi));
+        vi
+    }
+
+    fn receive(&self, vi: &Vi) {
+        let _ = vi.post_receive(&Descriptor::receive(&[self.memory.segment(0, 1 << 16)]));
+    }
+
+    /// Takes in whoever asks, now.
+    fn take_in(&self, vis: &mut Vec<Vi>) {
+        while let Ok(asked) = self.nic.connect_wait(&Address::local(&self.name), Some(Duration::ZERO)) {
+            assert!(asked.credentials().is_some());
+            let vi = self.vi(asked.remote_attributes().reliability);
+            if asked.accept(&vi).is_ok() {
+                vis.push(vi);
+            }
+        }
+    }
+
+    /// One turn with a VI: everything that a program does. `false`: it is over.
+    fn serve(&self, vi: &Vi, turn: u64) -> bool {
+        if vi.state() != ViState::Connected {
+            return false;
+        }
+        if let Some(received) = vi.receive_done()
+            && received.is_success()
+        {
+            self.receive(vi);
+            let length = received.length.min(1 << 16) as usize;
+            let _ = vi.post_send(&Descriptor::send(&[self.memory.segment(0, length)]));
+        }
+        if turn.is_multiple_of(5) {
+            let remote = RemoteSegment { address: 0x1000 + turn % 64, handle: MemoryHandle(0x10_0001) };
+            let own = [self.memory.segment(70_000, 64 + (turn % 7) as usize * 4000)];
+            let descriptor = match turn % 3 {
+                0 => Descriptor::rdma_write(&own, remote),
+                1 => Descriptor::rdma_read(&own, remote),
+                _ => Descriptor::send(&own),
+            };
+            let _ = vi.post_send(&descriptor);
+        }
+        while vi.send_done().is_some() {}
+        true
+    }
+
+    fn check(&self) {
+        let untouched = (0..512).all(|index| self.hidden.atomic(index * 8).load(Order::Relaxed) == SECRET);
+        assert!(untouched, "memory that no peer may write was written");
+    }
+}
+
+/// How an attack begins: how far it behaves, and whether as a client or as a server.
+#[derive(Debug, Clone)]
+struct Attack {
+    behaves: u8,
+    level: u8,
+    steps: Vec<Step>,
+}
+
+fn attack() -> impl Strategy<Value = Attack> {
+    // Most go on after the hand-shake, some leave it anywhere.
+    (prop_oneof![6 => Just(3u8), 1 => 0u8..3], 0u8..3, prop::collection::vec(step(), 1..40))
+        .prop_map(|(behaves, level, steps)| Attack { behaves, level, steps })
+}
+
+impl Attack {
+    fn level(&self) -> Reliability {
+        Reliability::ALL[usize::from(self.level)]
+    }
+}
+
+/// The attacker's side, as a client of `name`. It gives up its connection at the end.
+fn attack_server(name: &str, attack: &Attack) {
+    let Ok(socket) = reach(name) else { return };
+    let mut attacker = Attacker::new(socket, true);
+    attacker.behave(attack.behaves, attack.level());
+    attack.steps.iter().for_each(|step| attacker.act(step));
+    assert!(!attacker.has_learnt(SECRET), "memory that no peer may read was read");
+}
+
+/// The attacker's side, as a server at `name` to one client.
+fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
+    let place = Named::own(&Settings::default(), name.as_bytes()).unwrap();
+    let listening = place.listen(name.as_bytes()).unwrap();
+    ready.store(true, Order::Release);
+    rendezvous_readable(&listening);
+    // SAFETY: no address is asked for.
+    let fd = unsafe {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        libc::accept4(listening.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
+    };
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: just opened, and nobody else has it.
+    let mut attacker = Attacker::new(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }, false);
+    if attack.behaves == 3 {
+        attacker.behave_as_server(attack.level());
+    }
+    attack.steps.iter().for_each(|step| attacker.act(step));
+    assert!(!attacker.has_learnt(SECRET), "memory that no peer may read was read");
+}
+
+fn rendezvous_readable(socket: &OwnedFd) {
+    crate::provider::shared_memory::entrance::readable(
+        &[socket.as_raw_fd()],
+        Some(Instant::now() + SECOND * 5),
+    );
+}
+
+fn fresh_name(what: &str) -> String {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Order::Relaxed))
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 48, max_shrink_iters: 200, ..Config::default() })]
+
+    #[test]
+    fn whatever_a_client_does_the_server_goes_on_and_nothing_is_reached(attack in attack()) {
+        let victim = Victim::new(fresh_name("attacked-server"));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                attack_server(&victim.name, &attack);
+                over.store(true, Order::Release);
+            });
+            let (mut vis, mut turn) = (Vec::new(), 0);
+            while !over.load(Order::Acquire) {
+                let begin = Instant::now();
+                victim.take_in(&mut vis);
+                vis.retain(|vi| victim.serve(vi, turn));
+                turn += 1;
+                assert!(begin.elapsed() < SECOND * 10, "a turn of the server hung");
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            drop(vis);
+            assert!(begin.elapsed() < SECOND * 10, "leaving hung");
+        });
+        victim.check();
+    }
+
+    #[test]
+    fn whatever_a_server_does_a_client_is_told_and_nothing_is_reached(attack in attack()) {
+        let victim = Victim::new(fresh_name("attacked-client"));
+        let (name, ready, over) = (fresh_name("evil"), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                attack_client(&name, &attack, &ready);
+                over.store(true, Order::Release);
+            });
+            while !ready.load(Order::Acquire) {
+                std::thread::yield_now();
+            }
+            let vi = victim.vi(attack.level());
+            let begin = Instant::now();
+            let limit = Some(Duration::from_millis(300));
+            let outcome = vi.connect(&Address::local("honest"), &Address::local(&name), limit);
+            // Its own time limit, one more for the regions after the answer, and what a busy machine takes.
+            assert!(begin.elapsed() < SECOND * 10, "connecting hung");
+            let mut turn = 0;
+            while outcome.is_ok() && victim.serve(&vi, turn) && !over.load(Order::Acquire) {
+                turn += 1;
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            vi.disconnect().unwrap();
+            assert!(begin.elapsed() < SECOND * 10, "leaving hung");
+        });
+        victim.check();
+    }
+}
+
+// ---- six at once ----------------------------------------------------------------------------------------------------
+
+const ROLE: &str = "LONGMA_VIA_ATTACKER";
+const THIS: &str = "provider::shared_memory::hostile::campaign::six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client";
+
+/// An attacker process: attack after attack, until it is killed. It says each seed before, so that an attack can be had again.
+fn attack_for_ever(name: &str, first_seed: u64) {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    for seed in first_seed.. {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(config.clone(), random);
+        let attack = attack().new_tree(&mut runner).unwrap().current();
+        attack_server(name, &attack);
+    }
+}
+
+fn start_attacker(name: &str, seed: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", THIS, "--nocapture"])
+        .env(ROLE, format!("{seed} {name}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap()
+}
+
+/// Times in microseconds: median, 99th and 99.9th percentile, the longest.
+fn percentiles(times: &mut [u64]) -> [u64; 4] {
+    times.sort_unstable();
+    let at = |per_mille: usize| times.get((times.len() * per_mille / 1000).min(times.len() - 1)).copied();
+    [at(500), at(990), at(999), at(1000)].map(Option::unwrap_or_default)
+}
+
+/// Sends and waits for the answer, again and again, with a pause between.
+fn ask_honestly(nic: &Nic, name: &str, stop: &AtomicBool) -> Vec<u64> {
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
+    let mut times = Vec::new();
+    while !stop.load(Order::Acquire) {
+        vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+        let begin = Instant::now();
+        vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
+        let answer = vi.receive_wait(SOON).expect("an answer within ten seconds");
+        assert!(answer.is_success(), "{answer:?}");
+        times.push(begin.elapsed().as_micros() as u64);
+        while vi.send_done().is_some() {}
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    times
+}
+
+/// Serves everybody who comes in one thread, as long as `stop` is not set: whoever holds it up holds up all.
+fn serve_all(victim: &Victim, stop: &AtomicBool) -> (usize, Duration) {
+    let (mut vis, mut turn, mut served) = (Vec::new(), 0, 0);
+    let mut longest = Duration::ZERO;
+    while !stop.load(Order::Acquire) {
+        let begin = Instant::now();
+        let before = vis.len();
+        victim.take_in(&mut vis);
+        served += vis.len() - before;
+        // The first is the honest one, which only gets its answers.
+        let mut first = true;
+        vis.retain(|vi| {
+            let turn = if std::mem::take(&mut first) { 1 } else { turn };
+            victim.serve(vi, turn)
+        });
+        turn += 1;
+        longest = longest.max(begin.elapsed());
+        std::thread::yield_now();
+    }
+    (served, longest)
+}
+
+#[test]
+fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
+    if let Ok(role) = std::env::var(ROLE) {
+        let (seed, name) = role.split_once(' ').unwrap();
+        return attack_for_ever(name, seed.parse().unwrap());
+    }
+    let seconds = std::env::var("LONGMA_VIA_ATTACK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(4));
+    // The same without attackers, at the same time: what the machine alone makes of it.
+    let (victim, control) = (Victim::new(fresh_name("six")), Victim::new(fresh_name("control")));
+    let (stop, stop_serving) = (AtomicBool::new(false), AtomicBool::new(false));
+    let clients = [Nic::open().unwrap(), Nic::open().unwrap()];
+    std::thread::scope(|scope| {
+        let served = [&victim, &control].map(|victim| scope.spawn(|| serve_all(victim, &stop_serving)));
+        let asking = [(&clients[0], &victim), (&clients[1], &control)]
+            .map(|(nic, victim)| scope.spawn(|| ask_honestly(nic, &victim.name, &stop)));
+        // The honest client is there first.
+        std::thread::sleep(Duration::from_millis(100));
+        let mut seed = 0;
+        let mut next = || {
+            seed += 1;
+            start_attacker(&victim.name, seed * 1_000_000)
+        };
+        let mut attackers: Vec<_> = (0..6).map(|_| next()).collect();
+        let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), 0);
+        while Instant::now() < end && asking.iter().all(|asking| !asking.is_finished()) {
+            std::thread::sleep(Duration::from_millis(50 + random.below(500)));
+            // Killed in the middle of whatever it does, and another in its place.
+            let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
+            let ended = killed.try_wait().unwrap();
+            assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+            kills += 1;
+        }
+        for attacker in &mut attackers {
+            attacker.kill().unwrap();
+            attacker.wait().unwrap();
+        }
+        stop.store(true, Order::Release);
+        let answers = asking.map(|asking| asking.join());
+        stop_serving.store(true, Order::Release);
+        let [mut beside, mut alone] = answers.map(Result::unwrap);
+        let [served, _] = served.map(|served| served.join().unwrap());
+        println!(
+            "{} attacks taken in, {kills} attackers killed, longest turn {:?}; honest answers {} beside, {} alone; \
+             median, 99 %, 99.9 %, longest in us: {:?} beside, {:?} alone",
+            served.0,
+            served.1,
+            beside.len(),
+            alone.len(),
+            percentiles(&mut beside),
+            percentiles(&mut alone),
+        );
+        assert!(served.0 > 1, "nobody attacked");
+    });
+    victim.check();
+}

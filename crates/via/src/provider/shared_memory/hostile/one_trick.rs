@@ -1,0 +1,261 @@
+//! One trick at a time: what a peer can do to hold up, fill up or deceive the other side, each with what must come of it.
+//! Not all tricks at once; that is the attacker in `campaign.rs`.
+//! Source: userfaultfd(2), memfd_create(2), unix(7).
+
+use super::stall::Stall;
+use super::*;
+use std::os::fd::FromRawFd;
+
+/// A listening NIC with a VI, and where it listens.
+struct Target {
+    nic: Nic,
+    vi: Vi,
+    memory: MemoryRegion,
+    name: String,
+}
+
+fn target(what: &str) -> Target {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(1 << 20, MemoryAttributes::local(tag)).unwrap();
+    let name = format!("trick-{what}-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    Target { nic, vi, memory, name }
+}
+
+impl Target {
+    fn accept(&self) {
+        self.nic.connect_wait(&Address::local(&self.name), SOON).unwrap().accept(&self.vi).unwrap();
+    }
+
+    /// Connects with a hostile peer that does as it should until then.
+    fn meet(&self) -> Hostile {
+        std::thread::scope(|scope| {
+            let hostile = scope.spawn(|| connect(&self.name, Reliability::ReliableDelivery));
+            self.accept();
+            hostile.join().unwrap()
+        })
+    }
+}
+
+/// Bytes of this process's address space that are in use.
+fn address_space() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// A sealed memory file of any size, of which nothing exists yet.
+fn sparse(length: u64) -> Option<OwnedFd> {
+    // SAFETY: a constant name; makes a new descriptor.
+    let fd = unsafe { libc::memfd_create(c"sparse".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    assert!(fd >= 0);
+    // SAFETY: just opened, and nobody else has it.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: numbers only.
+    let sized = unsafe { libc::ftruncate(fd, length as libc::off_t) } == 0;
+    // SAFETY: numbers only.
+    let sealed = unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) } == 0;
+    (sized && sealed).then_some(file)
+}
+
+#[test]
+fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
+    let target = target("sizes");
+    let hostile = target.meet();
+    let before = address_space();
+    let sizes = (12..=46).rev().map(|shift| 1u64 << shift).cycle().take(245);
+    for (slot, length) in sizes.enumerate() {
+        let Some(file) = sparse(length) else { continue };
+        let showing = Showing {
+            handle: 0x20_0000 + slot as u32,
+            address: 0x1000,
+            length,
+            write: true,
+            read: true,
+            slot: slot as u32,
+        };
+        hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    }
+    // A letter that must be answered by the end of the connection: all before it have been taken then.
+    hostile.send_patiently(&Letter::Shown, None);
+    hostile.await_end();
+    let used = address_space().saturating_sub(before);
+    assert!(used <= 2 << 40, "{} GiB of address space taken", used >> 30);
+    // And while it stood: the end gives back, so the most that ever was counts too.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmPeak")).unwrap();
+    let peak: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(peak >> 30 <= 8, "{} TiB of address space taken at a time", peak >> 30);
+}
+
+#[test]
+fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
+    let target = target("fault");
+    let hostile = target.meet();
+    let page = Stall::new();
+    target.vi.post_receive(&Descriptor::receive(&[target.memory.segment(0, 65_536)])).unwrap();
+    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    hostile.publish(0, head, 4096, &[page.address(), 4096]);
+    std::thread::scope(|scope| {
+        let (told, heard) = std::sync::mpsc::channel();
+        let vi = &target.vi;
+        scope.spawn(move || {
+            let completion = vi.receive_wait(SOON);
+            let _ = told.send(completion.is_ok_and(|completion| completion.status.is_error()));
+        });
+        let failed = heard.recv_timeout(Duration::from_secs(5));
+        page.release();
+        assert_eq!(failed, Ok(true), "the message neither came nor failed");
+    });
+}
+
+#[test]
+fn peers_that_begin_to_connect_and_fall_silent_hold_up_nobody_who_connects() {
+    let target = target("silent");
+    let _silent: Vec<_> = (0..6).map(|_| hello_only(&target.name)).collect();
+    std::thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            let nic = Nic::open().unwrap();
+            let tag = nic.create_protection_tag().unwrap();
+            let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+            vi.connect(&Address::local("honest"), &Address::local(&target.name), SOON).map(|_| ())
+        });
+        let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
+        assert_eq!(asked.remote().discriminator, b"honest", "who has not said everything came first");
+        asked.accept(&target.vi).unwrap();
+        honest.join().unwrap().expect("an honest client is connected");
+    });
+}
+
+#[test]
+fn a_request_that_came_in_time_is_found_however_late_somebody_looks() {
+    let target = target("late");
+    let socket = reach(&target.name).unwrap();
+    // The server takes the socket in, before anything is said.
+    assert!(target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO)).is_err());
+    say_hello(&socket);
+    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    // Longer than a silent socket may stay.
+    std::thread::sleep(Duration::from_millis(1200));
+    let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
+    assert_eq!(asked.remote().discriminator, b"hostile");
+}
+
+#[test]
+fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
+    let target = target("flood");
+    let flooder = target.meet();
+    let tag = target.vi.attributes().tag;
+    let other = Target { vi: target.nic.create_vi(ViAttributes::new(tag), None, None).unwrap(), ..target };
+    let victim = other.meet();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Order::Relaxed) {
+                    let _ = send(flooder.socket.as_raw_fd(), &Letter::Nudge, None);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        drop(victim);
+        let begin = Instant::now();
+        while other.vi.state() == ViState::Connected && begin.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Order::Relaxed);
+        assert_eq!(other.vi.state(), ViState::Error, "the death went unnoticed for five seconds");
+    });
+}
+
+#[test]
+fn a_descriptor_whose_closing_waits_holds_up_nobody_whether_its_letter_was_read_or_not() {
+    let target = target("closing");
+    for read in [true, false] {
+        let hostile = target.meet();
+        // A letter of the kind that carries none, and one that nobody has the time to read.
+        let luggage = super::attacker::lingering(30).unwrap();
+        let letters = if read { 1 } else { 3 };
+        for _ in 0..letters {
+            hostile.send_patiently(&Letter::Shown, Some(&luggage));
+        }
+        // The other reference to it goes elsewhere.
+        std::thread::spawn(move || drop(luggage));
+        let begin = Instant::now();
+        if read {
+            hostile.await_end();
+        }
+        target.vi.disconnect().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(15), "it waited for the descriptor to be closed");
+    }
+}
+
+/// How many descriptors of this process are that pipe.
+fn count(pipe: &std::io::PipeReader) -> usize {
+    let link = |fd: String| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+    let wanted = link(pipe.as_raw_fd().to_string()).unwrap();
+    let names = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| link(name.to_string_lossy().into_owned()) == Some(wanted.clone())).count()
+}
+
+/// Sends letters with 253 pipes each until the socket is full or closed, and says how many.
+fn fill(socket: &OwnedFd, bytes: &[u8], pipe: &std::io::PipeReader) -> usize {
+    let files = [pipe.as_raw_fd(); 253];
+    (0..).take_while(|_| super::super::letters::send_with(socket.as_raw_fd(), bytes, &files).is_ok()).count()
+}
+
+#[test]
+fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
+    let target = target("many-files");
+    let (pipe, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    let mut most = 0;
+    for bytes in [Letter::Hide { handle: 7 }.write(), Letter::Shown.write(), vec![99], Vec::new()] {
+        // While they are taken, in time; behind a letter that ends the connection; and from somebody who has not been let in.
+        let hostile = target.meet();
+        let sent = fill(&hostile.socket, &bytes, &pipe);
+        assert!(sent > 0);
+        hostile.await_end();
+        target.vi.disconnect().unwrap();
+        most = most.max(count(&pipe));
+        let stranger = reach(&target.name).unwrap();
+        assert!(fill(&stranger, &bytes, &pipe) > 0);
+        let waits = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
+        assert!(waits.is_err());
+        most = most.max(count(&pipe));
+    }
+    assert_eq!(most, 1, "our own end and so many that peers have had us take");
+}
+
+#[test]
+fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_connections() {
+    let target = target("unclosed");
+    let limits = Limits { user_connections: 4, ..Limits::default() };
+    let provider = SharedMemory::open_with(Settings { limits, ..Settings::default() }).unwrap();
+    let nic = Nic::with_provider(Box::new(provider.clone()));
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let target = Target { nic, vi, name: format!("{}-limited", target.name), ..target };
+    let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
+    let hostile = target.meet();
+    // Each waits for itself: of one, only the last reference does.
+    let luggage: Vec<_> = (0..8).map(|_| super::attacker::lingering(5).unwrap()).collect();
+    let showing = Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0 };
+    for (handle, file) in (1..).zip(&luggage) {
+        hostile.send_patiently(&Letter::Show(Showing { handle, ..showing }), Some(file));
+    }
+    std::thread::spawn(move || drop(luggage));
+    hostile.await_end();
+    target.vi.disconnect().unwrap();
+    // What was taken until the limit was passed; the connection itself was the first of four.
+    let refused = provider.take_refusals();
+    assert!(refused.len() >= 4 && refused.len() < 8, "{refused:?}");
+    let answer = reach(&target.name).map(|stranger| {
+        let _segment = say_hello(&stranger);
+        let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
+        hear(&stranger).unwrap()
+    });
+    let Ok(Letter::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("no more are allowed"), "{reason}");
+}

@@ -1,0 +1,79 @@
+//! A page that never arrives: whoever touches it waits until `release`.
+//! Not portable to where userfaultfd is not permitted; there, the page is an ordinary one and the tests only show less.
+//! Source: userfaultfd(2), ioctl_userfaultfd(2).
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// As the kernel's `struct uffdio_api`.
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// As the kernel's `struct uffdio_register`.
+#[repr(C)]
+struct Register {
+    start: u64,
+    length: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+const UFFD_API: u64 = 0xaa;
+const UFFDIO_API: u64 = 0xc018_aa3f;
+const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const REGISTER_MISSING: u64 = 1;
+
+pub(super) struct Stall {
+    base: *mut libc::c_void,
+    file: std::sync::Mutex<Option<OwnedFd>>,
+}
+
+// SAFETY: an address, which nobody here dereferences.
+unsafe impl Sync for Stall {}
+
+impl Stall {
+    pub(super) fn new() -> Stall {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping where the kernel likes.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        // SAFETY: numbers only.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as i32;
+        if fd < 0 {
+            eprintln!("userfaultfd is not permitted here: the page is an ordinary one");
+            return Stall { base, file: std::sync::Mutex::default() };
+        }
+        // SAFETY: just opened, and nobody else has it.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
+        let mut register = Register { start: base as u64, length: 4096, mode: REGISTER_MISSING, ioctls: 0 };
+        // SAFETY: the structures are the calls' own.
+        unsafe {
+            assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_API, &raw mut api), 0);
+            assert_eq!(libc::ioctl(file.as_raw_fd(), UFFDIO_REGISTER, &raw mut register), 0);
+        }
+        Stall { base, file: std::sync::Mutex::new(Some(file)) }
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// Whoever waits goes on.
+    pub(super) fn release(&self) {
+        self.file.lock().unwrap().take();
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.release();
+        // SAFETY: our own mapping.
+        unsafe { libc::munmap(self.base, 4096) };
+    }
+}

@@ -1,0 +1,256 @@
+//! The books on what peers take up here: bytes and mappings of a peer, of its user, and of all; connections; what was refused.
+//! Not the mappings themselves.
+//! Source: the limits are the program's, in `settings.rs`.
+
+use super::settings::{Limits, Refused};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many refusals are kept for the program to read; the oldest go first.
+const MOST_REFUSALS: usize = 64;
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Usage {
+    bytes: u64,
+    mappings: u32,
+    connections: u32,
+}
+
+impl Usage {
+    fn is_nothing(&self) -> bool {
+        *self == Usage::default()
+    }
+}
+
+#[derive(Default)]
+struct Books {
+    all: Usage,
+    users: BTreeMap<u32, Usage>,
+    refusals: VecDeque<Refused>,
+}
+
+impl Books {
+    fn connect(&mut self, uid: u32) {
+        self.all.connections += 1;
+        self.users.entry(uid).or_default().connections += 1;
+    }
+
+    fn disconnect(&mut self, uid: u32) {
+        self.all.connections -= 1;
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.connections -= 1;
+            if user.is_nothing() {
+                self.users.remove(&uid);
+            }
+        }
+    }
+}
+
+/// The books of one NIC.
+pub(super) struct Ledger {
+    limits: Limits,
+    books: Mutex<Books>,
+}
+
+/// One peer's page in them. What is left on it when it is dropped is only what charges that still live hold.
+pub(super) struct Account {
+    ledger: Arc<Ledger>,
+    pub(super) uid: u32,
+    used: Mutex<Usage>,
+}
+
+/// Something taken up; given back when dropped.
+pub(super) struct Charge {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+/// A descriptor that a user has handed over and that is not closed yet: one of its connections until this is dropped.
+pub(super) struct Unclosed {
+    ledger: Arc<Ledger>,
+    uid: u32,
+}
+
+impl Ledger {
+    pub(super) fn new(limits: Limits) -> Arc<Ledger> {
+        Arc::new(Ledger { limits, books: Mutex::default() })
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page for a connection of that user, or why not.
+    pub(super) fn open(self: &Arc<Ledger>, uid: u32) -> Result<Arc<Account>, String> {
+        let limits = &self.limits;
+        let mut books = self.books();
+        let user = books.users.get(&uid).copied().unwrap_or_default();
+        if user.connections >= limits.user_connections {
+            return Err(format!("user {uid} has {} connections, and no more are allowed", user.connections));
+        }
+        if books.all.connections >= limits.nic_connections {
+            return Err(format!("there are {} connections, and no more are allowed", books.all.connections));
+        }
+        books.connect(uid);
+        drop(books);
+        Ok(Arc::new(Account { ledger: self.clone(), uid, used: Mutex::default() }))
+    }
+
+    /// Notes a refusal for the program to read.
+    pub(super) fn note(&self, uid: u32, by_peer: bool, reason: &str) {
+        let mut books = self.books();
+        if books.refusals.len() == MOST_REFUSALS {
+            books.refusals.pop_front();
+        }
+        books.refusals.push_back(Refused { uid, by_peer, reason: reason.into() });
+    }
+
+    pub(super) fn take_refusals(&self) -> Vec<Refused> {
+        self.books().refusals.drain(..).collect()
+    }
+}
+
+fn beyond(who: &str, used: Usage, bytes: u64, limit: (u64, u32)) -> Result<(), String> {
+    if used.bytes.checked_add(bytes).is_none_or(|sum| sum > limit.0) {
+        return Err(format!(
+            "{bytes} bytes more than the {} of {who} would be over its {}",
+            used.bytes, limit.0
+        ));
+    }
+    if used.mappings >= limit.1 {
+        return Err(format!("{who} has {} mappings, and no more are allowed", used.mappings));
+    }
+    Ok(())
+}
+
+impl Account {
+    /// Enters a mapping of `bytes`, or says why it may not be.
+    pub(super) fn charge(self: &Arc<Account>, bytes: u64) -> Result<Charge, String> {
+        let limits = &self.ledger.limits;
+        let mut books = self.ledger.books();
+        let mut own = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let user = books.users.get(&self.uid).copied().unwrap_or_default();
+        beyond("this peer", *own, bytes, (limits.peer_bytes, limits.peer_mappings))?;
+        beyond(&format!("user {}", self.uid), user, bytes, (limits.user_bytes, limits.user_mappings))?;
+        beyond("this NIC", books.all, bytes, (limits.nic_bytes, limits.nic_mappings))?;
+        let user = books.users.entry(self.uid).or_default();
+        for used in [&mut *own, user] {
+            (used.bytes, used.mappings) = (used.bytes + bytes, used.mappings + 1);
+        }
+        (books.all.bytes, books.all.mappings) = (books.all.bytes + bytes, books.all.mappings + 1);
+        Ok(Charge { account: self.clone(), bytes })
+    }
+
+    /// Counts a descriptor that waits to be closed. This may pass the limit, since it is here already.
+    pub(super) fn unclosed(&self) -> Unclosed {
+        self.ledger.books().connect(self.uid);
+        Unclosed { ledger: self.ledger.clone(), uid: self.uid }
+    }
+
+    /// Whether descriptors are taken from this user: not while so many of its wait to be closed that it has passed its limit.
+    pub(super) fn may_bring_files(&self) -> bool {
+        let books = self.ledger.books();
+        books.users.get(&self.uid).is_none_or(|user| user.connections <= self.ledger.limits.user_connections)
+    }
+
+    /// Notes a refusal on either side.
+    pub(super) fn note(&self, by_peer: bool, reason: &str) {
+        self.ledger.note(self.uid, by_peer, reason);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let account = &self.account;
+        let mut books = account.ledger.books();
+        let mut own = account.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let give_back = |used: &mut Usage| {
+            (used.bytes, used.mappings) = (used.bytes - self.bytes, used.mappings - 1);
+        };
+        give_back(&mut own);
+        give_back(&mut books.all);
+        if let Some(user) = books.users.get_mut(&account.uid) {
+            give_back(user);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.ledger.books().disconnect(self.uid);
+    }
+}
+
+impl Drop for Unclosed {
+    fn drop(&mut self) {
+        self.ledger.books().disconnect(self.uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        peer_bytes: 100,
+        user_bytes: 150,
+        nic_bytes: 200,
+        peer_mappings: 3,
+        user_mappings: 5,
+        nic_mappings: 6,
+        user_connections: 2,
+        nic_connections: 3,
+    };
+
+    proptest! {
+        #[test]
+        fn no_limit_is_ever_passed_and_all_is_given_back(
+            steps in prop::collection::vec((0u32..3, 0usize..3, prop_oneof![0u64..80, Just(u64::MAX)]), 1..60),
+        ) {
+            let ledger = Ledger::new(LIMITS);
+            let mut peers: Vec<(Arc<Account>, Vec<Charge>)> = Vec::new();
+            for (uid, what, bytes) in steps {
+                let place = (bytes as usize).checked_rem(peers.len()).unwrap_or(0);
+                match what {
+                    0 => peers.extend(ledger.open(uid).ok().map(|account| (account, Vec::new()))),
+                    1 => if let Some((account, charges)) = peers.get_mut(place) {
+                        charges.extend(account.charge(bytes).ok());
+                    },
+                    _ if peers.is_empty() => {}
+                    _ if bytes % 2 == 0 => drop(peers.swap_remove(place)),
+                    _ => drop(peers[place].1.pop()),
+                }
+                let books = ledger.books();
+                prop_assert!(books.all.bytes <= 200 && books.all.mappings <= 6 && books.all.connections <= 3);
+                let users = books.users.values();
+                prop_assert!(users.clone().all(|used| used.bytes <= 150 && used.mappings <= 5 && used.connections <= 2));
+                prop_assert_eq!(users.map(|used| used.bytes).sum::<u64>(), books.all.bytes);
+                drop(books);
+                for (account, charges) in &peers {
+                    let used = *account.used.lock().unwrap();
+                    prop_assert!(used.bytes <= 100 && used.mappings <= 3);
+                    prop_assert_eq!(used.mappings as usize, charges.len());
+                }
+            }
+            drop(peers);
+            prop_assert!(ledger.books().all.is_nothing() && ledger.books().users.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_whose_limit_it_is_and_how_much() {
+        let ledger = Ledger::new(LIMITS);
+        let (first, second) = (ledger.open(7).unwrap(), ledger.open(7).unwrap());
+        assert!(ledger.open(7).err().unwrap().contains("user 7 has 2 connections"));
+        let _held = first.charge(90).unwrap();
+        assert!(
+            first
+                .charge(20)
+                .err()
+                .unwrap()
+                .contains("20 bytes more than the 90 of this peer would be over its 100")
+        );
+        assert!(second.charge(70).err().unwrap().contains("of user 7 would be over its 150"));
+    }
+}

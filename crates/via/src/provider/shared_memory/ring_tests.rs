@@ -1,0 +1,73 @@
+//! The ring after very many messages: its counts pass the ends of what 31 and 32 bits hold.
+//! Not the interleavings of its two ends, which are in `tests/ring_model.rs`.
+//! Source: none.
+
+use super::layout::*;
+use super::ring::{Consumer, Producer, head};
+
+fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
+    // SAFETY: all zero is a valid value of these structures of atomics; they are never freed, as a mapping outlives its ends.
+    let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
+    side.progress.consumed.store(position as u32, Ordering::Relaxed);
+    (
+        Producer::starting_at(position, &side.slots, &side.progress),
+        Consumer::starting_at(position, &side.slots, &side.progress),
+    )
+}
+
+fn send(producer: &mut Producer<'_>, number: u64) {
+    assert!(producer.has_room(1).expect("an honest consumer"));
+    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
+}
+
+fn take(consumer: &mut Consumer<'_>) -> Option<u64> {
+    let message = consumer.peek()?;
+    consumer.advance(0, true);
+    Some(message.words[0])
+}
+
+#[test]
+fn messages_arrive_once_and_in_order_where_the_shared_counts_wrap() {
+    for edge in [1 << 31, 1 << 32, u64::from(SLOTS) << 32] {
+        let first = edge - 3 * u64::from(SLOTS) / 2;
+        let (mut producer, mut consumer) = ring_at(first);
+        for lap in 0..4 {
+            let (begin, end) = (first + lap * u64::from(SLOTS), first + (lap + 1) * u64::from(SLOTS));
+            (begin..end).for_each(|number| send(&mut producer, number));
+            assert!(!producer.has_room(1).unwrap(), "a full ring at {end}");
+            for number in begin..end {
+                assert_eq!(take(&mut consumer), Some(number));
+            }
+            assert_eq!(take(&mut consumer), None);
+        }
+    }
+}
+
+#[test]
+fn a_message_stays_consumed_however_many_follow_it() {
+    for later in [1u64 << 31, 1 << 32, 1 << 40] {
+        let (mut producer, mut consumer) = ring_at(5 + later);
+        assert!(producer.is_consumed(5) && producer.is_consumed(4 + later));
+        send(&mut producer, 0);
+        assert!(producer.is_consumed(5) && !producer.is_consumed(5 + later));
+        take(&mut consumer);
+        producer.refresh().unwrap();
+        assert!(producer.is_consumed(5) && producer.is_consumed(5 + later));
+    }
+}
+
+#[test]
+fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
+    for claimed in [1u32, u32::MAX - 2, 1 << 31] {
+        // SAFETY: as in `ring_at`.
+        let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
+        let mut producer = Producer::starting_at((1 << 32) - 1, &side.slots, &side.progress);
+        send_unchecked(&mut producer);
+        side.progress.consumed.store(claimed, Ordering::Release);
+        assert!(producer.refresh().is_err(), "{claimed} of one message");
+    }
+}
+
+fn send_unchecked(producer: &mut Producer<'_>) {
+    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[0]);
+}

@@ -1,0 +1,136 @@
+//! One server with many clients, most of them idle: each is served when it speaks, and what an idle one costs is said.
+//! Not a measurement of speed.
+//! Source: none. `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` says the figures.
+
+use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
+use longma_via::*;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROLE: &str = "LONGMA_VIA_MANY";
+const TEST: &str = "a_server_with_many_idle_clients_answers_each_that_speaks";
+const SOON: Option<Duration> = Some(Duration::from_secs(300));
+
+/// Allows as many descriptors as may be allowed; says how many.
+fn raise_files() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads and writes the structure given. Root may raise the hard limit too.
+    unsafe {
+        let most = libc::rlimit { rlim_cur: 1 << 17, rlim_max: 1 << 17 };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) < 0 {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+    }
+    limit.rlim_cur
+}
+
+/// A process with all the clients: connects them, and has those speak that it is told.
+fn be_clients(name: &str, count: usize) {
+    raise_files();
+    let limits = Limits { user_connections: u32::MAX, nic_connections: u32::MAX, ..Limits::default() };
+    let settings = Settings { limits, ..Settings::default() };
+    let nic = Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()));
+    let tag = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    let vis: Vec<Vi> = (0..count)
+        .map(|_| {
+            let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+            vi.connect(&Address::local("client"), &Address::local(name), SOON).unwrap();
+            vi
+        })
+        .collect();
+    println!("connected");
+    for line in std::io::stdin().lines() {
+        let Ok(which) = line.unwrap().parse::<usize>() else { return };
+        let vi = &vis[which];
+        vi.post_receive(&Descriptor::receive(&[memory.segment(64, 64)])).unwrap();
+        vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
+        assert!(vi.receive_wait(SOON).unwrap().is_success());
+        while vi.send_done().is_some() {}
+        println!("answered");
+    }
+}
+
+/// Kilobytes that this process holds: its own, and of what it shares its part.
+fn held_kib() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Processor time of this process so far.
+fn worked() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the structure given.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_server_with_many_idle_clients_answers_each_that_speaks() {
+    if let Ok(role) = std::env::var(ROLE) {
+        let (count, name) = role.split_once(' ').unwrap();
+        return be_clients(name, count.parse().unwrap());
+    }
+    let wanted = std::env::var("LONGMA_VIA_CLIENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    // A client takes two descriptors.
+    let count = wanted.min((raise_files() as usize - 100) / 2);
+    if count < wanted {
+        eprintln!("no more than {count} clients: too few descriptors are allowed for {wanted}");
+    }
+    let most = count as u32 + 1;
+    let limits = Limits { user_connections: most, nic_connections: most, ..Limits::default() };
+    let settings = Settings { limits, ..Settings::default() };
+    let nic = Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()));
+    let tag = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    let queue = nic.create_completion_queue(4 * count).unwrap();
+    let name = Address::local(format!("many-{}", std::process::id()));
+    let _ = nic.connect_wait(&name, Some(Duration::ZERO));
+    let (memory_before, begin) = (held_kib(), Instant::now());
+    let mut clients = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--nocapture"])
+        .env(ROLE, format!("{count} {name}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut vis = std::collections::BTreeMap::new();
+    for _ in 0..count {
+        let vi = nic.create_vi(ViAttributes::new(tag), None, Some(&queue)).unwrap();
+        vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+        nic.connect_wait(&name, SOON).unwrap().accept(&vi).unwrap();
+        vis.insert(vi.number(), vi);
+    }
+    let mut lines = BufReader::new(clients.stdout.take().unwrap()).lines();
+    let mut hear = |word: &str| lines.by_ref().any(|line| line.unwrap().ends_with(word));
+    assert!(hear("connected"));
+    let connecting = begin.elapsed();
+    let memory_kib = held_kib() - memory_before;
+    // Idle: the server waits for anything from anybody.
+    let (begin, before) = (Instant::now(), worked());
+    assert!(queue.wait(Some(Duration::from_secs(1))).is_err());
+    let idle = (worked() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    // Some speak.
+    let mut orders = clients.stdin.take().unwrap();
+    for which in (0..count).step_by(count / 20 + 1) {
+        writeln!(orders, "{which}").unwrap();
+        let (number, _) = queue.wait(SOON).map(|found| (found.0, found.1)).unwrap();
+        let vi = &vis[&number];
+        assert!(vi.receive_done().unwrap().is_success());
+        vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
+        assert!(hear("answered"));
+    }
+    println!(
+        "{count} clients connected in {connecting:?}; the server holds {memory_kib} KiB for them ({:.1} KiB each) and, while all are \
+         idle, works {:.1} % of a processor",
+        memory_kib as f64 / count as f64,
+        idle * 100.0,
+    );
+    drop(orders);
+    assert!(clients.wait().unwrap().success());
+}

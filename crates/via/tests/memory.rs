@@ -1,0 +1,68 @@
+//! Registered memory under hard use: very many registrations, and threads that copy into the same bytes.
+//! Not its protection, which the conformance suite is about.
+//! Source: VIA, memory registration.
+
+use longma_via::*;
+use std::collections::BTreeSet;
+
+fn open() -> (Nic, ProtectionTag) {
+    let nic = Nic::open().expect("a NIC");
+    let tag = nic.create_protection_tag().expect("a tag");
+    (nic, tag)
+}
+
+#[test]
+fn a_handle_given_back_does_not_come_again_in_a_hundred_thousand_registrations() {
+    let (nic, tag) = open();
+    let mut bytes = vec![0u8; 64];
+    let mut seen = BTreeSet::new();
+    for count in 0..100_000 {
+        // SAFETY: the vector outlives the region, and nothing else uses it.
+        let region = unsafe { nic.register(bytes.as_mut_ptr(), bytes.len(), MemoryAttributes::local(tag)) };
+        let handle = region.expect("room").handle().0;
+        assert!(
+            handle != 0 && seen.insert(handle),
+            "handle {handle:#x} came again after {count} registrations"
+        );
+    }
+}
+
+#[test]
+fn regions_that_stay_keep_their_handles_while_others_come_and_go() {
+    let (nic, tag) = open();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).expect("a VI");
+    let kept = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
+    let gone = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory").segment(0, 8);
+    for _ in 0..5000 {
+        let other = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
+        assert_ne!((other.handle(), other.handle()), (kept.handle(), gone.handle));
+    }
+    drop(vi);
+}
+
+#[test]
+fn words_that_threads_store_and_load_at_once_are_never_mixed() {
+    let (nic, tag) = open();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).expect("memory");
+    const WRITERS: u64 = 3;
+    let word_of = |writer: u64| (writer + 1) * 0x0101_0101_0101_0101;
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let memory = &memory;
+            scope.spawn(move || {
+                for round in 0..20_000 {
+                    memory.write(round % 64 * 8, &word_of(writer).to_ne_bytes());
+                    memory.write(1024, &[writer as u8 + 1; 777]);
+                }
+            });
+        }
+        let known: BTreeSet<u64> = (0..WRITERS).map(word_of).chain([0]).collect();
+        for round in 0..20_000 {
+            let (mut word, mut bytes) = ([0; 8], [0; 777]);
+            memory.read(round % 64 * 8, &mut word);
+            assert!(known.contains(&u64::from_ne_bytes(word)), "half of one word and half of another");
+            memory.read(1024, &mut bytes);
+            assert!(bytes.iter().all(|byte| u64::from(*byte) <= WRITERS));
+        }
+    });
+}
