@@ -57,20 +57,34 @@ def verdict(emulator, program, arguments, expected, signal, timeout_s):
     return "printed more than expected"
 
 
+# How longma can run a program: whatever it is, what the program prints and how it ends are the same.
+LEVELS = {
+    "translated": [],
+    "interpreted": ["--interpret"],
+    "cache": ["--level", "cache", "--quiet"],
+    "timing": ["--level", "timing", "--quiet"],
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", help="command that runs a program")
     parser.add_argument("--only", metavar="PART", default="", help="only runs whose title contains PART")
     parser.add_argument("--no-vectors", action="store_true", help="leave out the LSX and LASX programs")
     parser.add_argument("--timeout", type=int, default=60, metavar="SECONDS", help="for each run (default 60)")
+    parser.add_argument("--levels", action="store_true", help="longma only: each program in every way that it can be run")
     options = parser.parse_args()
     passed = failed = 0
+    levels = LEVELS if options.levels else {"": []}
     for title, program, arguments, expected, signal in cases(options.only, not options.no_vectors):
         if options.only not in title:
             continue
-        wrong = verdict(shlex.split(options.emulator), program, arguments, expected, signal, options.timeout)
-        passed, failed = passed + (not wrong), failed + bool(wrong)
-        print(f"{'FAIL' if wrong else 'ok  '} {title}{': ' + wrong if wrong else ''}")
+        for level, words in levels.items():
+            emulator = [*shlex.split(options.emulator), *words]
+            wrong = verdict(emulator, program, arguments, expected, signal, options.timeout)
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+            name = f"{title}, {level}" if level else title
+            print(f"{'FAIL' if wrong else 'ok  '} {name}{': ' + wrong if wrong else ''}")
     print(f"guests: {passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)
 

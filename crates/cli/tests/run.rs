@@ -42,6 +42,20 @@ fn a_program_killed_by_a_signal_kills_the_command_by_it() {
     }
 }
 
+/// The guest says which call of which child hung.
+#[test]
+fn no_child_of_a_fork_waits_for_what_another_thread_was_in_the_middle_of() {
+    for extra in [&[][..], &["--interpret"], &["--stats"]] {
+        let done = finish(longma_run().args(extra).arg(guest("fork_storm")).args(["--", "20"]));
+        assert_eq!(
+            text(&done.stdout),
+            "fork_storm 20 children, 0 hung, 0 wrong\n",
+            "{extra:?}: {}",
+            text(&done.stderr)
+        );
+    }
+}
+
 #[test]
 fn standard_input_and_output_are_the_programs() {
     let folder = tempdir().unwrap();
@@ -165,6 +179,35 @@ fn the_profile_gives_every_function_its_instructions() {
     assert_eq!(whole["functions"][0]["start"], SPIN);
 }
 
+/// What each function of a guest executed, most first.
+fn executed(name: &str, given: &[&str]) -> Vec<(String, u64)> {
+    let mut command = longma_run();
+    let done = finish(command.args(["--profile", "--format", "json"]).arg(guest(name)).args(given));
+    let profile: Value =
+        serde_json::from_slice(text(&done.stderr).lines().last().unwrap().as_bytes()).unwrap();
+    let functions = profile["functions"].as_array().unwrap().iter();
+    let one = |f: &Value| (f["function"].as_str().unwrap().into(), f["instructions"].as_u64().unwrap());
+    functions.map(one).collect()
+}
+
+#[test]
+fn functions_of_a_program_linked_by_lld_are_named() {
+    let functions = executed("memcpy", &["1"]);
+    let names: Vec<&str> = functions.iter().map(|(name, _)| &**name).collect();
+    for name in ["main", "memcpy", "memset"] {
+        assert!(names[..6].contains(&name), "{name} is not among {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.starts_with('[')), "{names:?}");
+}
+
+#[test]
+fn the_c_library_of_the_guests_copies_by_words() {
+    let (bytes, copies) = (65536, 100);
+    let functions = executed("idma_memcpy", &["65536", "library", "0", "100"]);
+    let (_, copying) = functions.iter().find(|(name, _)| name == "memcpy").unwrap();
+    assert!(*copying < bytes * copies, "{copying} instructions for {copies} times {bytes} bytes");
+}
+
 #[test]
 fn a_stripped_program_is_profiled_by_ranges_of_its_file() {
     let folder = tempdir().unwrap();
@@ -251,5 +294,69 @@ fn a_confined_program_sees_its_root_and_nothing_beside_it() {
             let returned = open(path, directory);
             assert!(returned > 100, "{path} was opened from {}: {returned}", directory.display());
         }
+    }
+}
+
+#[test]
+fn a_thread_may_send_itself_a_fault_that_no_instruction_caused() {
+    const CODE_OF_INFO: i32 = 24;
+    let system_call = |number: i32| [add(A7, ZERO, number), SYSCALL];
+    let code = [
+        // Blocks SIGSEGV.
+        &[add(SP, SP, -256), add(A1, ZERO, 1 << 10), store(A1, SP, 0)],
+        &[add(A0, ZERO, 0), add(A1, SP, 0), add(A2, ZERO, 0), add(A3, ZERO, 8)][..],
+        &system_call(135),
+        // Its own id; a siginfo_t: SIGSEGV, SEGV_MAPERR.
+        &system_call(172),
+        &[add(A1, ZERO, libc::SIGSEGV), store(A1, SP, 16), add(A2, ZERO, 1), store(A2, SP, CODE_OF_INFO)],
+        &[add(A2, SP, 16)],
+        &system_call(138),
+        // rt_sigtimedwait gives the signal, and in the structure its code.
+        &[store(ZERO, SP, CODE_OF_INFO), add(A0, SP, 0), add(A1, SP, 16), add(A2, ZERO, 0), add(A3, ZERO, 8)],
+        &system_call(137),
+        // add.d a0, a0, a1
+        &[load(A1, SP, CODE_OF_INFO), 0x0010_8000 | A1 << 10 | A0 << 5 | A0],
+        &EXIT,
+    ]
+    .concat();
+    let folder = tempdir().unwrap();
+    let sender = place(folder.path(), "sender", &executable(&code, &[]));
+    let segv_maperr = libc::SIGSEGV + 1;
+    for extra in [&[][..], &["--interpret"], &["--level", "cache", "--quiet"]] {
+        let done = finish(longma_run().args(extra).arg(&sender));
+        assert_eq!(done.status.code(), Some(segv_maperr), "{extra:?}: {:?}", done.status);
+    }
+}
+
+/// Forks, tells the model, after it has waited for the child or before, and ends; the child ends at once.
+fn forker(waits: bool) -> Vec<u32> {
+    const REGION: u32 = 0x0340_0000 | 0x4c1 << 10;
+    let fork = [add(A0, ZERO, libc::SIGCHLD), add(A1, ZERO, 0), add(A7, ZERO, 220), SYSCALL];
+    let child = [unless_zero(A0, 4), add(A0, ZERO, 0), EXIT[0], EXIT[1]];
+    let wait = [
+        add(A0, ZERO, -1),
+        add(A1, ZERO, 0),
+        add(A2, ZERO, 0),
+        add(A3, ZERO, 0),
+        add(A7, ZERO, 260),
+        SYSCALL,
+    ];
+    let end = [REGION, add(A0, ZERO, 0), EXIT[0], EXIT[1]];
+    [&fork[..], &child, if waits { &wait } else { &[] }, &end].concat()
+}
+
+#[test]
+fn a_process_with_children_is_not_saved_and_one_that_has_waited_for_them_is() {
+    let folder = tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    for waits in [false, true] {
+        let program = place(folder.path(), "forker", &executable(&forker(waits), &[]));
+        let mut command = longma_run();
+        let done =
+            finish(command.args(["--level", "cache", "--roi", "--checkpoint"]).arg(&saved).arg(&program));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(0), "{said}");
+        assert_eq!(said.contains("the process has children"), !waits, "{said}");
+        assert_eq!(saved.exists(), waits, "{said}");
     }
 }

@@ -95,3 +95,14 @@ fn a_workload_is_measured_on_memory() {
     assert_eq!(phases[1]["operations"], 2000);
     assert!(phases[0]["device"]["flushes"].as_u64().unwrap() >= 20);
 }
+
+#[test]
+fn a_soak_fills_no_more_than_a_map_can_use_of_the_device_that_it_made() {
+    let folder = tempfile::tempdir().unwrap();
+    // 12 zones of which a map can use 7: nine tenths of the device are more than that.
+    let words = "soak memory: --zones 12 --conventional-zones 1 --zone-size 512KiB --seconds 0 --window-seconds 0 --cache-mib 1 --batch 50";
+    let printed = printed(folder.path(), &format!("{words} --fill 0.9"));
+    assert!(printed.contains("all is well") && printed.contains("the longest batch took"), "{printed}");
+    let too_much = refused(folder.path(), "soak memory: --zones 1000000 --zone-size 64MiB");
+    assert!(too_much.contains("MiB are free") && too_much.contains("--zone-size"), "{too_much}");
+}

@@ -2,6 +2,8 @@
 //! Not translated code.
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.5 (branches) for what ends a block.
 
+use std::ops::Range;
+
 use longma_loongarch::{Class, Environment, Extension, Fault, Instruction, Op, decode};
 
 use crate::magic::Magic;
@@ -120,11 +122,16 @@ impl Block {
         Ok(Self { start, instructions, end })
     }
 
-    /// True if any of its instructions lies in `range`.
-    pub fn overlaps(&self, range: &std::ops::Range<u64>) -> bool {
+    /// The guest addresses that it was decoded from.
+    pub fn range(&self) -> Range<u64> {
         // A word that is no instruction is part of the block too.
-        let end = self.pc(self.instructions.len().max(1));
-        self.start < range.end && range.start < end
+        self.start..self.pc(self.instructions.len().max(1))
+    }
+
+    /// True if any of its instructions lies in `range`.
+    pub fn overlaps(&self, range: &Range<u64>) -> bool {
+        let own = self.range();
+        own.start < range.end && range.start < own.end
     }
 
     /// The guest address of instruction `index`.

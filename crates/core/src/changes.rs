@@ -6,10 +6,12 @@ use std::{
     collections::VecDeque,
     ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use longma_linux::host::locks::Mutex;
 
 /// The changes that are remembered; a core that missed more forgets all it knows.
 const REMEMBERED: usize = 64;
@@ -24,6 +26,8 @@ pub(crate) struct Change {
 /// The latest changes.
 #[derive(Default)]
 pub(crate) struct Changes {
+    /// Those that have begun, and those of them that are known to all.
+    begun: AtomicU64,
     count: AtomicU64,
     latest: Mutex<VecDeque<Arc<Change>>>,
 }
@@ -31,17 +35,27 @@ pub(crate) struct Changes {
 impl Changes {
     /// How many there have been.
     pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
-    /// Adds one.
-    pub fn add(&self, change: Change) {
+    /// One begins: from here on, who has not taken note of it yet must not translate what it knows.
+    pub fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True if none has begun behind the first `seen`. Whoever asks holds the lock under which the change will look for code.
+    pub fn none_since(&self, seen: u64) -> bool {
+        self.begun.load(Ordering::SeqCst) == seen
+    }
+
+    /// Adds one that has begun, and gives how many there are with it.
+    pub fn add(&self, change: Change) -> u64 {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.len() == REMEMBERED {
             latest.pop_front();
         }
         latest.push_back(Arc::new(change));
-        self.count.fetch_add(1, Ordering::AcqRel);
+        self.count.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Those behind the first `seen`, or `None` if they are too many; and how many there have been.

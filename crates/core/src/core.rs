@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use longma_linux::{GuestMemory, Window};
+use longma_linux::{GuestMemory, Window, host::shake::shake};
 use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, State, Trap, decode, semantics,
 };
@@ -21,6 +21,7 @@ use crate::{
     jit::{Translator, recovery::Registration},
     magic::Magic,
     profile::{BlockProfile, HOT, ProfiledBlock},
+    readers::Reader,
     recorder::Recorder,
     return_stack::ReturnStack,
     shared_code::SharedCode,
@@ -68,6 +69,8 @@ pub struct Core {
     segment_base: u64,
     /// How many changes of code this core has taken note of.
     seen_changes: u64,
+    /// The same for those who want to use the memory of old code again.
+    reader: Reader,
     /// Nothing was executed since the last [`Core::run`] began.
     clock_is_fresh: bool,
     /// What this core does not use while it is traced, or while it is not.
@@ -83,6 +86,7 @@ struct Parked {
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
     seen_changes: u64,
+    reader: Reader,
 }
 
 impl Parked {
@@ -92,6 +96,7 @@ impl Parked {
             counters: code.counting.as_ref().map(|c| c.add_thread()).transpose()?,
             recorder: None,
             seen_changes: code.changes.count(),
+            reader: code.readers.add(),
             code,
         }))
     }
@@ -123,6 +128,7 @@ impl Core {
             cpu,
             return_stack,
             seen_changes: code.changes.count(),
+            reader: code.readers.add(),
             code,
             translator: None,
             profile: BlockProfile::default(),
@@ -174,6 +180,7 @@ impl Core {
         std::mem::swap(&mut parked.counters, &mut self.counters);
         std::mem::swap(&mut parked.recorder, &mut self.recorder);
         std::mem::swap(&mut parked.seen_changes, &mut self.seen_changes);
+        std::mem::swap(&mut parked.reader, &mut self.reader);
         self.registration = None;
         self.translator = None;
         self.cpu.forget_returns();
@@ -247,7 +254,11 @@ impl Core {
             registration.activate();
         }
         self.clock_is_fresh = true;
+        self.reader.enter(self.seen_changes);
+        // Whoever looked at the attention flag outside may have taken back what asked for this.
+        self.refresh();
         let stop = self.run_to_stop();
+        self.reader.leave();
         Registration::deactivate();
         self.refresh_trace();
         stop
@@ -273,6 +284,7 @@ impl Core {
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Option<Stop> {
+        self.refresh();
         if let Some(stop) = self.stop_between_blocks() {
             return Some(stop);
         }
@@ -303,17 +315,19 @@ impl Core {
         let (changes, seen) = self.code.changes.since(self.seen_changes);
         self.seen_changes = seen;
         self.cpu.forget_returns();
-        let Some(changes) = changes else {
-            self.cpu.forget_jumps();
-            self.profile.blocks.clear();
-            return;
-        };
-        for change in changes {
-            for &pc in &change.gone {
-                self.cpu.forget_jump(pc);
+        match changes {
+            Some(changes) => {
+                for change in changes {
+                    change.gone.iter().for_each(|pc| self.cpu.forget_jump(*pc));
+                    self.profile.forget(&change.range);
+                }
             }
-            self.profile.blocks.retain(|_, found| !found.block.overlaps(&change.range));
+            None => {
+                self.cpu.forget_jumps();
+                self.profile.clear();
+            }
         }
+        self.reader.advance(seen);
     }
 
     /// Goes over to the newest translator of the process.
@@ -331,6 +345,7 @@ impl Core {
         let registration =
             unsafe { Registration::new(&raw mut *self.cpu, newest.clone(), self.return_stack.guard()) };
         registration.activate();
+        self.return_stack.set_bottom(newest.return_miss());
         self.registration = Some(registration);
         self.translator = Some((newest, generation));
     }
@@ -425,7 +440,10 @@ impl Core {
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
         let interest = self.code.interest;
-        let block = Block::decode(pc, &self.cpu.guest, interest, |page| self.code.watch.watch(page))?;
+        let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
+            self.code.watch.watch(page);
+            shake();
+        })?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
         let number = self.recorder.as_ref().map(|recorder| recorder.number(pc, &block.instructions));
@@ -433,7 +451,7 @@ impl Core {
         let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
         let is_magic = interest.magic && last.is_some_and(Magic::is);
         let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
-        self.profile.blocks.insert(pc, found);
+        self.profile.insert(found);
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -448,7 +466,9 @@ impl Core {
             all.replace(translator);
             return false;
         }
-        let done = translator.translate(pc, &self.profile).is_some();
+        let changes = &self.code.changes;
+        let done =
+            translator.translate(pc, &self.profile, || changes.none_since(self.seen_changes)).is_some();
         self.code.counts.regions.fetch_add(u64::from(done), Ordering::Relaxed);
         done
     }

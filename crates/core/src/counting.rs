@@ -5,11 +5,12 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use longma_linux::host::locks::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 /// The most blocks that are counted, those decoded for interpretation and those of regions together.

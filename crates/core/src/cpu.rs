@@ -13,9 +13,6 @@ pub(crate) const JUMP_CACHE_ENTRIES: usize = 4096;
 /// Bytes of the stack of return addresses that translated code keeps, besides its guard page.
 pub(crate) const RETURN_STACK_BYTES: usize = 256 << 10;
 
-/// The guest address of an entry that matches no jump: program counters are multiples of four.
-pub(crate) const NO_TARGET: u64 = 1;
-
 /// Where an indirect jump to a guest address continues in host code.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -24,11 +21,24 @@ pub(crate) struct JumpCacheEntry {
     pub host: u64,
 }
 
+impl JumpCacheEntry {
+    /// What matches no jump when it stands at `slot`: an address that belongs at another one. A guest may jump to any number at all.
+    const fn empty(slot: usize) -> Self {
+        Self { guest: if slot == 0 { 4 } else { 0 }, host: 0 }
+    }
+}
+
+static EMPTY_JUMP_CACHE: [JumpCacheEntry; JUMP_CACHE_ENTRIES] = {
+    let mut entries = [JumpCacheEntry::empty(1); JUMP_CACHE_ENTRIES];
+    entries[0] = JumpCacheEntry::empty(0);
+    entries
+};
+
 /// Why translated code came back to the run loop. `state.pc` is where the guest continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ExitReason {
-    /// A direct jump whose target had no translation; `Cpu::link` says which jump.
+    /// A direct jump whose target had no translation.
     Unlinked = 0,
     /// An indirect jump or return whose target was not at hand.
     Indirect = 1,
@@ -49,8 +59,6 @@ pub struct Cpu {
     pub state: State,
     /// Nonzero when this thread must stop at the next safe point.
     pub attention: Attention,
-    /// The exit's jump, for [`ExitReason::Unlinked`].
-    pub(crate) link: u32,
     /// The first guest address that is out of range.
     pub(crate) limit: u64,
     /// The guest's MXCSR while translated code runs; its flags are moved to FCSR at every exit.
@@ -111,7 +119,6 @@ impl Cpu {
         let mut cpu = Box::new(Self {
             state,
             attention: Attention::default(),
-            link: 0,
             limit,
             guest_mxcsr: 0,
             host_mxcsr: HOST_MXCSR,
@@ -126,7 +133,7 @@ impl Cpu {
             },
             vector_constants: VectorConstants { word_count: [31; 8], doubleword_count: [63; 4] },
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
-            jump_cache: [JumpCacheEntry { guest: NO_TARGET, host: 0 }; JUMP_CACHE_ENTRIES],
+            jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
             trace_next: 0,
             trace_limit: 0,
@@ -144,19 +151,20 @@ impl Cpu {
 
     /// Forgets every indirect-jump target.
     pub(crate) fn forget_jumps(&mut self) {
-        self.jump_cache.fill(JumpCacheEntry { guest: NO_TARGET, host: 0 });
+        self.jump_cache = EMPTY_JUMP_CACHE;
     }
 
-    /// Where the host code of guest address `pc` stands in the table of indirect-jump targets, if it stands there.
+    /// Where the host code of guest address `pc` stands in the table of indirect-jump targets, if it stands there: as the translated
+    /// code finds it, see `find_host_code`.
     pub(crate) fn jump_slot(pc: u64) -> usize {
         (pc >> 2) as usize % JUMP_CACHE_ENTRIES
     }
 
     /// Forgets the host code of one indirect-jump target.
     pub(crate) fn forget_jump(&mut self, pc: u64) {
-        let entry = &mut self.jump_cache[Self::jump_slot(pc)];
-        if entry.guest == pc {
-            *entry = JumpCacheEntry { guest: NO_TARGET, host: 0 };
+        let slot = Self::jump_slot(pc);
+        if self.jump_cache[slot].guest == pc {
+            self.jump_cache[slot] = JumpCacheEntry::empty(slot);
         }
     }
 

@@ -2,12 +2,9 @@
 //! Not the memory itself.
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.10 (RDTIME, CPUCFG).
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use longma_linux::GuestMemory;
@@ -54,8 +51,8 @@ impl SimulatedClock {
 /// Where the stable counter comes from.
 #[derive(Clone)]
 enum Clock {
-    /// The host's time since the core was made.
-    Host(Instant),
+    /// The host's monotonic clock: the same for every core of every process, as the stable counters of a machine are.
+    Host,
     Simulated(SimulatedClock),
 }
 
@@ -70,7 +67,7 @@ pub struct Guest {
 impl Guest {
     /// A process's surroundings.
     pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
-        Self { memory, words: Arc::new(words), clock: Clock::Host(Instant::now()) }
+        Self { memory, words: Arc::new(words), clock: Clock::Host }
     }
 
     /// Lets the stable counter show simulated time instead of the host's.
@@ -103,7 +100,7 @@ impl Environment for Guest {
 
     fn stable_counter(&self) -> u64 {
         match &self.clock {
-            Clock::Host(started) => started.elapsed().as_nanos() as u64 / (1_000_000_000 / STABLE_COUNTER_HZ),
+            Clock::Host => host_ns() / (1_000_000_000 / STABLE_COUNTER_HZ),
             Clock::Simulated(clock) => clock.ps() / (1_000_000_000_000 / STABLE_COUNTER_HZ),
         }
     }
@@ -111,6 +108,14 @@ impl Environment for Guest {
     fn cpucfg(&self, index: u32) -> u32 {
         self.words.0.get(index as usize).copied().unwrap_or(0)
     }
+}
+
+/// What CLOCK_MONOTONIC shows.
+fn host_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is there to be filled; every Linux has the clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Surroundings with no memory, for instructions that only compute.
@@ -145,5 +150,24 @@ impl Environment for NoEnvironment {
 
     fn cpucfg(&self, _index: u32) -> u32 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stable_counters_of_all_cores_show_the_same_time() {
+        let memory = GuestMemory::reserve().expect("the host has addresses");
+        let first = Guest::new(memory.clone(), ConfigurationWords::default());
+        let begun = first.stable_counter();
+        while first.stable_counter() < begun + 100_000 {
+            std::hint::spin_loop();
+        }
+        let second = Guest::new(memory, ConfigurationWords::default());
+        let (before, between, after) =
+            (first.stable_counter(), second.stable_counter(), first.stable_counter());
+        assert!(before <= between && between <= after, "{before} {between} {after}");
     }
 }

@@ -11,6 +11,7 @@ mod guest;
 mod jit;
 mod magic;
 mod profile;
+mod readers;
 mod recorder;
 mod register_accesses;
 mod return_stack;

@@ -2,6 +2,8 @@
 //! Not the decision to translate them (see `core.rs`).
 //! Source: our own.
 
+use std::ops::Range;
+
 use longma_loongarch::{Trap, semantics};
 use rustc_hash::FxHashMap;
 
@@ -19,10 +21,20 @@ use crate::{
 /// A block is translated when it has run this often: below, interpreting costs less than translating.
 pub(crate) const HOT: u32 = 30;
 
+/// Bytes of guest memory that share a list of blocks.
+const LOT_BYTES: u64 = 1024;
+
 /// Blocks that ran, and how often.
 #[derive(Default)]
 pub(crate) struct BlockProfile {
     pub blocks: FxHashMap<u64, ProfiledBlock>,
+    /// Which blocks lie where, by the number of the lot; a block across two is in both.
+    lots: FxHashMap<u64, Vec<u64>>,
+}
+
+/// The lots that a range of guest addresses touches.
+fn lots_of(range: &Range<u64>) -> Range<u64> {
+    range.start / LOT_BYTES..range.end.div_ceil(LOT_BYTES)
 }
 
 pub(crate) struct ProfiledBlock {
@@ -40,6 +52,48 @@ pub(crate) struct ProfiledBlock {
 }
 
 impl BlockProfile {
+    /// Adds a block that has run.
+    pub fn insert(&mut self, found: ProfiledBlock) {
+        let block = &found.block;
+        for lot in lots_of(&block.range()) {
+            let blocks = self.lots.entry(lot).or_default();
+            if !blocks.contains(&block.start) {
+                blocks.push(block.start);
+            }
+        }
+        self.blocks.insert(block.start, found);
+    }
+
+    /// Forgets every block.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Forgets the blocks that lie in `range`, be it in part.
+    pub fn forget(&mut self, range: &Range<u64>) {
+        let touched = lots_of(range);
+        let lots: Vec<u64> = if touched.end - touched.start > self.lots.len() as u64 {
+            self.lots.keys().copied().filter(|lot| touched.contains(lot)).collect()
+        } else {
+            touched.collect()
+        };
+        for lot in lots {
+            let Some(mut starts) = self.lots.remove(&lot) else { continue };
+            starts.retain(|start| match self.blocks.get(start) {
+                Some(found) if found.block.overlaps(range) => {
+                    self.blocks.remove(start);
+                    false
+                }
+                Some(_) => true,
+                // It went with the lot before.
+                None => false,
+            });
+            if !starts.is_empty() {
+                self.lots.insert(lot, starts);
+            }
+        }
+    }
+
     /// Lets every block that was hot be found hot again.
     pub fn cool(&mut self) {
         for found in self.blocks.values_mut() {

@@ -3,10 +3,11 @@
 //! Source: our own; emulators commonly patch instructions that fault on device memory.
 
 use std::sync::{
-    PoisonError, RwLock,
+    PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
+use longma_linux::host::locks::RwLock;
 use rustc_hash::FxHashMap;
 
 /// So many accesses make it likely that an instruction is there for registers: it costs a fault each until then, and ordinary memory

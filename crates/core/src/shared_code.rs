@@ -8,13 +8,14 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use longma_linux::GuestMemory;
+use longma_linux::{GuestMemory, host::shake::shake};
 
 use crate::{
     block::Interest,
     changes::{Change, Changes},
     counting::{Counting, Executed},
     jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession},
+    readers::Readers,
     register_accesses::RegisterAccesses,
     trace::{BlockNumber, TracedBlock},
     traced_blocks::TracedBlocks,
@@ -59,6 +60,7 @@ pub struct SharedCode {
     pub(crate) interest: Interest,
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) registers: Arc<RegisterAccesses>,
     /// The same code without traces, for stretches that nobody follows.
@@ -112,6 +114,7 @@ impl SharedCode {
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
         let interest = Interest { magic: execution.magic, clock };
         let registers: Arc<RegisterAccesses> = Arc::default();
+        let readers: Arc<Readers> = Arc::default();
         let origin = Origin {
             based: !memory.base().is_null(),
             cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
@@ -119,6 +122,7 @@ impl SharedCode {
             tracing: tracing.clone(),
             translated_blocks: Arc::default(),
             registers: registers.clone(),
+            readers: readers.clone(),
         };
         let translates = execution.translate && host_is_able();
         let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
@@ -130,6 +134,7 @@ impl SharedCode {
             interest,
             counts,
             changes,
+            readers,
             watch,
             registers,
             untraced: None,
@@ -172,21 +177,46 @@ impl SharedCode {
     /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
     /// leave the old code.
     pub fn invalidate(&self, range: &Range<u64>) {
-        let gone = self.translators.as_ref().map(|t| t.newest().0.invalidate(range)).unwrap_or_default();
-        self.changes.add(Change { range: range.clone(), gone });
+        // In this order: a core that translates what it knows either does so before the code is looked for, or finds that a change
+        // has begun that it has not taken note of.
+        self.changes.begin();
+        shake();
+        let translator = self.translators.as_ref().map(|translators| translators.newest().0);
+        let (gone, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
+        let count = self.changes.add(Change { range: range.clone(), gone });
+        if let Some(translator) = translator {
+            translator.retire(old, count);
+        }
         if let Some(untraced) = &self.untraced {
             untraced.invalidate(range);
         }
     }
 
-    /// Holds every lock until dropped: for a fork.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        (self.quiesce_own(), self.untraced.as_ref().map(|untraced| untraced.quiesce_own()))
+    /// Before a fork, while no other thread holds a lock: keeps what a child will need.
+    pub fn prepare_fork(&self) {
+        self.translators.iter().for_each(|translators| translators.prepare_fork());
+        self.untraced.iter().for_each(|untraced| untraced.prepare_fork());
     }
 
-    fn quiesce_own(&self) -> impl Sized + '_ {
-        let translators = self.translators.as_ref().map(|t| t.quiesce());
-        (translators, self.tracing.as_ref().map(|blocks| blocks.quiesce()))
+    /// After a fork, in the parent: drops what [`SharedCode::prepare_fork`] kept for the child.
+    pub fn remain_parent(&self) {
+        self.translators.iter().for_each(|translators| translators.remain_parent());
+        self.untraced.iter().for_each(|untraced| untraced.remain_parent());
+    }
+
+    /// In a forked child, before its only thread runs anything: what is translated becomes the child's own.
+    ///
+    /// # Errors
+    /// The host gives no memory for that; translated code must not run then.
+    pub fn become_forked(&self) -> io::Result<()> {
+        self.readers.leave_all();
+        if let Some(translators) = &self.translators {
+            let gone = translators.become_forked()?;
+            // No code has changed, but some may have been left behind.
+            self.changes.begin();
+            self.changes.add(Change { range: 0..0, gone });
+        }
+        self.untraced.as_ref().map_or(Ok(()), |untraced| untraced.become_forked())
     }
 }
 

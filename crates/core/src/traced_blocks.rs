@@ -2,8 +2,9 @@
 //! Not their runs: those are the records of a [`Trace`](crate::trace::Trace).
 //! Source: our own.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::PoisonError;
 
+use longma_linux::host::locks::RwLock;
 use longma_loongarch::Instruction;
 use rustc_hash::FxHashMap;
 
@@ -45,11 +46,6 @@ impl TracedBlocks {
     pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.blocks.get(number.0 as usize).cloned()
-    }
-
-    /// Holds the lock until dropped: for a fork.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

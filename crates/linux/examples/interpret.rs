@@ -3,20 +3,21 @@
 //! Not the product: `longma run` translates.
 //! Source: none; it shows how an [`Engine`] is written.
 //!
-//! `interpret [--trace] [--root DIRECTORY] [--argv0 NAME] [--] PROGRAM [ARGUMENT]...`
+//! `interpret [--trace] [--root DIRECTORY] [--argv0=NAME] [--] PROGRAM [ARGUMENT]...`
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::FromRawFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use longma_linux::host::attention::with_attention;
+use longma_linux::host::descriptors::{self, Limit};
 use longma_linux::{Engine, GuestMemory, Outcome, Process, ProcessConfig, Thread, die_by};
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 
@@ -126,7 +127,7 @@ fn main() -> ExitCode {
     let mut config = ProcessConfig { reexec: vec![given[0].clone()], ..ProcessConfig::default() };
     config.diagnostics = Some(Arc::new(|line| say(&format!("interpret: {line}"))));
     let mut name = None;
-    let mut environment = None;
+    let (mut environment, mut files) = (None, None);
     let mut rest = given.into_iter().skip(1).peekable();
     while let Some(option) = rest.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         match option.to_str() {
@@ -140,16 +141,28 @@ fn main() -> ExitCode {
                 config.reexec.extend([option, root.clone()]);
                 config.root = Some(PathBuf::from(root));
             }
-            Some("--argv0") => name = rest.next(),
-            Some("--environment-from") => {
-                let descriptor = rest.next().and_then(|text| text.to_str()?.parse().ok());
-                environment = descriptor.and_then(handed_over);
-                if environment.is_none() {
-                    return fail("--environment-from needs the number of an open file");
+            // What execve hands over.
+            _ => match assigned(&option) {
+                Some((b"--argv0", value)) => name = Some(OsStr::from_bytes(value).to_owned()),
+                Some((b"--environment-from", value)) => {
+                    environment = number(value).and_then(|descriptor| handed_over(descriptor as i32));
+                    if environment.is_none() {
+                        return fail("--environment-from needs the number of an open file");
+                    }
                 }
-            }
-            _ => return fail(&format!("unknown option {}", option.display())),
+                Some((b"--open-files", value)) => {
+                    let mut numbers = value.split(|&byte| byte == b':').map(number);
+                    let (Some(Some(soft)), Some(Some(hard))) = (numbers.next(), numbers.next()) else {
+                        return fail("--open-files needs two numbers");
+                    };
+                    files = Some(Limit { soft, hard });
+                }
+                _ => return fail(&format!("unknown option {}", option.display())),
+            },
         }
+    }
+    if let Err(error) = descriptors::begin(files) {
+        return fail(&error.to_string());
     }
     let Some(program) = rest.next() else { return fail("name a program") };
     config.arguments = [name.unwrap_or_else(|| program.clone())].into_iter().chain(rest).collect();
@@ -163,6 +176,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     process.set_engine(Arc::new(Interpreter));
+    descriptors::hand_over();
     thread.begin(&mut state);
     end(run(&mut thread, &mut state));
     // The main thread is over, others are not: the last one ends the process.
@@ -170,6 +184,17 @@ fn main() -> ExitCode {
     loop {
         std::thread::park();
     }
+}
+
+/// The option and the value of `--OPTION=VALUE`.
+fn assigned(argument: &OsStr) -> Option<(&[u8], &[u8])> {
+    let bytes = argument.as_bytes();
+    let sign = bytes.iter().position(|&byte| byte == b'=')?;
+    Some((&bytes[..sign], &bytes[sign + 1..]))
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The environment that execve left in a file for the program it starts.

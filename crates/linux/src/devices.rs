@@ -6,14 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use crate::host::{descriptors, event_count};
 use crate::memory::{Backing, Origin, PAGE_BYTES, Window};
 use crate::{Errno, Process};
 
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
-
-/// Guests close low descriptors by number without asking what they are.
-const FIRST_DESCRIPTOR: i32 = 900;
 
 const CHILD_OPENS: &str = "longma: a forked child opens a file of /dev/longma and gets EBUSY: devices belong to the process that was started; use them there";
 pub(crate) const CHILD_ACCESSES: &str = "longma: a forked child accesses a device's registers, which its parent mapped, and gets SIGBUS: devices belong to the process that was started; use them there";
@@ -27,21 +25,6 @@ pub struct DeviceFile {
     file: OwnedFd,
 }
 
-fn owned(descriptor: i32) -> io::Result<OwnedFd> {
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the caller has just made it, and nobody else knows it.
-    let made = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    // SAFETY: no pointers; a new descriptor disturbs nobody.
-    let moved = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR) };
-    if moved < 0 {
-        return Ok(made);
-    }
-    // SAFETY: it is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(moved) })
-}
-
 impl DeviceFile {
     /// The file of device `number`, which has `bytes` of registers: an eventfd, ready to be read when somebody adds to it.
     ///
@@ -49,7 +32,8 @@ impl DeviceFile {
     /// The host has no descriptor to give.
     pub fn registers(name: &str, number: u16, bytes: u64) -> io::Result<Self> {
         // SAFETY: no pointers; a new descriptor disturbs nobody.
-        let file = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
+        let file = descriptors::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
+        let file = descriptors::keep(file)?;
         Ok(Self { name: name.into(), window: Window::Registers(number), bytes, file })
     }
 
@@ -58,11 +42,16 @@ impl DeviceFile {
     /// # Errors
     /// The host has no descriptor or no memory to give.
     pub fn memory(name: &str, number: u16, bytes: u64) -> io::Result<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is terminated; a new descriptor disturbs nobody.
-        let file = owned(unsafe { libc::memfd_create(c"longma-device".as_ptr(), libc::MFD_CLOEXEC) })?;
+        let file = descriptors::owned(unsafe { libc::memfd_create(c"longma-device".as_ptr(), flags) })?;
+        let file = descriptors::keep(file)?;
+        // A store has the size that it has: guests have descriptors of the file.
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: no pointers.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } != 0 {
-            return Err(io::Error::last_os_error());
+        unsafe {
+            descriptors::done(libc::ftruncate(file.as_raw_fd(), bytes as i64))?;
+            descriptors::done(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
         }
         Ok(Self { name: name.into(), window: Window::Memory(number), bytes, file })
     }
@@ -79,8 +68,7 @@ impl DeviceFile {
 
     /// Makes it ready to be read; `events` are added to what a read gives.
     pub fn add_events(&self, events: u64) {
-        // SAFETY: eight live bytes. It would wait only for a sum of 2^64 - 1.
-        unsafe { libc::write(self.file.as_raw_fd(), (&raw const events).cast(), 8) };
+        event_count::add(&self.file, events);
     }
 
     /// Whether it is ready to be read.
@@ -92,10 +80,8 @@ impl DeviceFile {
 
     /// Makes it unready. Nobody may read it meanwhile.
     pub fn clear_events(&self) {
-        let mut events = 0u64;
         if self.is_ready() {
-            // SAFETY: eight live bytes; it does not wait, for it is ready.
-            unsafe { libc::read(self.file.as_raw_fd(), (&raw mut events).cast(), 8) };
+            event_count::clear(&self.file);
         }
     }
 
@@ -175,5 +161,53 @@ fn is_same_file(one: RawFd, other: RawFd) -> bool {
     unsafe {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guest may do with a device file that it has opened.
+    fn call(descriptor: &OwnedFd, act: impl Fn(RawFd) -> isize) -> io::Result<()> {
+        if act(descriptor.as_raw_fd()) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    #[test]
+    fn an_interrupt_comes_through_though_the_guest_has_filled_the_count() {
+        let file = DeviceFile::registers("test", 0, 4096).unwrap();
+        // The guest's descriptor is of the same open file.
+        let guest = descriptors::duplicate(file.descriptor()).unwrap();
+        let most = u64::MAX - 1;
+        // SAFETY: eight live bytes; nothing is counted yet.
+        call(&guest, |guest| unsafe { libc::write(guest, (&raw const most).cast(), 8) }).unwrap();
+        file.add_events(1);
+        assert!(file.is_ready());
+        file.clear_events();
+        assert!(!file.is_ready());
+        file.clear_events();
+    }
+
+    #[test]
+    fn a_store_keeps_its_size() {
+        let file = DeviceFile::memory("test", 0, 8192).unwrap();
+        let guest = descriptors::duplicate(file.descriptor()).unwrap();
+        for bytes in [0, 4096, 1 << 30] {
+            // SAFETY: no pointers.
+            let done = call(&guest, |guest| unsafe { libc::ftruncate(guest, bytes) as isize });
+            assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes}");
+        }
+        // SAFETY: no pointers.
+        let grown = call(&guest, |guest| unsafe { libc::fallocate(guest, 0, 8192, 4096) as isize });
+        assert_eq!(grown.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn a_device_file_is_out_of_the_guests_reach() {
+        let registers = DeviceFile::registers("test", 0, 4096).unwrap();
+        let memory = DeviceFile::memory("test", 0, 4096).unwrap();
+        assert!(
+            registers.descriptor() >= descriptors::first() && memory.descriptor() >= descriptors::first()
+        );
     }
 }

@@ -21,13 +21,13 @@ pub trait Engine: Send + Sync {
     /// Code in this range of guest addresses may have changed or gone.
     fn invalidate(&self, range: Range<u64>);
 
-    /// The process is about to fork: take what must not be half done in the child.
+    /// The process is about to fork, and no other thread holds a lock (`host::locks`) until that is done: keep what the child needs.
     fn before_fork(&self) {}
 
-    /// The fork is done; this is the parent.
+    /// The process has forked, or could not; this is the parent, and other threads still hold no lock.
     fn after_fork_parent(&self) {}
 
-    /// The fork is done; this is the child, where only the calling thread exists.
+    /// The process has forked; this is the child, where only the calling thread exists. Its locks (`host::locks`) are free.
     fn after_fork_child(&self) {}
 }
 

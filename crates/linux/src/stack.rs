@@ -10,6 +10,18 @@ use crate::memory::PAGE_BYTES;
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.
 pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;
 
+/// AT_RANDOM's bytes where they shall be the same in each run: the first of pi's fraction.
+pub(crate) const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
+
+/// The texts and what points to them take a multiple of this.
+const AREA_BYTES: u64 = 64 << 10;
+/// What points to the texts takes a multiple of this.
+const POINTERS_BYTES: u64 = 4 << 10;
+/// AT_RANDOM's bytes and AT_PLATFORM's text.
+const BESIDE_TEXTS_BYTES: u64 = 16 + 10;
+const AUXILIARY_ENTRIES: usize = 20;
+const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
+
 /// What the auxiliary vector says of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramFacts {
@@ -22,6 +34,8 @@ pub(crate) struct ProgramFacts {
     pub capabilities: u64,
     /// AT_RANDOM's.
     pub random: [u8; 16],
+    /// The user, the effective user, the group and the effective group.
+    pub ids: [u64; 4],
 }
 
 /// What is on the stack, and where.
@@ -37,45 +51,64 @@ pub(crate) struct StackContents {
     pub environment: (u64, u64),
 }
 
+/// The texts that a program is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts<'a> {
+    pub arguments: &'a [Vec<u8>],
+    pub environment: &'a [Vec<u8>],
+    /// AT_EXECFN's.
+    pub path: &'a [u8],
+}
+
+impl Texts<'_> {
+    /// The texts, their zeros, what lies beside them, and the pointers to them.
+    fn bytes(&self) -> u64 {
+        let texts = self.arguments.iter().chain(self.environment).map(|text| text.len() as u64 + 1 + 8);
+        texts.sum::<u64>() + self.path.len() as u64 + 1 + BESIDE_TEXTS_BYTES
+    }
+}
+
 /// Writes the initial stack below `top`.
+///
+/// All of it lies in an area whose size is a multiple of [`AREA_BYTES`]: the pointers upwards from its start, the texts upwards from
+/// [`POINTERS_BYTES`] above. So neither the stack pointer nor the place of an argument depends on the length of the program's name
+/// or of a variable.
 ///
 /// # Errors
 /// It does not fit.
 pub(crate) fn build(
     memory: &GuestMemory,
     top: u64,
-    arguments: &[Vec<u8>],
-    environment: &[Vec<u8>],
-    path: &[u8],
+    texts: Texts,
     program: &ProgramFacts,
 ) -> Result<StackContents, Fault> {
-    let mut at = top - 8;
+    let pointer_count = (texts.arguments.len() + texts.environment.len()) as u64;
+    let pointers = (AUXILIARY_BYTES + (pointer_count + 3) * 8).next_multiple_of(POINTERS_BYTES);
+    let area = (pointers + texts.bytes()).next_multiple_of(AREA_BYTES);
+    let pointer = top.saturating_sub(area) & !15;
+    let mut at = pointer + pointers;
     let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {
-        at = at.saturating_sub(bytes.len() as u64 + u64::from(zero));
+        let start = at;
         memory.write(at, bytes)?;
+        at += bytes.len() as u64;
         if zero {
-            memory.store(at + bytes.len() as u64, 0u8)?;
+            memory.store(at, 0u8)?;
+            at += 1;
         }
-        Ok(at)
+        Ok(start)
     };
-    let path = push(path, true)?;
-    let environment_end = path;
-    let mut strings = |texts: &[Vec<u8>]| -> Result<Vec<u64>, Fault> {
-        let mut addresses: Vec<u64> =
-            texts.iter().rev().map(|text| push(text, true)).collect::<Result<_, _>>()?;
-        addresses.reverse();
-        Ok(addresses)
-    };
-    let environment = strings(environment)?;
-    let environment_start = environment.first().copied().unwrap_or(environment_end);
-    let arguments = strings(arguments)?;
-    let arguments_start = arguments.first().copied().unwrap_or(environment_start);
-    let platform = push(b"loongarch", true)?;
     let random = push(&program.random, false)?;
+    let platform = push(b"loongarch", true)?;
+    let mut strings =
+        |texts: &[Vec<u8>]| texts.iter().map(|text| push(text, true)).collect::<Result<Vec<_>, _>>();
+    let arguments = strings(texts.arguments)?;
+    let environment = strings(texts.environment)?;
+    let path = push(texts.path, true)?;
+    let environment_start = environment.first().copied().unwrap_or(path);
+    let arguments_start = arguments.first().copied().unwrap_or(environment_start);
 
-    // SAFETY: these calls have no arguments and cannot fail.
-    let ids = unsafe { [libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()] }.map(u64::from);
-    let auxiliary: [(u64, u64); 20] = [
+    let [user, effective_user, group, effective_group] = program.ids;
+    let auxiliary: [(u64, u64); AUXILIARY_ENTRIES] = [
         (libc::AT_SYSINFO_EHDR, program.vdso),
         (libc::AT_HWCAP, program.capabilities),
         (libc::AT_PAGESZ, PAGE_BYTES),
@@ -86,10 +119,10 @@ pub(crate) fn build(
         (libc::AT_BASE, program.interpreter_base),
         (libc::AT_FLAGS, 0),
         (libc::AT_ENTRY, program.entry),
-        (libc::AT_UID, ids[0]),
-        (libc::AT_EUID, ids[1]),
-        (libc::AT_GID, ids[2]),
-        (libc::AT_EGID, ids[3]),
+        (libc::AT_UID, user),
+        (libc::AT_EUID, effective_user),
+        (libc::AT_GID, group),
+        (libc::AT_EGID, effective_group),
         (libc::AT_SECURE, 0),
         (libc::AT_RANDOM, random),
         (libc::AT_PLATFORM, platform),
@@ -110,14 +143,19 @@ pub(crate) fn build(
     words.push(0);
     let mut block: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     block.extend(&auxiliary);
-    let pointer = random.saturating_sub(block.len() as u64) & !15;
     memory.write(pointer, &block)?;
     Ok(StackContents {
         pointer,
         auxiliary,
         arguments: (arguments_start, environment_start),
-        environment: (environment_start, environment_end),
+        environment: (environment_start, path),
     })
+}
+
+/// The host's user and group, each real and effective.
+pub(crate) fn host_ids() -> [u64; 4] {
+    // SAFETY: these calls have no arguments and cannot fail.
+    unsafe { [libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()] }.map(u64::from)
 }
 
 /// Random bytes from the host.

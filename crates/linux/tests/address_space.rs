@@ -5,9 +5,10 @@
 mod guest;
 
 use guest::{Guest, error};
+use longma_linux::host::locks::Mutex;
 use longma_loongarch::{Access, FaultCause};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const MMAP: u64 = 222;
 const MUNMAP: u64 = 215;
@@ -222,4 +223,29 @@ fn sixteen_bytes_are_exchanged_as_one() {
     assert_eq!(memory.load::<u128>(address), Ok(7 << 100));
     assert_eq!(memory.compare_exchange(address + 8, 0u128, 0).unwrap_err().cause, FaultCause::Misaligned);
     assert_eq!(memory.compare_exchange(0x7000_0000, 0u128, 0).unwrap_err().cause, FaultCause::Unmapped);
+}
+
+#[test]
+fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
+    const MAY_MOVE: u64 = 1;
+    let mut guest = Guest::new();
+    let path = guest.directory.path().join("small");
+    std::fs::write(&path, b"dragon").unwrap();
+    let file = guest.open(&path, libc::O_RDONLY) as u64;
+    let mapped = guest.call(MMAP, &[0, PAGE, READ_WRITE, 2, file, 0]) as u64;
+    // Behind the first 4 KiB there is no file, but there is memory.
+    let last = mapped + PAGE - 1;
+    guest.process.memory().store(last, 7u8).unwrap();
+    let moved = guest.call(MREMAP, &[mapped, PAGE, 4 * PAGE, MAY_MOVE]);
+    assert!(moved > 0, "{moved}");
+    let moved = moved as u64;
+    assert_ne!(moved, mapped);
+    assert_eq!(guest.bytes(moved, 7), b"dragon\0");
+    assert_eq!(guest.bytes(moved + PAGE - 1, 1), [7]);
+    assert!(guest.process.memory().load::<u8>(mapped).is_err(), "it is no longer there");
+    // Nothing of the host has come to lie where it was.
+    assert_eq!(
+        guest.call(MMAP, &[mapped, PAGE, READ_WRITE, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]) as u64,
+        mapped
+    );
 }

@@ -11,9 +11,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longma_core::{Core, Stop};
+use longma_linux::host::locks::Mutex;
 use longma_linux::simulated::SimulationConfig;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};

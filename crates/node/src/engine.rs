@@ -3,15 +3,21 @@
 //! Source: our own.
 
 use std::{
-    any::Any,
-    cell::RefCell,
     io,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError, Weak, mpsc},
+    sync::{Arc, PoisonError, Weak, mpsc},
 };
 
-use longma_core::{SharedCode, Watch};
-use longma_linux::{Engine, Process, Thread, host::attention::Attention};
+use longma_core::{Core, Watch};
+use longma_linux::{
+    Engine, Process, Thread,
+    host::{
+        attention::{Attention, is_spared},
+        faults::SignalStack,
+        locks::{Mutex, MutexGuard},
+        workers,
+    },
+};
 use longma_loongarch::State;
 
 use crate::run::{Shared, run_thread};
@@ -41,13 +47,13 @@ impl Cores {
         Listed { cores: self, flag: FlagPointer(flag) }
     }
 
-    fn flags(&self) -> std::sync::MutexGuard<'_, Vec<FlagPointer>> {
+    fn flags(&self) -> MutexGuard<'_, Vec<FlagPointer>> {
         self.flags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks every core to stop at its next safe point.
     pub fn request_all(&self) {
-        for flag in self.flags().iter() {
+        for flag in self.flags().iter().filter(|flag| !is_spared(flag.0)) {
             // SAFETY: flags in the list are alive.
             unsafe { (*flag.0).request() };
         }
@@ -74,11 +80,6 @@ impl Drop for Listed<'_> {
 /// The engine of one process.
 pub(crate) struct NodeEngine(pub Weak<Shared>);
 
-thread_local! {
-    /// What a fork holds between `before_fork` and `after_fork_*`.
-    static HELD: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
-}
-
 /// Write-protects pages that hold both code and data.
 pub(crate) struct CodePages(pub Weak<Process>);
 
@@ -90,26 +91,17 @@ impl Watch for CodePages {
     }
 }
 
-/// Locked translated code. The code is kept alive beside the lock.
-struct HeldCode<G> {
-    _guard: G,
-    _code: Box<SharedCode>,
-}
-
-/// The locked list of cores. Its owner is kept alive beside the lock.
-struct HeldCores {
-    _guard: std::sync::MutexGuard<'static, Vec<FlagPointer>>,
-    _shared: Arc<Shared>,
-}
-
-/// Runs `thread` on a new host thread; comes back when it has begun.
-pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, state: State) -> io::Result<()> {
+/// Runs `thread` on a new host thread; comes back when it has begun. What the thread needs of the host is had before: it does not
+/// begin and then fail.
+pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<()> {
+    let signals = SignalStack::allocate()?;
     let (begun, wait) = mpsc::sync_channel(1);
-    std::thread::Builder::new().stack_size(HOST_STACK_BYTES).spawn(move || {
-        let (mut thread, mut state) = (thread, state);
-        thread.begin(&mut state);
+    workers::spawn(HOST_STACK_BYTES, move || {
+        signals.install();
+        let (mut thread, mut core) = (thread, core);
+        thread.begin(&mut core.cpu().state);
         let _ = begun.send(());
-        run_thread(&shared, thread, state);
+        run_thread(&shared, thread, core);
     })?;
     wait.recv().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN))
 }
@@ -117,7 +109,8 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, state: State) -> io::Re
 impl Engine for NodeEngine {
     fn spawn(&self, thread: Thread, state: State) -> io::Result<()> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
-        spawn(shared, thread, state)
+        let core = shared.core(state)?;
+        spawn(shared, thread, core)
     }
 
     fn invalidate(&self, range: Range<u64>) {
@@ -127,24 +120,23 @@ impl Engine for NodeEngine {
     }
 
     fn before_fork(&self) {
-        let Some(shared) = self.0.upgrade() else { return };
-        let code = Box::new(shared.code.clone());
-        // SAFETY: the box is kept beside the guard and dropped after it, and its address does not change.
-        let borrowed: &'static SharedCode = unsafe { &*std::ptr::from_ref(&*code) };
-        let code = HeldCode { _guard: borrowed.quiesce(), _code: code };
-        // SAFETY: the list is kept beside the guard, in an `Arc`, and dropped after it.
-        let cores: &'static Cores = unsafe { &*std::ptr::from_ref(&shared.cores) };
-        let cores = HeldCores { _guard: cores.flags(), _shared: shared };
-        HELD.set(Some(Box::new((cores, code))));
+        if let Some(shared) = self.0.upgrade() {
+            shared.code.prepare_fork();
+        }
     }
 
     fn after_fork_parent(&self) {
-        HELD.set(None);
+        if let Some(shared) = self.0.upgrade() {
+            shared.code.remain_parent();
+        }
     }
 
     fn after_fork_child(&self) {
-        HELD.set(None);
         if let Some(shared) = self.0.upgrade() {
+            if shared.code.become_forked().is_err() {
+                // What is translated is the parent's, and there is nothing to run it in.
+                longma_linux::die_by(libc::SIGKILL);
+            }
             longma_linux::host::attention::with_attention(|own| shared.cores.keep_only(own));
             if let Some(session) = shared.session() {
                 session.leave_child(&shared);

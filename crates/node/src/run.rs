@@ -75,6 +75,14 @@ impl Shared {
         &self.process
     }
 
+    /// A core for a thread that begins with `state`.
+    ///
+    /// # Errors
+    /// The host has no memory to give.
+    pub fn core(&self, state: State) -> io::Result<Core> {
+        Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
+    }
+
     /// The debugging session, if there ever was one.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.session.get()
@@ -103,7 +111,7 @@ type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 pub struct Node {
     shared: Arc<Shared>,
     /// The threads it begins with; the first one runs on the caller's host thread.
-    threads: Vec<(Thread, State)>,
+    threads: Vec<(Thread, Core)>,
 }
 
 impl Node {
@@ -149,6 +157,8 @@ impl Node {
             session: OnceLock::new(),
         });
         shared.process.set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
+        let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.core(state)?)));
+        let threads = threads.collect::<io::Result<_>>().map_err(NodeError::Host)?;
         Ok(Self { shared, threads })
     }
 
@@ -165,6 +175,7 @@ impl Node {
         }
         let session = gdb::session()?;
         // There is one debugger: a second session would find the process's threads taken.
+        #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
         let session = self.shared.session.get_or_init(|| session).clone();
         gdb::serve(debugger, session, self.shared.clone())
     }
@@ -179,17 +190,17 @@ impl Node {
             end(&shared, Ending::Signal(libc::SIGKILL));
         }
         let mut threads = threads.into_iter();
-        if let Some((mut thread, mut state)) = threads.next() {
-            thread.begin(&mut state);
-            for (other, state) in threads {
-                if engine::spawn(shared.clone(), other, state).is_err() {
+        if let Some((mut thread, mut core)) = threads.next() {
+            thread.begin(&mut core.cpu().state);
+            for (other, core) in threads {
+                if engine::spawn(shared.clone(), other, core).is_err() {
                     end(&shared, Ending::Signal(libc::SIGKILL));
                 }
             }
             if let Some(simulated) = &shared.simulated {
                 simulated.scheduler.begin();
             }
-            run_thread(&shared, thread, state);
+            run_thread(&shared, thread, core);
         }
         // The main thread is over and others go on; the last of them ends the program.
         loop {
@@ -199,12 +210,7 @@ impl Node {
 }
 
 /// Runs one guest thread on this host thread until it or the process ends.
-pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, state: State) {
-    let core = Core::new(state, shared.process.memory().clone(), shared.words.clone(), shared.code.clone());
-    let mut core = match core {
-        Ok(core) => core,
-        Err(_) => end(shared, Ending::Signal(libc::SIGKILL)),
-    };
+pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Core) {
     // SAFETY: the core, and its flag in it, stay where they are until the registration is taken back below.
     let listed = unsafe {
         let flag = &raw const core.cpu().attention;

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
 
 use longma_linux::{Mapping, Process};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 /// A larger file is not searched for symbols.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -47,8 +47,35 @@ struct Functions {
     start: u64,
     /// In order of their start.
     functions: Vec<Function>,
-    /// (file offset, size, address) of what is loaded.
-    segments: Vec<(u64, u64, u64)>,
+    /// What is loaded, in the file's order.
+    segments: Vec<Segment>,
+    /// Its addresses are those of the process, wherever others are loaded.
+    is_fixed: bool,
+}
+
+/// A part of a file that is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    /// Where it begins in the file.
+    offset: u64,
+    /// How much of the file it holds.
+    bytes: u64,
+    /// Its address in the file.
+    address: u64,
+    is_code: bool,
+}
+
+impl Segment {
+    /// Whether its mapping, which has whole pages, holds byte `offset` of the file.
+    fn is_mapped_with(&self, offset: u64) -> bool {
+        let page = longma_linux::PAGE_BYTES;
+        (self.offset / page * page..self.offset.saturating_add(self.bytes)).contains(&offset)
+    }
+
+    /// What to add to addresses in the file when byte `offset`, mapped with this segment, is at guest address `start`.
+    fn bias(&self, start: u64, offset: u64) -> u64 {
+        start.wrapping_sub(self.address.wrapping_sub(self.offset).wrapping_add(offset))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,18 +89,25 @@ impl Symbols {
     /// has none.
     pub fn of(process: &Process) -> Self {
         let mut files: HashMap<String, Arc<Functions>> = HashMap::new();
-        let mapped = process
-            .address_space()
-            .mappings()
-            .into_iter()
+        let mappings = process.address_space().mappings();
+        let lies_at = |name: &str, address: u64, offset: u64| {
+            mappings.iter().any(|(range, mapping)| {
+                mapping.origin.name == name
+                    && range.contains(&address)
+                    && mapping.offset.wrapping_add(address - range.start) == offset
+            })
+        };
+        let mapped = mappings
+            .iter()
             .filter(|(_, mapping)| mapping.protection.execute)
             .map(|(range, mapping)| {
                 let object = files
                     .entry(mapping.origin.name.clone())
-                    .or_insert_with(|| Arc::new(functions_of(process, &mapping)))
+                    .or_insert_with(|| Arc::new(functions_of(process, mapping)))
                     .clone();
-                let bias = object.bias(range.start, mapping.offset);
-                Mapped { range, bias, object }
+                let holds = |address, offset| lies_at(&mapping.origin.name, address, offset);
+                let bias = object.bias(range.start, mapping.offset, holds);
+                Mapped { range: range.clone(), bias, object }
             })
             .collect();
         Self { mapped }
@@ -110,17 +144,25 @@ impl Functions {
         self.functions[..after].last().filter(|function| function.range.contains(&address))
     }
 
-    /// What to add to addresses in the file when its byte `offset` is at guest address `start`.
-    fn bias(&self, start: u64, offset: u64) -> u64 {
-        let page = longma_linux::PAGE_BYTES;
-        let segment = self
-            .segments
-            .iter()
-            .find(|(from, bytes, _)| (from / page * page..from.saturating_add(*bytes)).contains(&offset));
-        match segment {
-            Some((from, _, address)) => start.wrapping_sub(address.wrapping_sub(*from).wrapping_add(offset)),
-            None => start.wrapping_sub(self.start),
+    /// What to add to addresses in the file when its byte `offset` is executable at guest address `start`. `holds` says whether a
+    /// guest address is mapped from an offset of the file.
+    ///
+    /// Segments that begin and end in the middle of a page share it in the file, and each is mapped with all of it. So an offset may
+    /// belong to several; the right one puts the file's other segments where they are.
+    fn bias(&self, start: u64, offset: u64, holds: impl Fn(u64, u64) -> bool) -> u64 {
+        if self.is_fixed {
+            return 0;
         }
+        let candidates = || {
+            let code = self.segments.iter().filter(|segment| segment.is_code);
+            code.filter(|segment| segment.is_mapped_with(offset)).map(|segment| segment.bias(start, offset))
+        };
+        let fits = |bias: &u64| {
+            let mut in_file = self.segments.iter().filter(|segment| segment.bytes > 0);
+            in_file.all(|segment| holds(segment.address.wrapping_add(*bias), segment.offset))
+        };
+        let bias = candidates().find(fits).or_else(|| candidates().next());
+        bias.unwrap_or_else(|| start.wrapping_sub(self.start))
     }
 }
 
@@ -146,16 +188,23 @@ fn read_whole(file: File) -> Option<Vec<u8>> {
 /// The functions in an ELF file; `None` if it is none.
 fn parse(bytes: &[u8]) -> Option<Functions> {
     let file = object::File::parse(bytes).ok()?;
-    let segments: Vec<_> = file
-        .segments()
-        .map(|segment| (segment.file_range().0, segment.file_range().1, segment.address()))
-        .collect();
-    let start = segments.iter().map(|segment| segment.2).min().unwrap_or(0);
+    let segments: Vec<_> = file.segments().map(|segment| loaded(&segment)).collect();
+    let start = segments.iter().map(|segment| segment.address).min().unwrap_or(0);
     let mut functions = symbol_table(&file);
     if functions.is_empty() {
         functions = go_table(&file).unwrap_or_default();
     }
-    Some(Functions { start, functions: ordered(functions), segments, ..Functions::default() })
+    let is_fixed = file.kind() == ObjectKind::Executable;
+    Some(Functions { start, functions: ordered(functions), segments, is_fixed, ..Functions::default() })
+}
+
+fn loaded(segment: &object::Segment) -> Segment {
+    let (offset, bytes) = segment.file_range();
+    let is_code = match segment.flags() {
+        SegmentFlags::Elf { p_flags, .. } => p_flags.contains(object::elf::PF_X),
+        _ => false,
+    };
+    Segment { offset, bytes, address: segment.address(), is_code }
 }
 
 /// Functions of the symbol tables. Those without a size reach to the next one; [`ordered`] cuts them.
@@ -250,15 +299,48 @@ mod tests {
         assert_eq!(ordered(given), [function(0x100..0x300, "first"), function(0x300..0x900, "last")]);
     }
 
+    fn segment(offset: u64, bytes: u64, address: u64, is_code: bool) -> Segment {
+        Segment { offset, bytes, address, is_code }
+    }
+
+    #[test]
+    fn of_segments_that_share_a_page_of_the_file_the_one_that_is_mapped_there_counts() {
+        // As lld lays a file out: segments follow each other without a gap, each at the next page of memory.
+        let object = Functions {
+            segments: vec![
+                segment(0, 0x1234, 0x1_0000, false),
+                segment(0x1234, 0x800, 0x1_5234, true),
+                segment(0x1a34, 0x7000, 0x1_9a34, true),
+                segment(0x8a34, 0x200, 0x2_4a34, false),
+                segment(0x8c34, 0, 0x2_8c34, false),
+            ],
+            ..Functions::default()
+        };
+        let bias = 0x55_0000;
+        let holds = |address: u64, offset: u64| {
+            let mut parts = object.segments.iter().filter(|part| part.bytes > 0);
+            parts.any(|part| part.address + bias == address && part.offset == offset)
+        };
+        for segment in object.segments.iter().filter(|segment| segment.is_code) {
+            let page = longma_linux::PAGE_BYTES;
+            let (start, offset) = ((segment.address + bias) / page * page, segment.offset / page * page);
+            assert_eq!(object.bias(start, offset, holds), bias, "{segment:x?}");
+            let fixed =
+                Functions { segments: object.segments.clone(), is_fixed: true, ..Functions::default() };
+            assert_eq!(fixed.bias(start - bias, offset, |_, _| false), 0);
+        }
+    }
+
     #[test]
     fn an_address_is_found_in_its_function_and_otherwise_in_a_range_of_its_file() {
         let object = Functions {
             name: "program".into(),
             start: 0x1_0000,
             functions: vec![function(0x1_0100..0x1_0200, "main")],
-            segments: vec![(0, 0x4000, 0x1_0000)],
+            segments: vec![segment(0, 0x4000, 0x1_0000, true)],
+            is_fixed: false,
         };
-        let bias = object.bias(0x50_0000, 0);
+        let bias = object.bias(0x50_0000, 0, |_, _| true);
         let symbols =
             Symbols { mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object) }] };
         let main = Place { function: "main".into(), object: "program".into(), start: 0x50_0100 };

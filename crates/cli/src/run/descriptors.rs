@@ -12,10 +12,9 @@ use std::{
     },
 };
 
-use super::failure::Failure;
+use longma_node::descriptors::{self, Limit};
 
-/// Guests close low descriptors by number without asking what they are.
-const PRIVATE_DESCRIPTOR: i32 = 900;
+use super::failure::Failure;
 
 /// A place for lines of text, whatever the guest does with its own descriptors.
 #[derive(Clone)]
@@ -24,8 +23,7 @@ pub struct Messages(Arc<File>);
 impl Messages {
     /// Lines go to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        let kept = rustix::io::fcntl_dupfd_cloexec(file.into(), PRIVATE_DESCRIPTOR)?;
-        Ok(Self(Arc::new(kept.into())))
+        Ok(Self(Arc::new(descriptors::keep(file.into())?.into())))
     }
 
     /// Writes a line, in one piece.
@@ -42,6 +40,21 @@ pub fn messages() -> Result<Messages, Failure> {
         .try_clone_to_owned()
         .and_then(Messages::to)
         .map_err(|error| Failure::host("keep standard error", &error))
+}
+
+/// Sets the command's own descriptors apart, before it has any. `handed` is the guest's limit of open files, if one guest has executed
+/// another.
+pub fn set_apart(handed: Option<Limit>) -> Result<(), Failure> {
+    descriptors::begin(handed).map_err(|error| {
+        Failure::own(&format!("cannot keep its files apart from the program's: {error}"), "")
+    })
+}
+
+/// `SOFT:HARD`, a limit of open files.
+pub fn parse_limit(text: &str) -> Result<Limit, String> {
+    let numbers =
+        text.split_once(':').and_then(|(soft, hard)| Some((soft.parse().ok()?, hard.parse().ok()?)));
+    numbers.map(|(soft, hard)| Limit { soft, hard }).ok_or_else(|| "write it as SOFT:HARD".into())
 }
 
 /// Closes the standard descriptors that were closed when this command started, as the guest must find them.

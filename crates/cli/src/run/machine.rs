@@ -3,7 +3,7 @@
 //! Source: LoongArch Reference Manual, volume 1, section 2.2.10.5 (CPUCFG); Linux arch/loongarch hwcap.h.
 
 use longma_node::ConfigurationWords;
-use longma_topology::{Machine, parts::Isa};
+use longma_topology::{Machine, OpenError, parts::Isa};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::failure::Failure;
@@ -36,7 +36,13 @@ pub const DEFAULT: &str = "loongson-3a5000";
 /// # Errors
 /// There is none, or its file has errors.
 pub fn read(name: &str) -> Result<Machine, Failure> {
-    Machine::open(name).map_err(|error| Failure::own(&error.to_string(), ""))
+    Machine::open(name).map_err(|error| {
+        let advice = match &error {
+            OpenError::Invalid(_) => format!("`longma machine check {name}` shows all that is wrong with it"),
+            _ => String::new(),
+        };
+        Failure::own(&error.to_string(), &advice)
+    })
 }
 
 /// What a program sees of the machine's first host. A simulated run takes cores of any instruction set: what is modelled is their

@@ -8,6 +8,7 @@ mod machine;
 mod placement;
 mod report;
 mod restart;
+mod sandbox;
 mod simulated;
 mod summary;
 mod wires;
@@ -24,7 +25,7 @@ use std::{
 
 use clap::ValueEnum;
 use longma_node::{
-    Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink, devices::has_devices,
+    Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit, devices::has_devices,
     simulation::WARMED_INSTRUCTIONS,
 };
 use longma_topology::Machine;
@@ -126,6 +127,17 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
+    /// Give up what the program and this command do not need before the program begins, so that a hole in this command is not a hole in
+    /// the host: the host's files are read-only and but for DIR mostly unreadable, processes outside get no signals, the host's own
+    /// system calls are filtered. Refused where the kernel lacks a part (Linux 6.12 has all). The network stays. Without it, DIR is
+    /// all that the program can name, but this command keeps its user's power.
+    #[arg(long, requires = "root")]
+    sandbox: bool,
+
+    /// It is in the sandbox already: a program of the sandbox has executed another.
+    #[arg(long, hide = true, requires = "sandbox")]
+    sandboxed: bool,
+
     /// Where to look for the dynamic linker and the libraries of a program if they are not at their own paths.
     #[arg(short = 'L', long, value_name = "DIR")]
     library_root: Option<PathBuf>,
@@ -142,6 +154,15 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     argv0: Option<OsString>,
 
+    /// Show the program the same names of itself, its folders, its user and its system, and give it the same random bytes at its
+    /// start, wherever and by whomever it is run. Simulated runs always do.
+    #[arg(long)]
+    fixed_names: bool,
+
+    /// Begin the program's stack so many bytes lower, a multiple of 16: what is measured depends on where things lie.
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = parse_stack_offset)]
+    stack_offset: u64,
+
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
     interpret: bool,
@@ -149,6 +170,10 @@ pub struct Arguments {
     /// The descriptor of a file that holds the environment.
     #[arg(long, hide = true)]
     environment_from: Option<i32>,
+
+    /// The program's limit of open files.
+    #[arg(long, hide = true, value_parser = descriptors::parse_limit)]
+    open_files: Option<Limit>,
 
     /// The process that a running program was started in; it alone prints reports.
     #[arg(long, hide = true)]
@@ -186,6 +211,16 @@ enum Level {
     Timing,
 }
 
+/// More would leave a program too little of the 8 MiB.
+const MOST_STACK_OFFSET: u64 = 1 << 20;
+
+fn parse_stack_offset(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(bytes) if bytes % 16 == 0 && bytes <= MOST_STACK_OFFSET => Ok(bytes),
+        _ => Err(format!("give a multiple of 16 up to {MOST_STACK_OFFSET}")),
+    }
+}
+
 fn parse_variable(text: &str) -> Result<(OsString, OsString), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
@@ -212,6 +247,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 enum Never {}
 
 fn start(mut arguments: Arguments) -> Result<Never, Failure> {
+    descriptors::set_apart(arguments.open_files)?;
+    sandbox::check(&arguments)?;
     let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
     if is_option {
@@ -245,6 +282,8 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         diagnostics: Some(say.clone()),
         capabilities: machine.as_ref().map(|machine| machine.capabilities),
         reexec: restart::command(&arguments)?,
+        constant_surroundings: simulates || attends || arguments.fixed_names,
+        stack_offset: arguments.stack_offset,
         ..ProcessConfig::default()
     };
     let reports = report::Reports::wanted(&arguments, process.program.clone(), started);
@@ -273,6 +312,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let words = machine.map(|machine| machine.words).unwrap_or_default();
     let config = NodeConfig { process, words, execution, simulated };
     let confined = arguments.root.is_some();
+    sandbox::enter(&arguments)?;
     let node = match &checkpoint {
         Some(checkpoint) => Node::restore(config, checkpoint),
         None => Node::load(config),
@@ -282,6 +322,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
+    longma_node::descriptors::hand_over();
     node.run(move |ending, report| match &outcome {
         Some(outcome) => outcome.finish(ending, report, &messages),
         None => reports.print(ending, report, &messages),

@@ -43,6 +43,9 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         ("--profile", arguments.profile),
         ("--strace", arguments.strace),
         ("--interpret", arguments.interpret),
+        ("--fixed-names", arguments.fixed_names),
+        ("--sandbox", arguments.sandbox),
+        ("--sandboxed", arguments.sandbox),
     ];
     command.extend(flags.iter().filter(|(_, set)| *set).map(|(name, _)| OsString::from(name)));
     Ok(command)

@@ -6,13 +6,14 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use clap::ValueEnum;
 use longma_node::{
     Ending, ProcessConfig, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
+    descriptors,
     schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedProcess},
     simulation::{self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline},
     timing::ModelKind,
@@ -106,7 +107,7 @@ pub fn prepare(
     if let Some(path) = &arguments.stats_out {
         writable(path)?;
     }
-    let simulation = Arc::new(Mutex::new(simulation));
+    let simulation = simulation.shared();
     let outcome = Outcome {
         simulation: simulation.clone(),
         manifest,
@@ -150,7 +151,7 @@ pub fn attend_devices(
     })?;
     process.devices = simulation.device_files();
     process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
-    Ok(Simulated::new(scheduler, Box::new(Arc::new(Mutex::new(simulation))), None))
+    Ok(Simulated::new(scheduler, Box::new(simulation.shared()), None))
 }
 
 fn level(arguments: &Arguments) -> simulation::Level {
@@ -262,7 +263,8 @@ fn manifest(
 
 fn open_trace(path: &Path) -> Result<Timeline, Failure> {
     File::create(path)
-        .and_then(|file| Timeline::new(Box::new(file), TRACE_BYTES))
+        .and_then(|file| descriptors::keep(file.into()))
+        .and_then(|file| Timeline::new(Box::new(File::from(file)), TRACE_BYTES))
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }
 

@@ -8,9 +8,8 @@ use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
 use longma_zoned::device::Counted;
 use longma_zoned::ycsb::{Distribution, Operation, Workload, scatter};
-use longma_zoned::{Batch, Direction, KeyRange, Store, ZonedDevice};
+use longma_zoned::{Batch, KeyRange, Store, ZonedDevice};
 use serde_json::json;
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -134,11 +133,12 @@ impl Run<'_> {
             }
             Operation::Scan(record, length) => {
                 self.apply()?;
-                let (start, mut left) = (key(record), length);
-                self.map.scan(KeyRange::from(&start), Direction::Ascending, &mut |_, _| {
+                let mut rows = self.map.range(KeyRange::from(&key(record)));
+                let mut left = length;
+                while left > 0 && rows.next_row()?.is_some() {
                     left -= 1;
-                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                })
+                }
+                Ok(())
             }
             Operation::Insert(record) | Operation::Update(record) => self.put(record),
             Operation::ReadModifyWrite(record) => {

@@ -5,10 +5,10 @@
 use super::device::Which;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
-use longma_zoned::{Batch, Direction, Durability, KeyRange, Options, Store, ZonedDevice};
+use longma_zoned::{Batch, Durability, KeyRange, Options, Store, ZonedDevice};
 use serde_json::json;
 use std::io::{BufRead, ErrorKind, Read, Write};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -128,7 +128,7 @@ impl Text {
 
 /// Prints the value of a key; the exit status is 1 if there is none.
 pub fn get(arguments: &GetArguments) -> Outcome {
-    let map = arguments.which.map(Options::default())?;
+    let map = arguments.which.map_to_read()?;
     let value = map.get(&arguments.text.bytes(arguments.key.as_bytes())?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.print(value));
@@ -182,23 +182,17 @@ pub fn scan(arguments: &ScanArguments) -> Outcome {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
         end: to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let direction = if arguments.reverse { Direction::Descending } else { Direction::Ascending };
-    let map = arguments.which.map(Options::default())?;
+    let map = arguments.which.map_to_read()?;
     let stop = interruption();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let (mut left, mut count, mut written) = (arguments.limit.unwrap_or(u64::MAX), 0u64, Ok(()));
-    if left > 0 {
-        map.scan(range, direction, &mut |key, value| {
-            count += 1;
-            left -= 1;
-            if !arguments.count {
-                written = line(&mut out, arguments, key, value);
-            }
-            match left == 0 || written.is_err() || stop.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        })?;
+    let (mut rows, mut count, mut written) = (map.range(range), 0u64, Ok(()));
+    while count < arguments.limit.unwrap_or(u64::MAX) && written.is_ok() && !stop.load(Ordering::Relaxed) {
+        let row = if arguments.reverse { rows.next_back_row()? } else { rows.next_row()? };
+        let Some((key, value)) = row else { break };
+        count += 1;
+        if !arguments.count {
+            written = line(&mut out, arguments, key, value);
+        }
     }
     if arguments.count && written.is_ok() {
         written = writeln!(out, "{count}");

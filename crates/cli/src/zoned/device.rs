@@ -89,15 +89,27 @@ pub struct Load {
 }
 
 impl Load {
+    /// Memory for leaves, bytes.
+    pub const fn cache_bytes(&self) -> u64 {
+        self.cache_mib << 20
+    }
+
     /// How the map is run.
     pub fn options(&self) -> Options {
-        let usual = Options::with_cache(self.cache_mib << 20);
+        let usual = Options::with_cache(self.cache_bytes());
         Options {
             journal_bytes: self.journal_mib.map_or(usual.journal_bytes, |mib| mib << 20),
             durability: if self.relaxed { Durability::Relaxed } else { Durability::EachBatch },
             ..usual
         }
     }
+}
+
+/// How much memory is free, bytes, where the kernel says it: proc(5), meminfo.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -154,6 +166,30 @@ impl NewDevice {
     pub fn is_block_device(&self) -> bool {
         self.which.is_block_device()
     }
+
+    /// Whether a device in memory has so much of it as is needed when a part of it is in use, and something beside it.
+    pub fn fits_into_memory(&self, part: f64, beside_bytes: u64) -> Result<(), Box<dyn Error>> {
+        if !self.which.is_memory() {
+            return Ok(());
+        }
+        let geometry = self.shape.geometry()?;
+        let all = geometry.blocks() as f64 * f64::from(geometry.block_bytes);
+        let needed = all * part + beside_bytes as f64;
+        let Some(free) = available_memory() else { return Ok(()) };
+        if needed <= free as f64 {
+            return Ok(());
+        }
+        let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
+        Err(format!(
+            "a device in memory of {} MiB, {:.0} % of it in use, and what comes beside it take {} MiB of memory, and {} MiB are free: \
+             give fewer or smaller zones (--zones, --zone-size), or a file",
+            mib(all),
+            part * 100.0,
+            mib(needed),
+            mib(free as f64),
+        )
+        .into())
+    }
 }
 
 impl Which {
@@ -203,6 +239,11 @@ impl Which {
     /// Opens the map on a device that is there.
     pub fn map(&self, options: Options) -> Result<Store<Device>, Box<dyn Error>> {
         Ok(Store::open(self.open()?, options)?)
+    }
+
+    /// Opens the map on a device that is there, and writes nothing to it.
+    pub fn map_to_read(&self) -> Result<Store<Device>, Box<dyn Error>> {
+        Ok(Store::open_read_only(self.open()?, Options::default())?)
     }
 
     /// Whether it is a zoned block device, not an emulated one.

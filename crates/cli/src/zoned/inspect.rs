@@ -167,7 +167,8 @@ pub fn repair(arguments: &CheckArguments) -> Outcome {
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
-    let whole = losses == 0 && !report.superblock_lost && !report.journal_cut;
+    let whole =
+        losses == 0 && report.lost_batches.is_empty() && !report.superblock_lost && !report.superblock_old;
     if arguments.format == Format::Json {
         print_json(&json!({ "device": name, "nothing_lost": whole, "report": report }))?;
     } else {
@@ -185,6 +186,9 @@ fn told(name: &str, report: &RepairReport, whole: bool) -> String {
             let _ = writeln!(text, "{what}: from `{}` to {end}", key(&range.from));
         }
     }
+    for lost in &report.lost_batches {
+        let _ = writeln!(text, "lost with the journal's block {}: {lost} ({})", lost.block, lost.what);
+    }
     for lost in &report.lost_values {
         let _ = writeln!(text, "value lost: `{}`", key(lost));
     }
@@ -196,9 +200,15 @@ fn told(name: &str, report: &RepairReport, whole: bool) -> String {
         );
     }
     for (happened, what) in [
-        (report.superblock_lost, "no superblock was whole: all records are from copies of unknown age"),
+        (
+            report.superblock_lost,
+            "no superblock was whole: all records are from copies of unknown age, and the journal is lost",
+        ),
+        (
+            report.superblock_old,
+            "the newest superblock was lost, and an older one taken: what was loaded since then is lost",
+        ),
         (report.table_lost, "the table of used space was made anew"),
-        (report.journal_cut, "the journal could not be read to its end: its newest changes are lost"),
     ] {
         if happened {
             let _ = writeln!(text, "{what}");

@@ -18,7 +18,7 @@ pub struct Arguments {
     new: NewDevice,
     #[command(flatten)]
     load: Load,
-    /// The part of the device that is in use before the load begins.
+    /// The part of the device that is in use before the load begins; never more than 95 % of what a map can use of it.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,
     /// How long the load lasts, seconds.
@@ -46,6 +46,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if !(0.0..1.0).contains(&arguments.fill) {
         return Err(format!("--fill {}: give a part of the device, from 0 to below 1", arguments.fill).into());
     }
+    // All leaves may be in memory twice: on the device, and as the map keeps them.
+    arguments.new.fits_into_memory(arguments.fill, 2 * arguments.load.cache_bytes())?;
     let map = Store::open(arguments.new.format()?, arguments.load.options())?;
     let options = SoakOptions {
         fill: arguments.fill,
@@ -123,6 +125,7 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
             "{mean:.0} operations a second of processor time, the slowest window {lowest:.0} ({percent:.0} % of the mean)\n"
         );
     }
+    text += &format!("the longest batch took {:.1} ms\n", report.longest_batch * 1e3);
     for problem in problems {
         text += &format!("wrong: {problem}\n");
     }

@@ -85,20 +85,51 @@ impl From<i64> for Arg {
     }
 }
 
-/// Host code under construction, to run at a known address.
+/// Finished code, for any address that is a multiple of 64.
+pub struct Assembled {
+    bytes: Vec<u8>,
+    /// Positions of 32-bit displacements, each the end of its instruction, and the host addresses they go to.
+    outward: Vec<(usize, u64)>,
+}
+
+impl Assembled {
+    /// The code; where it leads to other code is not in it yet.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The code as it stands at the host address `start`.
+    pub fn at(&self, start: u64) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for (end, target) in &self.outward {
+            let distance = target.wrapping_sub(start + *end as u64) as i64;
+            let distance = i32::try_from(distance).expect("the code cache is smaller than 2 GiB");
+            bytes[end - 4..*end].copy_from_slice(&distance.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// Host code under construction.
 pub struct Assembler {
     encoder: Encoder,
-    start: u64,
     length: usize,
     labels: Vec<Option<usize>>,
     /// Positions of 32-bit displacements, each the end of its instruction, and where they go.
     fixups: Vec<(usize, Label)>,
+    outward: Vec<(usize, u64)>,
 }
 
 impl Assembler {
-    /// Empty code that will stand at the host address `start`.
-    pub fn new(start: u64) -> Self {
-        Self { encoder: Encoder::new(64), start, length: 0, labels: Vec::new(), fixups: Vec::new() }
+    /// Empty code.
+    pub fn new() -> Self {
+        Self {
+            encoder: Encoder::new(64),
+            length: 0,
+            labels: Vec::new(),
+            fixups: Vec::new(),
+            outward: Vec::new(),
+        }
     }
 
     /// The number of bytes so far.
@@ -139,8 +170,7 @@ impl Assembler {
             _ => with_registers_and_memory(code, arguments),
         };
         instruction.set_has_lock_prefix(lock);
-        let at = self.start + self.length as u64;
-        match self.encoder.encode(&instruction, at) {
+        match self.encoder.encode(&instruction, self.length as u64) {
             Ok(bytes) => self.length += bytes,
             Err(error) => unreachable!("{code:?} {arguments:?}: {error}"),
         }
@@ -183,20 +213,17 @@ impl Assembler {
         self.length += 1;
     }
 
-    fn displacement(&mut self, value: i32) {
-        for byte in value.to_le_bytes() {
-            self.byte(byte);
-        }
+    fn displacement(&mut self) {
+        (0..4).for_each(|_| self.byte(0));
     }
 
     fn displacement_to(&mut self, target: u64) {
-        let next = self.start + self.length as u64 + 4;
-        let distance = target.wrapping_sub(next) as i64;
-        self.displacement(i32::try_from(distance).expect("the code cache is smaller than 2 GiB"));
+        self.displacement();
+        self.outward.push((self.length, target));
     }
 
     fn displacement_to_label(&mut self, label: Label) {
-        self.displacement(0);
+        self.displacement();
         self.fixups.push((self.length, label));
     }
 
@@ -231,12 +258,13 @@ impl Assembler {
         self.displacement_to(target);
     }
 
-    /// A jump or call whose displacement is aligned, so that another thread may change it in one store while it runs;
-    /// gives the displacement's position. It goes to `label` at first.
+    /// A jump or call that lies in one aligned quadword, so that another thread may change its displacement in one store while it runs
+    /// (see `cross_modification.rs`); gives the displacement's position. It goes to `label` at first.
     pub fn patchable(&mut self, call: bool, label: Label) -> usize {
-        while !(self.start as usize + self.length + 1).is_multiple_of(4) {
-            self.byte(0x90);
-        }
+        const BYTES: usize = 5;
+        let at = self.length % 8;
+        let nothing = if at + BYTES > 8 { 8 - at } else { 0 };
+        NOTHING[nothing].iter().for_each(|byte| self.byte(*byte));
         self.byte(if call { 0xe8 } else { 0xe9 });
         self.displacement_to_label(label);
         self.length - 4
@@ -264,16 +292,19 @@ impl Assembler {
     }
 
     /// The finished code.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Assembled {
         let mut bytes = self.encoder.take_buffer();
         for (end, label) in self.fixups {
             let target = self.labels[label.0 as usize].expect("every label is placed");
             let distance = target as i64 - end as i64;
             bytes[end - 4..end].copy_from_slice(&(distance as i32).to_le_bytes());
         }
-        bytes
+        Assembled { bytes, outward: self.outward }
     }
 }
+
+/// Instructions of 0 to 4 bytes that do nothing (SDM volume 2, NOP, table 4-12).
+const NOTHING: [&[u8]; 5] = [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
 
 fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
     let mut instruction = Instruction::default();

@@ -6,37 +6,45 @@ mod allocation;
 mod assembler;
 mod call_out;
 mod code_cache;
+mod cross_modification;
 mod emit;
+mod links;
 pub(crate) mod recovery;
 pub(crate) mod region;
+mod regions;
 mod registers;
 mod side_entry;
 mod succession;
 mod trampolines;
 
 use std::{
+    collections::{BTreeMap, VecDeque},
     io,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use longma_linux::host::locks::{Mutex, MutexGuard, RwLock};
+use longma_linux::host::shake::shake;
 use rustc_hash::FxHashMap;
 
+pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use self::{
-    allocation::Allocation,
-    call_out::CallOuts,
     code_cache::CodeCache,
-    emit::Surroundings,
+    cross_modification::serialise_all,
+    emit::{Emitted, Surroundings},
+    links::{Link, Links},
     region::{Profile, Region},
+    regions::{Regions, Retained},
     trampolines::{BASE_BIAS, Trampolines},
 };
-pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason},
+    readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
@@ -59,6 +67,8 @@ pub(crate) struct Origin {
     pub translated_blocks: Arc<AtomicU64>,
     /// Instructions that access registers of devices.
     pub registers: Arc<RegisterAccesses>,
+    /// The cores that may run the code.
+    pub readers: Arc<Readers>,
 }
 
 /// What the fault handler needs to know of a region.
@@ -76,8 +86,8 @@ pub(crate) struct Translator {
     work: Mutex<Work>,
     /// Host code by guest address, for jumps from the canonical mapping.
     entries: RwLock<FxHashMap<u64, u64>>,
-    /// Regions by ascending address; only the fault handler reads it besides the translator.
-    placed: RwLock<Vec<Placed>>,
+    /// Regions by where their code ends; only the fault handler reads it besides the translator.
+    placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
     origin: Origin,
@@ -86,31 +96,10 @@ pub(crate) struct Translator {
 /// What translation changes, under one lock.
 struct Work {
     cache: CodeCache,
-    links: Vec<Link>,
-    /// Jumps whose target has no code yet, by target.
-    waiting: FxHashMap<u64, Vec<u32>>,
-    /// Blocks inside regions: `(host address, region)`.
-    inner_blocks: FxHashMap<u64, (u64, usize)>,
-    regions: Vec<Retained>,
-}
-
-/// A patchable jump.
-struct Link {
-    displacement: u64,
-    target: u64,
-    /// Where it goes while its target has no code.
-    unlinked: u64,
-}
-
-/// What must live as long as a region's code.
-struct Retained {
-    allocation: Allocation,
-    guest: Range<u64>,
-    code: Range<u64>,
-    first_link: usize,
-    links: usize,
-    /// The code holds their addresses.
-    _call_outs: CallOuts,
+    links: Links,
+    regions: Regions,
+    /// Regions that are no more, each with the number of changes that all cores must have seen before its memory is used again.
+    retired: VecDeque<(u64, Retained)>,
 }
 
 impl Translator {
@@ -121,14 +110,14 @@ impl Translator {
     pub fn new(origin: &Origin) -> io::Result<Self> {
         let mut cache = CodeCache::reserve(origin.cache_bytes)?;
         let trampolines = Trampolines::write(&mut cache);
+        serialise_all();
         Ok(Self {
             cache_range: cache.range(),
             work: Mutex::new(Work {
                 cache,
-                links: Vec::new(),
-                waiting: FxHashMap::default(),
-                inner_blocks: FxHashMap::default(),
-                regions: Vec::new(),
+                links: Links::default(),
+                regions: Regions::default(),
+                retired: VecDeque::new(),
             }),
             entries: RwLock::default(),
             placed: RwLock::default(),
@@ -139,7 +128,14 @@ impl Translator {
 
     /// True if there is no room for another region.
     pub fn is_full(&self) -> bool {
-        self.lock().cache.room() < REGION_ROOM_BYTES
+        let mut work = self.lock();
+        self.reclaim(&mut work);
+        work.cache.room() < REGION_ROOM_BYTES
+    }
+
+    /// Where a return goes on that the return stack does not have.
+    pub fn return_miss(&self) -> u64 {
+        self.trampolines.return_miss
     }
 
     /// The host code for guest address `pc`, if there is any.
@@ -170,9 +166,20 @@ impl Translator {
         }
     }
 
-    /// Translates the region at `pc` from what `profile` saw; gives its host code. `None` if there is nothing to translate.
-    pub fn translate(&self, pc: u64, profile: &impl Profile) -> Option<u64> {
+    /// Translates the region at `pc` from what `profile` saw; gives its host code. `None` if there is nothing to translate, or if
+    /// `is_current` says that the profile may be of code that has changed since: it is asked under the lock that forgetting takes, so
+    /// that a change is either known to it or finds the region.
+    pub fn translate(
+        &self,
+        pc: u64,
+        profile: &impl Profile,
+        is_current: impl FnOnce() -> bool,
+    ) -> Option<u64> {
+        shake();
         let mut work = self.lock();
+        if !is_current() {
+            return None;
+        }
         if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
             return Some(host);
         }
@@ -180,6 +187,7 @@ impl Translator {
         if region.blocks.binary_search_by_key(&pc, |b| b.start).is_err() {
             return None;
         }
+        self.reclaim(&mut work);
         if work.cache.room() < REGION_ROOM_BYTES {
             return None;
         }
@@ -191,13 +199,9 @@ impl Translator {
     }
 
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
-        let start = work.cache.next_address();
-        let first_link = work.links.len();
-        let emitted = emit::emit(
+        let Emitted { code, entry, spill, positions, blocks, links, allocation, call_outs } = emit::emit(
             region,
             Surroundings {
-                start,
-                first_link: first_link as u32,
                 trampolines: self.trampolines,
                 based: self.origin.based,
                 counting: self.origin.counting.as_deref(),
@@ -205,118 +209,132 @@ impl Translator {
                 registers: &self.origin.registers,
             },
         );
-        let address = work.cache.append(&emitted.code);
-        debug_assert_eq!(address, start);
-        let code = start..start + emitted.code.len() as u64;
-        let host = start + emitted.entry as u64;
-        self.placed.write().expect("no panic while held").push(Placed {
-            code: code.clone(),
-            spill: start + emitted.spill as u64,
-            positions: emitted.positions,
-        });
-        let number = work.regions.len();
+        let code = work.cache.insert(&code);
+        let start = code.start;
+        let host = start + entry as u64;
+        let placed = Placed { code: code.clone(), spill: start + spill as u64, positions };
+        self.placed.write().expect("no panic while held").insert(code.end, placed);
         self.origin.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
-        for (pc, position) in emitted.blocks {
-            work.inner_blocks.insert(pc, (start + position as u64, number));
-        }
-        let last = region.blocks.last().expect("a region has a block");
-        let guest = region.blocks[0].start..last.start + 4 * last.instructions.len() as u64;
-        work.regions.push(Retained {
-            allocation: emitted.allocation,
-            guest,
-            code,
-            first_link,
-            links: emitted.links.len(),
-            _call_outs: emitted.call_outs,
+        let positions: FxHashMap<u64, usize> = blocks.into_iter().collect();
+        let blocks = region.blocks.iter().filter_map(|block| {
+            let guest = block.start..block.start + 4 * block.instructions.len() as u64;
+            Some((guest, start + *positions.get(&block.start)? as u64))
         });
-        for link in emitted.links {
-            let displacement = start + link.displacement as u64;
-            self.add_link(work, displacement, link.target, start + link.unlinked as u64);
-        }
+        let Work { cache, links: all_links, .. } = &mut *work;
+        let links = links.into_iter().map(|link| {
+            let (displacement, unlinked) = (start + link.displacement as u64, start + link.unlinked as u64);
+            if let Some(&host) = self.entries.read().expect("no panic while held").get(&link.target) {
+                cache.redirect(displacement, host);
+            }
+            all_links.add(Link { displacement, target: link.target, unlinked })
+        });
+        let retained = Retained {
+            allocation,
+            blocks: blocks.collect(),
+            entries: vec![region.entry],
+            links: links.collect(),
+            pieces: vec![code],
+            _call_outs: call_outs,
+        };
+        work.regions.add(retained);
         self.publish(work, region.entry, host);
         host
     }
 
-    fn add_link(&self, work: &mut Work, displacement: u64, target: u64, unlinked: u64) {
-        let number = work.links.len() as u32;
-        work.links.push(Link { displacement, target, unlinked });
-        match self.entries.read().expect("no panic while held").get(&target) {
-            Some(&host) => work.cache.redirect(displacement, host),
-            None => work.waiting.entry(target).or_default().push(number),
-        }
-    }
-
-    /// Makes `host` the code of `pc`, for jumps that wait for it too.
+    /// Makes `host`, which has just been written, the code of `pc`, for jumps that wait for it too.
     fn publish(&self, work: &mut Work, pc: u64, host: u64) {
+        serialise_all();
         self.entries.write().expect("no panic while held").insert(pc, host);
-        for number in work.waiting.remove(&pc).unwrap_or_default() {
-            work.cache.redirect(work.links[number as usize].displacement, host);
-        }
+        work.links.to(pc).for_each(|link| work.cache.redirect(link.displacement, host));
     }
 
     /// An entry from the canonical mapping to a block inside a region.
     fn make_side_entry(&self, pc: u64) -> Option<u64> {
         let mut work = self.lock();
-        let &(block, region) = work.inner_blocks.get(&pc)?;
-        if work.cache.room() < REGION_ROOM_BYTES {
+        if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
+            return Some(host);
+        }
+        let Work { cache, regions, .. } = &mut *work;
+        let (block, region) = regions.block(pc)?;
+        if cache.room() < REGION_ROOM_BYTES {
             return None;
         }
-        let start = work.cache.next_address();
-        let code = side_entry::write(start, &work.regions[region].allocation, block);
-        let host = work.cache.append(&code);
+        let code = cache.insert(&side_entry::write(&region.allocation, block));
+        let host = code.start;
+        region.entries.push(pc);
+        region.pieces.push(code);
         self.publish(&mut work, pc, host);
         Some(host)
     }
 
-    /// Forgets what was translated from guest addresses in `range`, and gives the guest addresses that had code. Threads leave the
-    /// old code at their next safe point; it stays where it is.
-    pub fn invalidate(&self, range: &Range<u64>) -> Vec<u64> {
+    /// Forgets what was translated from guest addresses in `range`, and gives the guest addresses that had code, in ascending order, and
+    /// the regions. Threads leave the old code at their next safe point; it stays where it is until the regions, handed to
+    /// [`Translator::retire`], have been left by all.
+    pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
         let mut work = self.lock();
-        let overlaps = |guest: &Range<u64>| guest.start < range.end && range.start < guest.end;
-        let stale: Vec<usize> = (0..work.regions.len())
-            .filter(|&n| overlaps(&work.regions[n].guest) && !work.regions[n].code.is_empty())
-            .collect();
-        if stale.is_empty() {
-            return Vec::new();
+        let old = work.regions.remove(range);
+        if old.is_empty() {
+            return (Vec::new(), old);
         }
-        let mut entries = self.entries.write().expect("no panic while held");
-        let inner = &work.inner_blocks;
-        let mut gone: Vec<u64> = entries
-            .keys()
-            .copied()
-            .filter(|pc| range.contains(pc) || inner.get(pc).is_some_and(|(_, n)| stale.contains(n)))
-            .collect();
+        for link in old.iter().flat_map(|region| &region.links) {
+            work.links.remove(*link);
+        }
+        let mut gone: Vec<u64> = old.iter().flat_map(|region| region.entries.iter().copied()).collect();
         gone.sort_unstable();
+        let mut entries = self.entries.write().expect("no panic while held");
+        let Work { cache, links, .. } = &mut *work;
         for pc in &gone {
             entries.remove(pc);
+            links.to(*pc).for_each(|link| cache.redirect(link.displacement, link.unlinked));
         }
+        serialise_all();
         drop(entries);
-        work.inner_blocks.retain(|_, (_, number)| !stale.contains(number));
-        let work = &mut *work;
-        for number in 0..work.links.len() {
-            let link = &work.links[number];
-            if gone.binary_search(&link.target).is_ok() {
-                work.cache.redirect(link.displacement, link.unlinked);
-                work.waiting.entry(link.target).or_default().push(number as u32);
-            }
-        }
-        for number in stale {
-            let region = &mut work.regions[number];
-            for link in region.first_link..region.first_link + region.links {
-                if let Some(list) = work.waiting.get_mut(&work.links[link].target) {
-                    list.retain(|n| *n != link as u32);
-                }
-            }
-            region.code = 0..0;
-        }
-        gone
+        drop(work);
+        shake();
+        (gone, old)
     }
 
-    /// Holds the locks that must not be half taken in a forked child.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        let work = self.lock();
-        let entries = self.entries.write().expect("no panic while held");
-        let placed = self.placed.write().expect("no panic while held");
-        (work, entries, placed)
+    /// Lets the memory of forgotten regions be used again when every core has seen `changes` changes.
+    pub fn retire(&self, old: Vec<Retained>, changes: u64) {
+        if !old.is_empty() {
+            self.lock().retired.extend(old.into_iter().map(|region| (changes, region)));
+        }
+    }
+
+    /// Takes back the memory of the regions that nobody can be in.
+    fn reclaim(&self, work: &mut Work) {
+        if work.retired.is_empty() {
+            return;
+        }
+        let seen = self.origin.readers.all_have_seen();
+        let mut placed = self.placed.write().expect("no panic while held");
+        while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
+            let Some((_, region)) = work.retired.pop_front() else { break };
+            placed.remove(&region.pieces[0].end);
+            region.pieces.into_iter().for_each(|piece| work.cache.remove(piece));
+        }
+    }
+
+    /// After a fork, in the parent.
+    fn remain_parent(&self) {
+        self.lock().cache.remain_parent();
+    }
+
+    /// In a forked child: makes the code its own. Gives the guest addresses that have none any more.
+    fn become_forked(&self) -> io::Result<Vec<u64>> {
+        let mut work = self.lock();
+        if work.cache.become_forked()? {
+            return Ok(Vec::new());
+        }
+        // The same code at the same addresses: they were the first.
+        Trampolines::write(&mut work.cache);
+        (work.links, work.regions, work.retired) = Default::default();
+        self.placed.write().expect("no panic while held").clear();
+        Ok(self.entries.write().expect("no panic while held").drain().map(|(pc, _)| pc).collect())
+    }
+
+    /// Before a fork, while no other thread holds a lock: keeps what the child will need.
+    pub fn prepare_fork(&self) {
+        self.lock().cache.keep_for_child();
     }
 }

@@ -54,7 +54,8 @@ impl Registration {
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     // SAFETY: the registration lives while it is active.
     let Some(running) = (unsafe { RUNNING.get().as_ref() }) else { return false };
-    // SAFETY: the registration keeps the translator alive, and `cpu` in place.
+    // SAFETY: the registration keeps the translator alive, and who made it keeps `cpu` in place; the run loop, which has lent it to
+    // the translated code that was interrupted, does not touch it before that code is back.
     let (translator, cpu) = unsafe { (&*running.translator, &mut *running.cpu) };
     let registers = &mut context.uc_mcontext.gregs;
     let at = registers[libc::REG_RIP as usize] as u64;
@@ -64,13 +65,13 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
     // SAFETY: the kernel fills the address for the signals that have one.
     let address = unsafe { info.si_addr() } as u64;
     if signal == libc::SIGSEGV && (running.guard.0..running.guard.1).contains(&address) {
-        // The return stack is full: returns to the oldest callers will be looked up instead.
+        // The return stack is full. It is empty now: the returns to all callers so far will be looked up instead.
         registers[libc::REG_RSP as usize] = cpu.return_stack_top as i64;
         return true;
     }
     let Ok(placed) = translator.placed.read() else { return false };
-    let index = placed.partition_point(|region| region.code.end <= at);
-    let Some(region) = placed.get(index).filter(|region| region.code.contains(&at)) else { return false };
+    let behind = placed.range(at + 1..).next().map(|(_, region)| region);
+    let Some(region) = behind.filter(|region| region.code.contains(&at)) else { return false };
     let position = (at - region.code.start) as u32;
     let instruction = region.positions.partition_point(|(start, _)| *start <= position);
     let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else {

@@ -5,10 +5,12 @@
 use std::{
     io,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use longma_linux::host::locks::RwLock;
 
 use super::{Origin, Translator};
 
@@ -56,11 +58,18 @@ impl Succession {
         self.origin.translated_blocks.load(Ordering::Relaxed)
     }
 
-    /// Holds the lock until dropped, beside those of the newest translator: for a fork.
-    pub fn quiesce(&self) -> impl Sized + '_ {
-        let newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the translator is shared, and its locks are released before the lock beside them: nobody replaces it meanwhile.
-        let translator: &Translator = unsafe { &*Arc::as_ptr(&newest) };
-        (translator.quiesce(), newest)
+    /// Before a fork, while no other thread holds a lock: keeps what the child will need of the newest translator's code.
+    pub fn prepare_fork(&self) {
+        self.newest().0.prepare_fork();
+    }
+
+    /// After a fork, in the parent: drops what was kept for the child.
+    pub fn remain_parent(&self) {
+        self.newest().0.remain_parent();
+    }
+
+    /// In a forked child: makes the newest translator's code its own, see [`Translator::become_forked`]. The others' is not run again.
+    pub fn become_forked(&self) -> io::Result<Vec<u64>> {
+        self.newest().0.become_forked()
     }
 }

@@ -89,9 +89,9 @@ impl Trampolines {
 }
 
 fn append(cache: &mut CodeCache, write: impl FnOnce(&mut Assembler)) -> u64 {
-    let mut assembler = Assembler::new(cache.next_address());
+    let mut assembler = Assembler::new();
     write(&mut assembler);
-    cache.append(&assembler.finish())
+    cache.insert(&assembler.finish()).start
 }
 
 fn enter(a: &mut Assembler) {

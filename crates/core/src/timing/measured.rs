@@ -3,10 +3,15 @@
 //! Source: each table's head.
 
 use longma_loongarch::Op;
+use longma_topology::parts::InstructionTiming;
 use rustc_hash::FxHashMap;
 
-/// The tables by the name a machine file uses.
-const TABLES: &[(&str, &str)] = &[("la464", include_str!("measured-la464.tsv"))];
+/// The table that a machine file names.
+const fn text(table: InstructionTiming) -> &'static str {
+    match table {
+        InstructionTiming::La464 => include_str!("measured-la464.tsv"),
+    }
+}
 
 /// What was measured of one instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,22 +22,16 @@ pub(super) struct Measurement {
     pub interval_cycles: f64,
 }
 
-/// The names of the tables.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    TABLES.iter().map(|table| table.0)
-}
-
-/// The table called `name`, indexed by instruction; `None` if there is no such table.
-pub(super) fn table(name: &str) -> Option<Vec<Option<Measurement>>> {
-    let text = TABLES.iter().find(|table| table.0 == name)?.1;
-    let by_name: FxHashMap<&str, Measurement> = text.lines().filter_map(line).collect();
+/// A table, indexed by instruction.
+pub(super) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
+    let by_name: FxHashMap<&str, Measurement> = text(table).lines().filter_map(line).collect();
     let found = |op: Op| {
         let mnemonic = op.mnemonic();
         // Scalar floating point shares the vector units: where only the vector form was measured, its timing stands in.
         let vector = || by_name.get(format!("v{mnemonic}").as_str()).filter(|_| mnemonic.starts_with('f'));
         by_name.get(mnemonic).or_else(vector).copied()
     };
-    Some(Op::all().map(found).collect())
+    Op::all().map(found).collect()
 }
 
 fn line(text: &str) -> Option<(&str, Measurement)> {
@@ -52,8 +51,8 @@ mod tests {
 
     #[test]
     fn every_line_of_a_table_is_an_instruction_with_a_rate() {
-        for (name, text) in TABLES {
-            let rows = text.lines().filter(|line| !line.starts_with('#'));
+        for (name, table) in InstructionTiming::WORDS {
+            let rows = text(*table).lines().filter(|line| !line.starts_with('#'));
             for row in rows {
                 let (mnemonic, measured) = line(row).unwrap_or_else(|| panic!("{name}: {row}"));
                 assert!(Op::all().any(|op| op.mnemonic() == mnemonic), "{name}: {mnemonic}");
@@ -64,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_scalar_instruction_takes_the_vector_forms_measurement() {
-        let table = table("la464").unwrap();
+        let table = table(InstructionTiming::La464);
         assert_eq!(table[Op::FaddD as usize], table[Op::VfaddD as usize]);
         assert_eq!(table[Op::FaddD as usize].unwrap().latency_cycles, Some(5.0));
         assert_eq!(table[Op::VdivD as usize].unwrap().latency_cycles, Some(13.25));

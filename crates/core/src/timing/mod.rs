@@ -68,24 +68,6 @@ pub enum ModelKind {
 /// A core that cannot be modelled as its machine file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The branch predictor's name is not known.
-    #[error("there is no branch predictor called `{name}`: use one of {known}")]
-    UnknownPredictor {
-        /// The name in the machine file.
-        name: String,
-        /// The names that are known, joined by commas.
-        known: String,
-    },
-    /// The table of measured instruction timing is not known.
-    #[error(
-        "there is no table of instruction timing called `{name}`: use one of {known}, or leave `instruction_timing` out"
-    )]
-    UnknownTable {
-        /// The name in the machine file.
-        name: String,
-        /// The names that are known, joined by commas.
-        known: String,
-    },
     /// The core names its units, and none executes a class of operations.
     #[error("no unit executes `{operation}`: add it to the operations of one of the core's units")]
     NoUnit {

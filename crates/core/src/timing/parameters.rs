@@ -21,7 +21,7 @@ const STORE_QUEUE_OF_ROB: (u32, u32) = (1, 4);
 /// Estimate: 12 to 20 cycles on cores since 2010 (Fog, 2023).
 const DEFAULT_MISPREDICT_CYCLES: u64 = 15;
 /// What a core is given that names no predictor: the kind most cores have since about 2015.
-const DEFAULT_PREDICTOR: &str = "tage";
+const DEFAULT_PREDICTOR: parts::Predictor = parts::Predictor::Tage;
 /// Estimate: an in-order core's store buffer (Cortex-A53 has about this many).
 const DEFAULT_IN_ORDER_STORES: u32 = 8;
 /// Estimate: loads an in-order core has under way before it stalls, bounded by its few miss registers (Cortex-A53: 3 to 8).
@@ -115,8 +115,7 @@ impl Parameters {
     /// The parameters of `core`.
     ///
     /// # Errors
-    /// The machine file names a predictor or a table that does not exist, no unit for a class of operations, or a number that no
-    /// core has.
+    /// The machine file names no unit for a class of operations, or a number that no core has.
     pub fn resolve(core: &parts::Core) -> Result<Self, ModelError> {
         let width = core.decode_width.or(core.retire_width).or(core.fetch_width).unwrap_or(DEFAULT_WIDTH);
         let rob_entries = core.rob_entries.unwrap_or(DEFAULT_ROB_ENTRIES);
@@ -130,13 +129,6 @@ impl Parameters {
             (DEFAULT_IN_ORDER_LOADS, DEFAULT_IN_ORDER_STORES)
         };
         let (classes, units) = classes(core)?;
-        let measured = match &core.instruction_timing {
-            None => None,
-            Some(name) => Some(measured::table(name).ok_or_else(|| ModelError::UnknownTable {
-                name: name.clone(),
-                known: measured::names().collect::<Vec<_>>().join(", "),
-            })?),
-        };
         let branch = core.branch.as_ref();
         let resolved = Self {
             fetch_width: narrow("fetch_width", core.fetch_width.unwrap_or(width))?.into(),
@@ -156,7 +148,7 @@ impl Parameters {
             btb_entries: entries("btb_entries", branch.and_then(|b| b.btb_entries), 4096)?,
             ras_entries: entries("ras_entries", branch.and_then(|b| b.ras_entries), 16)?,
             classes,
-            measured,
+            measured: core.instruction_timing.map(measured::table),
         };
         Ok(resolved)
     }
@@ -184,11 +176,11 @@ fn entries(key: &'static str, given: Option<u32>, default: u32) -> Result<u32, M
 /// The direction predictor of `core`.
 ///
 /// # Errors
-/// As [`Direction::named`].
+/// As [`Direction::new`].
 pub(super) fn direction(core: &parts::Core) -> Result<Direction, ModelError> {
     let branch = core.branch.as_ref();
-    Direction::named(
-        branch.map_or(DEFAULT_PREDICTOR, |b| &b.predictor),
+    Direction::new(
+        branch.map_or(DEFAULT_PREDICTOR, |b| b.predictor),
         branch.and_then(|b| b.table_entries),
         branch.and_then(|b| b.history_bits),
     )

@@ -264,10 +264,6 @@ fn machine_files_that_describe_no_core_are_refused_with_a_reason() {
     let refused = |changes: &[(&str, &str)]| {
         TimingModel::new(&core(changes), Some(OutOfOrder), Default::default()).unwrap_err().to_string()
     };
-    let error = refused(&[("predictor = \"tage\"", "predictor = \"psychic\"")]);
-    assert!(error.contains("psychic") && error.contains("tage, ") | error.contains(", tage"), "{error}");
-    let error = refused(&[("instruction_timing = \"la464\"", "instruction_timing = \"la999\"")]);
-    assert!(error.contains("la999") && error.contains("la464"), "{error}");
     let store = "store = { latency = \"1 cycles\", source = \"scalar\" }\n";
     let error = refused(&[("operations = [\"load\", \"store\"]", "operations = [\"load\"]"), (store, "")]);
     assert!(error.contains("store"), "{error}");
@@ -283,7 +279,9 @@ fn every_machine_file_that_comes_along_can_be_modelled() {
                     .unwrap_or_else(|error| panic!("{} {name}: {error}", builtin.name));
                 let chain = Program::straight(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000), apart);
                 let cycles = chain.cycles(&mut model, &mut FixedData::new(4));
-                assert!((1000..2100).contains(&cycles), "{} {name}: {cycles}", builtin.name);
+                // A dependent addition takes a cycle, on the GS464 two; what is left is the pipeline's filling.
+                let chained = if name.as_str() == "gs464" { 2000 } else { 1000 };
+                assert!((chained..chained + 30).contains(&cycles), "{} {name}: {cycles}", builtin.name);
             }
         }
     }

@@ -2,15 +2,19 @@
 //! Not those on descriptors alone, which the host does as they are.
 //! Source: open(2), openat2(2), the *at calls of man-pages section 2, xattr(7).
 
-use std::os::fd::IntoRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use longma_loongarch::State;
 
 use super::place::{absolute, library_path};
+use super::reach::{self, check_change, given};
 use super::root::{OpenHow, c_path};
-use super::{Follow, Place, ProcFile, Root, guest_path};
+use super::{Follow, Place, ProcFile, guest_path};
 use crate::host::calls::interruptible;
+use crate::host::descriptors;
 use crate::syscalls::{buffer, host_call};
 use crate::{DeviceFile, Errno, Process, Thread};
 
@@ -69,44 +73,52 @@ pub(crate) fn openat2(
     if how.resolve != 0 && thread.process.root.is_confined() {
         // The guest's own restrictions are relative to its directory, not to its root; to honour both takes a walk by hand.
         let confined = Place::of(&thread.process, directory as i32, b".", Follow::Yes)?;
-        let path = c_path(&path)?;
         let beneath = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
-        let how = OpenHow { resolve: beneath, ..how };
         let base = Place::directory_descriptor(&confined)?;
-        return Ok(
-            super::root::open_how(std::os::fd::AsRawFd::as_raw_fd(&base), &path, &how)?.into_raw_fd() as u64
-        );
+        let (path, how) = (c_path(&path)?, OpenHow { resolve: beneath, ..how });
+        return given(reach::open_guarded(how, |how| super::root::open_how(base.as_raw_fd(), &path, &how)));
     }
     open(&thread.process, directory, &path, how)
 }
 
 fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returned {
-    if let Some(file) = ProcFile::of(path) {
-        return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
+    if let Some(file) = ProcFile::find(process, directory as RawFd, path) {
+        return given(file.open(process, how.flags as i32));
     }
     if let Some(file) = DeviceFile::find(process, path) {
-        return Ok(file.open(process, how.flags as i32)?.into_raw_fd() as u64);
+        return given(file.open(process, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
-        let is_host_file = ProcFile::is_descriptor(path) || Root::is_shared(path);
-        if !is_host_file {
-            let path = absolute(process, directory as i32, path)?;
-            return Ok(process.root.open(&path, how)?.into_raw_fd() as u64);
+        if let Some(descriptor) = reach::descriptor_named(path) {
+            return given(reach::reopen(process, descriptor, how));
         }
-        let writes = how.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
-        if writes && (path.starts_with(b"/proc/sys") || path.starts_with(b"/sys")) {
-            return Err(Errno(libc::EACCES));
+        if let Some(opened) = reach::open_shared(path, how) {
+            return given(opened);
+        }
+        if !reach::is_descriptor_folder(path) {
+            let path = absolute(process, directory as RawFd, path)?;
+            return given(process.root.open(&path, how));
         }
     }
     let reads = how.flags as i32 & libc::O_ACCMODE == libc::O_RDONLY && how.flags & O_CREAT == 0;
     let path =
         if reads && !process.root.is_confined() { library_path(process, path)? } else { c_path(path)? };
-    if how.resolve != 0 {
-        return Ok(super::root::open_how(directory as i32, &path, &how)?.into_raw_fd() as u64);
+    let opened = if how.resolve != 0 {
+        super::root::open_how(directory as RawFd, &path, &how)?
+    } else {
+        let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
+        // Opening a FIFO or a terminal waits.
+        // SAFETY: the path is live; the new descriptor is nobody else's.
+        unsafe { OwnedFd::from_raw_fd(interruptible(libc::SYS_openat, arguments)? as RawFd) }
+    };
+    // Whatever the name was: a file about this process shows the guest.
+    match ProcFile::behind(opened.as_raw_fd()) {
+        Some(file) => {
+            drop(opened);
+            given(file.open(process, how.flags as i32))
+        }
+        None => Ok(opened.into_raw_fd() as u64),
     }
-    // Opening a FIFO or a terminal waits.
-    // SAFETY: the path is live, and a new descriptor disturbs nobody.
-    unsafe { interruptible(libc::SYS_openat, [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0]) }
 }
 
 pub(crate) fn pidfd_getfd(
@@ -114,6 +126,10 @@ pub(crate) fn pidfd_getfd(
     _: &mut State,
     [process, descriptor, flags, ..]: Arguments,
 ) -> Returned {
+    if descriptors::is_own(descriptor) {
+        // Where another of these has its own.
+        return Err(Errno(libc::EBADF));
+    }
     if thread.process.root.is_confined() {
         // Another process's files may lie outside the root.
         return Err(Errno(libc::EPERM));
@@ -132,8 +148,9 @@ pub(crate) fn readlinkat(
         return Err(Errno(libc::EINVAL));
     }
     let text = guest_path(process, path)?;
-    let own = match ProcFile::of(&text) {
-        Some(ProcFile::Executable) => Some(process.executable.as_os_str().as_bytes().to_vec()),
+    let own = match ProcFile::find(process, directory as RawFd, &text) {
+        Some(ProcFile::Executable) => Some(process.shown_executable().into_os_string().into_vec()),
+        _ if text == b"/proc/self/cwd" && process.surroundings.is_some() => Some(working_directory(process)?),
         _ if process.root.is_confined() => confined_link(process, &text)?,
         _ => None,
     };
@@ -153,14 +170,16 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     Ok(match path {
         b"/proc/self/cwd" => Some(process.root.working_directory()?),
         b"/proc/self/root" => Some(b"/".to_vec()),
-        _ if ProcFile::is_descriptor(path) => {
-            let link = std::fs::read_link(std::ffi::OsStr::from_bytes(path))?;
-            let link = link.as_os_str().as_bytes();
-            let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
-            let inside = process.root.guest_name(link);
-            Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link.to_vec() })
-        }
-        _ => None,
+        _ => match reach::descriptor_named(path) {
+            None => None,
+            Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
+            Some(descriptor) => {
+                let link = reach::kernels_name(descriptor).map_err(|_| Errno(libc::ENOENT))?;
+                let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
+                let inside = process.root.guest_name(&link);
+                Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link })
+            }
+        },
     })
 }
 
@@ -175,6 +194,14 @@ fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Pl
     Place::find(&thread.process, directory, path, follow)
 }
 
+fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Place, Errno> {
+    Place::find_to_change(&thread.process, directory, path, follow)
+}
+
+fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Place, Errno> {
+    Place::find_name(&thread.process, directory, path)
+}
+
 fn by_flag(flags: u64) -> Follow {
     if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
 }
@@ -184,7 +211,7 @@ pub(crate) fn unlinkat(
     _: &mut State,
     [directory, path, flags, ..]: Arguments,
 ) -> Returned {
-    at(libc::SYS_unlinkat, &find(thread, directory, path, Follow::No)?, [flags, 0, 0, 0])
+    at(libc::SYS_unlinkat, &find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
 pub(crate) fn mkdirat(
@@ -192,7 +219,7 @@ pub(crate) fn mkdirat(
     _: &mut State,
     [directory, path, mode, ..]: Arguments,
 ) -> Returned {
-    at(libc::SYS_mkdirat, &find(thread, directory, path, Follow::No)?, [mode, 0, 0, 0])
+    at(libc::SYS_mkdirat, &find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn mknodat(
@@ -205,7 +232,7 @@ pub(crate) fn mknodat(
         // A device would lead out of the root.
         return Err(Errno(libc::EPERM));
     }
-    at(libc::SYS_mknodat, &find(thread, directory, path, Follow::No)?, [mode, device, 0, 0])
+    at(libc::SYS_mknodat, &find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
 pub(crate) fn symlinkat(
@@ -214,7 +241,7 @@ pub(crate) fn symlinkat(
     [target, directory, path, ..]: Arguments,
 ) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
-    let place = find(thread, directory, path, Follow::No)?;
+    let place = find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
@@ -227,8 +254,9 @@ pub(crate) fn linkat(
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
-    let from = find(thread, from_directory, from, follow)?;
-    let to = find(thread, to_directory, to, Follow::No)?;
+    // Another name inside the root would make a host's file the guest's own.
+    let from = find_to_change(thread, from_directory, from, follow)?;
+    let to = find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -241,8 +269,8 @@ pub(crate) fn renameat2(
     _: &mut State,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
-    let from = find(thread, from_directory, from, Follow::No)?;
-    let to = find(thread, to_directory, to, Follow::No)?;
+    let from = find_name(thread, from_directory, from)?;
+    let to = find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -271,7 +299,7 @@ pub(crate) fn fchmodat(
     _: &mut State,
     [directory, path, mode, ..]: Arguments,
 ) -> Returned {
-    at(libc::SYS_fchmodat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(libc::SYS_fchmodat, &find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn fchmodat2(
@@ -279,7 +307,7 @@ pub(crate) fn fchmodat2(
     _: &mut State,
     [directory, path, mode, flags, ..]: Arguments,
 ) -> Returned {
-    at(libc::SYS_fchmodat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+    at(libc::SYS_fchmodat2, &find_to_change(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
 }
 
 pub(crate) fn fchownat(
@@ -287,7 +315,7 @@ pub(crate) fn fchownat(
     _: &mut State,
     [directory, path, user, group, flags, _]: Arguments,
 ) -> Returned {
-    at(libc::SYS_fchownat, &find(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
+    at(libc::SYS_fchownat, &find_to_change(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
 }
 
 pub(crate) fn utimensat(
@@ -298,36 +326,56 @@ pub(crate) fn utimensat(
     let times = buffer(thread.process.memory(), times, 32, false)?;
     if path == 0 {
         // On the descriptor itself: only a null path says so.
+        check_change(&thread.process, directory as RawFd)?;
         // SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [directory, 0, times, flags, 0, 0]) };
     }
-    at(libc::SYS_utimensat, &find(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
+    at(libc::SYS_utimensat, &find_to_change(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
 }
 
-/// A host call on one whole path, and what else it takes.
+/// A host call that looks at one whole path, and what else it takes.
 fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
+    whole(number, find(thread, AT_FDCWD, path, follow)?, rest)
+}
+
+/// A host call that changes what is at one whole path, and what else it takes.
+fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
+    whole(number, find_to_change(thread, AT_FDCWD, path, follow)?, rest)
+}
+
+fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
+    let place = place.whole()?;
     let [b, c, d, e] = rest;
     // SAFETY: the place's path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: Arguments) -> Returned {
-    on(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])
+    change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])
 }
 
 pub(crate) fn chdir(thread: &mut Thread, _: &mut State, [path, ..]: Arguments) -> Returned {
     on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
+/// What the guest calls the folder that it is in.
+fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
+    let path = process.root.working_directory()?;
+    Ok(match &process.surroundings {
+        Some(names) => names.of_work(Path::new(OsStr::from_bytes(&path))).into_os_string().into_vec(),
+        None => path,
+    })
+}
+
 pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
-    if !thread.process.root.is_confined() {
+    let process = &thread.process;
+    if !process.root.is_confined() && process.surroundings.is_none() {
         let result = buffer(memory, result, size, true)?;
         // SAFETY: the buffer is in the reservation.
         return unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) };
     }
-    let mut path = thread.process.root.working_directory()?;
+    let mut path = working_directory(process)?;
     path.push(0);
     if (size as usize) < path.len() {
         return Err(Errno(libc::ERANGE));
@@ -351,7 +399,7 @@ fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Argume
     let [path, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
     let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, false)?);
-    on(thread, number, path, follow, [name, value, size, flags])
+    change(thread, number, path, follow, [name, value, size, flags])
 }
 
 fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
@@ -370,7 +418,7 @@ fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Argu
 fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, ..] = arguments;
     let name = buffer(thread.process.memory(), name, 1, false)?;
-    on(thread, number, path, follow, [name, 0, 0, 0])
+    change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
 pub(crate) fn setxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
@@ -403,4 +451,40 @@ pub(crate) fn removexattr(thread: &mut Thread, _: &mut State, arguments: Argumen
 
 pub(crate) fn lremovexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, arguments)
+}
+
+/// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.
+fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
+    check_change(&thread.process, descriptor as RawFd)?;
+    let [b, c, d, e] = rest;
+    // SAFETY: callers pass numbers or checked pointers.
+    unsafe { host_call(number, [descriptor, b, c, d, e, 0]) }
+}
+
+pub(crate) fn fchmod(thread: &mut Thread, _: &mut State, [descriptor, mode, ..]: Arguments) -> Returned {
+    change_open(thread, libc::SYS_fchmod, descriptor, [mode, 0, 0, 0])
+}
+
+pub(crate) fn fchown(
+    thread: &mut Thread,
+    _: &mut State,
+    [descriptor, user, group, ..]: Arguments,
+) -> Returned {
+    change_open(thread, libc::SYS_fchown, descriptor, [user, group, 0, 0])
+}
+
+pub(crate) fn fsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [descriptor, name, value, size, flags, _] = arguments;
+    let memory = thread.process.memory();
+    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, false)?);
+    change_open(thread, libc::SYS_fsetxattr, descriptor, [name, value, size, flags])
+}
+
+pub(crate) fn fremovexattr(
+    thread: &mut Thread,
+    _: &mut State,
+    [descriptor, name, ..]: Arguments,
+) -> Returned {
+    let name = buffer(thread.process.memory(), name, 1, false)?;
+    change_open(thread, libc::SYS_fremovexattr, descriptor, [name, 0, 0, 0])
 }

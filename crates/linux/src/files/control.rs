@@ -2,10 +2,14 @@
 //! Not a pass for every request: one whose structure holds pointers would let the guest at the host's memory.
 //! Source: fcntl(2), ioctl_list(2), tty_ioctl(4), netdevice(7).
 
+use std::os::fd::RawFd;
+
 use longma_loongarch::State;
 
+use super::check_change;
 use crate::host::calls::interruptible;
-use crate::syscalls::buffer;
+use crate::host::descriptors;
+use crate::syscalls::{buffer, host_call};
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -118,6 +122,23 @@ pub(crate) fn fcntl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     pass(thread, libc::SYS_fcntl, *kind, arguments)
 }
 
+/// Closes what the guest has in the range, and nothing of ours.
+pub(crate) fn close_range(_: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
+    let (from, to) = (from as u32, to as u32);
+    if from > to {
+        return Err(Errno(libc::EINVAL));
+    }
+    let last = descriptors::first() as u32 - 1;
+    if from > last {
+        const KNOWN: u32 = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+        return if flags as u32 & !KNOWN == 0 { Ok(0) } else { Err(Errno(libc::EINVAL)) };
+    }
+    // SAFETY: no pointers; the range is the guest's own.
+    unsafe { host_call(libc::SYS_close_range, [from.into(), to.min(last).into(), flags, 0, 0, 0]) }
+}
+
+/// Sets a file's attributes, which are not its contents.
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 /// SIOCGIFCONF, whose structure holds a pointer.
 const SIOCGIFCONF: u32 = 0x8912;
 /// `struct ifreq`'s size times more interfaces than a host has.
@@ -127,6 +148,9 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     let request = arguments[1] as u32;
     if request == SIOCGIFCONF {
         return interfaces(thread, arguments);
+    }
+    if request == FS_IOC_SETFLAGS {
+        check_change(&thread.process, arguments[0] as RawFd)?;
     }
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {

@@ -6,9 +6,13 @@ pub(crate) mod calls;
 pub(crate) mod control;
 mod place;
 mod proc_files;
+mod reach;
 mod root;
 pub(crate) mod status;
+pub(crate) mod surroundings;
 
-pub(crate) use place::{Follow, Place, guest_path};
+pub(crate) use place::{Follow, Place, Use, guest_path};
 pub(crate) use proc_files::ProcFile;
+pub(crate) use reach::check_change;
 pub(crate) use root::Root;
+pub(crate) use surroundings::Surroundings;

@@ -6,7 +6,9 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::ProcFile;
+use super::reach::{self, check_change};
 use super::root::{OpenHow, c_path, open_how};
+use crate::host::descriptors;
 use crate::{DeviceFile, Errno, Process};
 
 /// PATH_MAX, its final zero included.
@@ -21,6 +23,17 @@ pub(crate) enum Follow {
     No,
 }
 
+/// What a call does at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It looks at the file.
+    Look,
+    /// It changes what is not the file's contents: mode, owner, times, attributes; or the length.
+    Change,
+    /// It makes, moves or removes the name.
+    Name,
+}
+
 /// A directory and a path for the host. Keeps open what the pair needs.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -31,13 +44,32 @@ pub(crate) struct Place {
 
 /// Reads a path argument.
 pub(crate) fn guest_path(process: &Process, address: u64) -> Result<Vec<u8>, Errno> {
-    process.memory().read_c_string(address, LONGEST_PATH)?.ok_or(Errno(libc::ENAMETOOLONG))
+    let path = process.memory().read_c_string(address, LONGEST_PATH)?.ok_or(Errno(libc::ENAMETOOLONG))?;
+    Ok(match &process.surroundings {
+        Some(names) => names.host(path),
+        None => path,
+    })
 }
 
 impl Place {
     /// Finds the place of the path at guest address `path`, relative to `directory`.
     pub fn find(process: &Process, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         Self::of(process, directory as RawFd, &guest_path(process, path)?, follow)
+    }
+
+    /// The same for a call that changes the file there. A confined guest changes what is its own only.
+    pub fn find_to_change(
+        process: &Process,
+        directory: u64,
+        path: u64,
+        follow: Follow,
+    ) -> Result<Self, Errno> {
+        Self::for_use(process, directory as RawFd, &guest_path(process, path)?, follow, Use::Change)
+    }
+
+    /// The same for a call that makes, moves or removes the name there.
+    pub fn find_name(process: &Process, directory: u64, path: u64) -> Result<Self, Errno> {
+        Self::for_use(process, directory as RawFd, &guest_path(process, path)?, Follow::No, Use::Name)
     }
 
     /// As [`Place::find`], for a call that takes an optional path.
@@ -53,32 +85,86 @@ impl Place {
         Self::find(process, directory, path, follow)
     }
 
-    /// Finds the place of `path`, relative to `directory`.
+    /// Finds the place of `path`, relative to `directory`, for a call that looks at what is there.
     pub fn of(process: &Process, directory: RawFd, path: &[u8], follow: Follow) -> Result<Self, Errno> {
-        if let Some(file) = ProcFile::of(path) {
-            return file.place(process, follow);
+        Self::for_use(process, directory, path, follow, Use::Look)
+    }
+
+    /// Finds the place of `path`, relative to `directory`.
+    pub fn for_use(
+        process: &Process,
+        directory: RawFd,
+        path: &[u8],
+        follow: Follow,
+        used: Use,
+    ) -> Result<Self, Errno> {
+        if used != Use::Name
+            && let Some(special) = Self::special(process, directory, path, follow)
+        {
+            return if used == Use::Look { special } else { Err(Errno(libc::EPERM)) };
         }
-        if let Some(file) = DeviceFile::find(process, path) {
-            return Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes());
-        }
-        if !process.root.is_confined() || path.is_empty() {
+        if !process.root.is_confined() {
             let path = match follow {
                 Follow::Yes => library_path(process, path)?,
                 Follow::No => c_path(path)?,
             };
             return Ok(Self { directory, path, _held: None });
         }
-        if ProcFile::is_descriptor(path) || super::Root::is_shared(path) {
-            return Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None });
+        match reach::descriptor_named(path).filter(|_| used != Use::Name) {
+            _ if path.is_empty() && directory != libc::AT_FDCWD => {
+                if used == Use::Change {
+                    check_change(process, directory)?;
+                }
+                Ok(Self { directory, path: CString::default(), _held: None })
+            }
+            Some(descriptor) if descriptors::is_own(descriptor as u64) => Err(Errno(libc::ENOENT)),
+            Some(descriptor) => {
+                if used == Use::Change {
+                    check_change(process, descriptor)?;
+                }
+                Self::on_host(path)
+            }
+            None => Self::in_root(process, directory, path, follow, used),
         }
+    }
+
+    /// The place of a path that means the same wherever a guest's root is; `None` if it is none of these.
+    fn special(
+        process: &Process,
+        directory: RawFd,
+        path: &[u8],
+        follow: Follow,
+    ) -> Option<Result<Self, Errno>> {
+        if let Some(file) = ProcFile::find(process, directory, path) {
+            return Some(file.place(process, follow));
+        }
+        if let Some(file) = DeviceFile::find(process, path) {
+            return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
+        }
+        let is_hosts = reach::is_shared(path) || reach::is_descriptor_folder(path);
+        (process.root.is_confined() && is_hosts).then(|| Self::on_host(path))
+    }
+
+    /// A place inside a confined guest's root.
+    fn in_root(
+        process: &Process,
+        directory: RawFd,
+        path: &[u8],
+        follow: Follow,
+        used: Use,
+    ) -> Result<Self, Errno> {
         let absolute = absolute(process, directory, path)?;
         let trimmed = absolute.trim_ascii_end_matches(b'/');
         let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
-        let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
         let open = |path: &[u8], extra: i32| {
-            process.root.open(path, OpenHow { flags: flags | extra as u64, mode: 0, resolve: 0 })
+            let flags = (libc::O_PATH | libc::O_CLOEXEC | extra) as u64;
+            let held = process.root.open(path, OpenHow { flags, mode: 0, resolve: 0 })?;
+            if used != Use::Look {
+                check_change(process, held.as_raw_fd())?;
+            }
+            Ok::<_, Errno>(held)
         };
         if follow == Follow::No && name_is_plain {
             let held = open(parent, libc::O_DIRECTORY)?;
@@ -150,12 +236,11 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
 
 /// What a confined guest calls the directory behind a descriptor.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
-    use std::os::unix::ffi::OsStrExt;
-    let link = std::fs::read_link(format!("/proc/self/fd/{directory}")).map_err(|_| Errno(libc::EBADF))?;
-    if !link.is_absolute() {
+    let name = reach::kernels_name(directory)?;
+    if !name.starts_with(b"/") {
         return Err(Errno(libc::ENOTDIR));
     }
-    process.root.guest_name(link.as_os_str().as_bytes()).ok_or(Errno(libc::EACCES))
+    process.root.guest_name(&name).ok_or(Errno(libc::EACCES))
 }
 
 /// An absolute path for reading, led into the library root if that has it: the dynamic linker finds its libraries there.

@@ -4,13 +4,22 @@
 
 use std::fmt::Write;
 use std::io::{Seek, Write as _};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use super::reach::{is_in_proc, kernels_name, last_part};
 use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place};
+use crate::files::surroundings::USER;
+use crate::host::descriptors;
 use crate::simulated::identity::FIRST_ID;
 use crate::{Errno, Process};
+
+/// Files of a process that show its memory, or what executes in it.
+const MEMORY: [&[u8]; 8] =
+    [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
 
 /// A file whose contents are the guest's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,20 +42,39 @@ pub(crate) enum ProcFile {
     Processors,
     /// What would show the emulator's memory.
     Refused,
+    /// A descriptor of the emulator's.
+    Hidden,
 }
 
 impl ProcFile {
-    /// The file a path names, if it is one of these.
-    pub fn of(path: &[u8]) -> Option<Self> {
+    /// The file that a path names, if it is one of these.
+    pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
+        Self::of(path).or_else(|| Self::under_another_name(process, directory, path))
+    }
+
+    /// The same by the text alone: these files are there even if the guest's root has no /proc.
+    fn of(path: &[u8]) -> Option<Self> {
         let below = path.strip_prefix(b"/proc/")?;
         let parts: Vec<&[u8]> =
             below.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
-        let name = match parts[..] {
-            [b"cpuinfo"] => return Some(Self::Processors),
-            [process, name] if is_self(process) => name,
-            [process, b"task", thread, name] if is_self(process) && thread.iter().all(u8::is_ascii_digit) => {
-                name
+        match parts[..] {
+            [b"cpuinfo"] => Some(Self::Processors),
+            [process, ref rest @ ..] if is_self(process) => Self::of_process(rest),
+            _ => None,
+        }
+    }
+
+    /// A file of the guest's own process by what comes behind its folder.
+    fn of_process(rest: &[&[u8]]) -> Option<Self> {
+        let is_number = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
+        let (name, is_thread) = match *rest {
+            [b"fd", number] | [b"task", _, b"fd", number] => {
+                let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+                return descriptors::is_own(number).then_some(Self::Hidden);
             }
+            [b"map_files"] | [b"map_files", _] => return Some(Self::Refused),
+            [name] => (name, false),
+            [b"task", thread, name] if is_number(thread) => (name, true),
             _ => return None,
         };
         Some(match name {
@@ -55,30 +83,59 @@ impl ProcFile {
             b"auxv" => Self::AuxiliaryVector,
             b"cmdline" => Self::Arguments,
             b"environ" => Self::Environment,
-            b"stat" if parts.len() == 2 => Self::Statistics,
-            b"status" if parts.len() == 2 => Self::Status,
-            b"mem" | b"smaps" | b"smaps_rollup" | b"numa_maps" | b"pagemap" | b"syscall" | b"stack"
-            | b"personality" => Self::Refused,
+            b"stat" if !is_thread => Self::Statistics,
+            b"status" if !is_thread => Self::Status,
+            _ if MEMORY.contains(&name) => Self::Refused,
             _ => return None,
         })
     }
 
-    /// Whether a path names an open file of the guest: those lead where the guest already is.
-    pub fn is_descriptor(path: &[u8]) -> bool {
-        let rest = [&b"/proc/self/fd/"[..], b"/dev/fd/", b"/proc/thread-self/fd/"]
-            .iter()
-            .find_map(|prefix| path.strip_prefix(*prefix));
-        match rest {
-            Some(number) => !number.is_empty() && number.iter().all(u8::is_ascii_digit),
-            None => matches!(
-                path,
-                b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr" | b"/proc/self/fd" | b"/dev/fd"
-            ),
+    /// A path may lead to a link of these by way of a folder or another link. Opening it would give what the link leads to.
+    fn under_another_name(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
+        let last = last_part(path);
+        let number = std::str::from_utf8(last).ok().and_then(|text| text.parse().ok());
+        let may_be = last == b"exe" || number.is_some_and(descriptors::is_own);
+        if process.root.is_confined() || !may_be {
+            return None;
         }
+        let flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+        let how = OpenHow { flags, mode: 0, resolve: 0 };
+        let link = open_how(directory, &c_path(path).ok()?, &how).ok()?;
+        Self::behind(link.as_raw_fd())
+    }
+
+    /// The file that is open, if it is one of these, whatever name it was opened by.
+    pub fn behind(descriptor: RawFd) -> Option<Self> {
+        if !is_in_proc(descriptor) {
+            return None;
+        }
+        let name = kernels_name(descriptor).ok()?;
+        // Where /proc is mounted comes first.
+        let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
+        let found = parts
+            .iter()
+            .enumerate()
+            .find_map(|(at, part)| Self::of_process(&parts[at + 1..]).zip(number_of(part)));
+        match found {
+            None => (last_part(&name) == b"cpuinfo").then_some(Self::Processors),
+            Some((file, process)) if is_own_task(process) => Some(file),
+            // Another guest's emulator is no more to be seen than this one's.
+            Some((Self::Hidden, _)) => None,
+            Some((_, process)) => runs_this_program(process).then_some(Self::Refused),
+        }
+    }
+
+    /// Whether the file that is open shows or changes the memory of a process, whichever it is.
+    pub fn shows_memory(descriptor: RawFd) -> bool {
+        let name = kernels_name(descriptor).unwrap_or_default();
+        is_in_proc(descriptor) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
     }
 
     /// Opens it.
     pub fn open(self, process: &Process, flags: i32) -> Result<OwnedFd, Errno> {
+        if self == Self::Hidden {
+            return Err(Errno(libc::ENOENT));
+        }
         if flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
             return Err(Errno(libc::EACCES));
         }
@@ -88,7 +145,7 @@ impl ProcFile {
                     OpenHow { flags: flags as u32 as u64 & !(libc::O_CREAT as u64), mode: 0, resolve: 0 };
                 return process.root.open(process.executable.as_os_str().as_bytes(), how);
             }
-            Self::Refused => return Err(Errno(libc::EACCES)),
+            Self::Refused | Self::Hidden => return Err(Errno(libc::EACCES)),
             Self::Maps => maps(process).into_bytes(),
             Self::AuxiliaryVector => process.stack.auxiliary.clone(),
             Self::Arguments => strings(process.arguments.iter().map(Vec::as_slice)),
@@ -98,16 +155,13 @@ impl ProcFile {
             Self::Processors => processors(cores_of(process)).into_bytes(),
         };
         // Read-only for the guest: the writable descriptor is closed again.
-        // SAFETY: the name is terminated; the descriptor is new and ours.
-        let descriptor = unsafe { libc::memfd_create(c"proc".as_ptr(), libc::MFD_CLOEXEC) };
-        if descriptor < 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
-        // SAFETY: as above.
-        let mut file = unsafe { std::fs::File::from_raw_fd(descriptor) };
+        // Out of the way: the guest gets the lowest descriptor that is free.
+        // SAFETY: the name is terminated; a new descriptor disturbs nobody.
+        let made = descriptors::owned(unsafe { libc::memfd_create(c"proc".as_ptr(), libc::MFD_CLOEXEC) })?;
+        let mut file = std::fs::File::from(descriptors::keep(made)?);
         file.write_all(&bytes)?;
         file.rewind()?;
-        let path = c_path(format!("/proc/self/fd/{descriptor}").as_bytes())?;
+        let path = c_path(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())?;
         let kept = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH;
         let how = OpenHow { flags: (flags & kept) as u64, mode: 0, resolve: 0 };
         open_how(libc::AT_FDCWD, &path, &how)
@@ -119,6 +173,7 @@ impl ProcFile {
             Self::Executable if follow == Follow::Yes => {
                 Place::of_descriptor(self.open(process, libc::O_PATH)?)
             }
+            Self::Hidden => Err(Errno(libc::ENOENT)),
             Self::Processors => Place::on_host(b"/proc/cpuinfo"),
             // The host's own entry has the right type, owner and times.
             Self::Executable => Place::on_host(b"/proc/self/exe"),
@@ -127,12 +182,27 @@ impl ProcFile {
     }
 }
 
+/// Whether a part of a path names this process or one of its threads.
 fn is_self(part: &[u8]) -> bool {
-    let number = std::str::from_utf8(part).ok().and_then(|text| text.parse().ok());
     matches!(part, b"self" | b"thread-self")
-        // SAFETY: getpid has no arguments and cannot fail.
-        || number == Some(unsafe { libc::getpid() })
-        || number == Some(FIRST_ID)
+        || number_of(part).is_some_and(|number| number == FIRST_ID || is_own_task(number))
+}
+
+fn number_of(part: &[u8]) -> Option<i32> {
+    std::str::from_utf8(part).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
+}
+
+fn is_own_task(number: i32) -> bool {
+    // SAFETY: getpid has no arguments and cannot fail.
+    number == unsafe { libc::getpid() } || Path::new(&format!("/proc/self/task/{number}")).exists()
+}
+
+/// Whether a process executes the file that this one does.
+fn runs_this_program(process: i32) -> bool {
+    let file = |process: &str| {
+        std::fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino()))
+    };
+    matches!((file("self"), file(&process.to_string())), (Ok(own), Ok(other)) if own == other)
 }
 
 fn strings<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -145,6 +215,8 @@ fn maps(process: &Process) -> String {
     for (range, mapping) in process.space.mappings() {
         let bit = |set, letter| if set { letter } else { '-' };
         let protection = mapping.protection;
+        let file = (mapping.origin.device, mapping.origin.inode);
+        let (device, inode) = if process.surroundings.is_some() { (0, 0) } else { file };
         let line = format!(
             "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {} ",
             range.start,
@@ -154,12 +226,12 @@ fn maps(process: &Process) -> String {
             bit(protection.execute, 'x'),
             if mapping.shared { 's' } else { 'p' },
             mapping.offset,
-            libc::major(mapping.origin.device),
-            libc::minor(mapping.origin.device),
-            mapping.origin.inode,
+            libc::major(device),
+            libc::minor(device),
+            inode,
         );
         // The name starts in column 74, as the kernel pads it.
-        let name = mapping.origin.name.replace('\n', "\\012");
+        let name = process.shown(&mapping.origin.name).replace('\n', "\\012");
         writeln!(text, "{line:<73}{name}").expect("writing to a string cannot fail");
     }
     text
@@ -192,9 +264,13 @@ fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
 
 fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     let host = std::fs::read_to_string("/proc/self/status")?;
+    let ids = process.surroundings.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
     let size: u64 = process.space.mappings().iter().map(|(range, _)| range.end - range.start).sum();
     let lines = host.lines().map(|line| match line.split(':').next() {
         Some("Name") => format!("Name:\t{}\n", short_name(process)),
+        Some(name @ ("Uid" | "Gid")) if ids.is_some() => {
+            format!("{name}:{}\n", ids.as_deref().unwrap_or_default())
+        }
         Some(name @ ("VmPeak" | "VmSize")) => format!("{name}:\t{:8} kB\n", size / 1024),
         _ => format!("{line}\n"),
     });
@@ -248,8 +324,7 @@ mod tests {
         assert_eq!(ProcFile::of(b"/proc/1/maps"), None);
         assert_eq!(ProcFile::of(b"/proc/self/fd/3"), None);
         assert_eq!(ProcFile::of(b"/proc/self/task/12/maps"), Some(ProcFile::Maps));
-        assert!(
-            ProcFile::is_descriptor(b"/proc/self/fd/3") && !ProcFile::is_descriptor(b"/proc/self/fd/3/..")
-        );
+        let own = format!("/proc/self/fd/{}", descriptors::first());
+        assert_eq!(ProcFile::of(own.as_bytes()), Some(ProcFile::Hidden));
     }
 }

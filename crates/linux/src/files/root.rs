@@ -8,39 +8,29 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::reach;
 use crate::Errno;
 use crate::host::calls::interruptible;
+use crate::host::descriptors;
 
 const RESOLVE_IN_ROOT: u64 = 0x10;
-
-/// Host files that a guest may open under their own names though its root lacks them: they hold nothing of the host's users.
-const SHARED: [&str; 18] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/proc/filesystems",
-    "/proc/loadavg",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/proc/uptime",
-    "/proc/sys/kernel/random/uuid",
-    "/proc/sys/net/core/somaxconn",
-    "/proc/sys/vm/overcommit_memory",
-    "/sys/devices/system/cpu/online",
-    "/sys/devices/system/cpu/possible",
-    "/sys/kernel/mm/transparent_hugepage/enabled",
-    "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
-];
 
 /// What a guest sees as `/`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
-    /// The host directory, absolute and without links; none: the host's own root.
-    host: Option<PathBuf>,
+    /// None: the host's own root.
+    confined: Option<Arc<Confined>>,
+}
+
+/// The directory that a guest is confined to.
+#[derive(Debug)]
+struct Confined {
+    /// Absolute and without links.
+    host: PathBuf,
+    /// What paths are resolved from: a descriptor of ours, so that it stays this directory whatever becomes of its name.
+    directory: OwnedFd,
 }
 
 /// openat2's `struct open_how`.
@@ -66,23 +56,26 @@ impl Root {
             return Err(io::Error::new(io::ErrorKind::NotADirectory, told));
         }
         // The host's own root confines nothing.
-        Ok(Self { host: host.filter(|directory| directory != Path::new("/")) })
+        let Some(host) = host.filter(|directory| directory != Path::new("/")) else {
+            return Ok(Self::default());
+        };
+        let directory = descriptors::keep(open_path(&host)?)?;
+        if reach::is_switch(directory.as_raw_fd()) {
+            let told = format!("{} is the kernel's, and programs would change the host", host.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
+        }
+        Ok(Self { confined: Some(Arc::new(Confined { host, directory })) })
     }
 
     /// Whether the guest is confined.
     pub fn is_confined(&self) -> bool {
-        self.host.is_some()
-    }
-
-    /// Whether the guest may open the host file of this name though it is confined.
-    pub fn is_shared(path: &[u8]) -> bool {
-        SHARED.iter().any(|shared| shared.as_bytes() == path)
+        self.confined.is_some()
     }
 
     /// What the guest calls a host path; `None` if it is outside the root.
     pub fn guest_name(&self, host: &[u8]) -> Option<Vec<u8>> {
-        let Some(root) = &self.host else { return Some(host.to_vec()) };
-        let inside = Path::new(OsStr::from_bytes(host)).strip_prefix(root).ok()?;
+        let Some(confined) = &self.confined else { return Some(host.to_vec()) };
+        let inside = Path::new(OsStr::from_bytes(host)).strip_prefix(&confined.host).ok()?;
         Some([b"/", inside.as_os_str().as_bytes()].concat())
     }
 
@@ -91,14 +84,20 @@ impl Root {
     /// # Errors
     /// As openat2(2); RESTART if a signal came first.
     pub fn open(&self, path: &[u8], how: OpenHow) -> Result<OwnedFd, Errno> {
-        let path = c_path(path)?;
-        let (directory, resolve) = match &self.host {
-            Some(host) => (Some(File::from(open_path(host)?)), RESOLVE_IN_ROOT),
-            None => (None, 0),
+        let c_path = c_path(path)?;
+        if !self.is_confined() {
+            return self.resolve(&c_path, how);
+        }
+        reach::open_guarded(how, |how| self.resolve(&c_path, how))
+    }
+
+    /// Has the kernel resolve a path inside the root, whatever is there.
+    fn resolve(&self, path: &CString, how: OpenHow) -> Result<OwnedFd, Errno> {
+        let (at, resolve) = match &self.confined {
+            Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT),
+            None => (libc::AT_FDCWD, 0),
         };
-        let how = OpenHow { resolve: how.resolve | resolve, ..how };
-        let at = directory.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
-        open_how(at, &path, &how)
+        open_how(at, path, &OpenHow { resolve: how.resolve | resolve, ..how })
     }
 
     /// Opens a path for reading, for the loader.

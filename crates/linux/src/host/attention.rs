@@ -35,6 +35,22 @@ impl Attention {
 thread_local! {
     static OWN: Attention = const { Attention::new() };
     static REGISTERED: Cell<*const Attention> = const { Cell::new(std::ptr::null()) };
+    static SPARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `act`, which may change code, on a thread that is about to make a system call: that thread will look at the changes when it runs
+/// the guest again, and must not be told to give the call up for them. It would change the code again when it made the call
+/// again, and so on while others run the code in between.
+pub(crate) fn spare_own<R>(act: impl FnOnce() -> R) -> R {
+    let before = SPARED.replace(true);
+    let done = act();
+    SPARED.set(before);
+    done
+}
+
+/// True if `flag` is this host thread's and need not be raised for what the thread does.
+pub fn is_spared(flag: *const Attention) -> bool {
+    SPARED.get() && REGISTERED.get() == flag
 }
 
 /// Makes `flag` the one that signals arriving on this host thread raise. A request already made is carried over. Without it, or

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::stacks::Stack;
 use super::{masks, reception};
 
 /// Looks at a fault of this program. Gives true if it has changed `context` so that the program can resume. Runs in a signal
@@ -19,6 +20,7 @@ static RECOVERY: [AtomicUsize; RECOVERIES] = [const { AtomicUsize::new(0) }; REC
 /// Installs the process-wide handlers of SIGSEGV, SIGBUS, SIGFPE, SIGTRAP and SIGILL; does nothing the second time.
 pub fn install() {
     static INSTALLED: Once = Once::new();
+    super::shake::install();
     INSTALLED.call_once(|| {
         release_library_signals();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP, libc::SIGILL] {
@@ -81,12 +83,11 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
 
 /// Gives this host thread an alternate stack for signal handlers; does nothing the second time. It goes with the thread.
 pub fn prepare_thread() {
-    STACK.with(|stack| {
-        let mut stack = stack.borrow_mut();
-        if stack.is_none() {
-            *stack = AlternateStack::new().ok();
-        }
-    });
+    if STACK.with_borrow(Option::is_none)
+        && let Ok(stack) = SignalStack::allocate()
+    {
+        stack.install();
+    }
 }
 
 /// Keeps the guest's signals away from this host thread. For threads that run no guest code: otherwise they would have to hand
@@ -96,57 +97,45 @@ pub fn shield_thread() {
 }
 
 thread_local! {
-    static STACK: RefCell<Option<AlternateStack>> = const { RefCell::new(None) };
+    static STACK: RefCell<Option<Installed>> = const { RefCell::new(None) };
 }
 
-/// A signal stack with an inaccessible page below.
-struct AlternateStack {
-    mapping: *mut libc::c_void,
-}
+/// Memory for the signal handlers of one host thread.
+#[derive(Debug)]
+pub struct SignalStack(Stack);
 
-impl AlternateStack {
-    const GUARD_BYTES: usize = 4096;
+impl SignalStack {
     /// The kernel's frame with AVX-512 state is under 4 KiB; recoveries are small.
-    const STACK_BYTES: usize = 64 << 10;
+    const BYTES: usize = 64 << 10;
 
-    fn new() -> io::Result<Self> {
-        // SAFETY: a new anonymous mapping disturbs nobody.
-        let mapping = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                Self::GUARD_BYTES + Self::STACK_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
-                -1,
-                0,
-            )
-        };
-        if mapping == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let stack = libc::stack_t {
-            ss_sp: mapping.wrapping_byte_add(Self::GUARD_BYTES),
-            ss_flags: 0,
-            ss_size: Self::STACK_BYTES,
-        };
-        // SAFETY: the pages are this mapping's own, and the stack lies in it until `drop` disables it.
-        unsafe {
-            libc::mprotect(mapping, Self::GUARD_BYTES, libc::PROT_NONE);
-            libc::sigaltstack(&stack, std::ptr::null_mut());
-        }
-        Ok(Self { mapping })
+    /// Memory for a thread, which may be another than this one.
+    ///
+    /// # Errors
+    /// The host has no memory to give.
+    pub fn allocate() -> io::Result<Self> {
+        Stack::allocate(Self::BYTES).map(Self)
+    }
+
+    /// From now on, signal handlers of this host thread run there; until it ends.
+    pub fn install(self) {
+        let usable = self.0.usable();
+        let stack =
+            libc::stack_t { ss_sp: usable.start as *mut libc::c_void, ss_flags: 0, ss_size: usable.len() };
+        // SAFETY: the memory is this value's own, and it is kept until `drop` disables the stack.
+        unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
+        STACK.with_borrow_mut(|installed| *installed = Some(Installed(self)));
     }
 }
 
-impl Drop for AlternateStack {
+/// The signal stack that this host thread has.
+struct Installed(#[expect(dead_code, reason = "it is kept, not read")] SignalStack);
+
+impl Drop for Installed {
     fn drop(&mut self) {
         // A signal that arrived from here on would have no stack.
         masks::replace(masks::HELD);
         let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        // SAFETY: the thread is ending; the mapping is ours and no longer anybody's stack.
-        unsafe {
-            libc::sigaltstack(&none, std::ptr::null_mut());
-            libc::munmap(self.mapping, Self::GUARD_BYTES + Self::STACK_BYTES);
-        }
+        // SAFETY: the thread is ending; the memory is no longer anybody's stack.
+        unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
     }
 }

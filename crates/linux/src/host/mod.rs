@@ -4,7 +4,13 @@
 
 pub mod attention;
 pub mod calls;
+pub mod descriptors;
+pub(crate) mod event_count;
 pub mod faults;
+pub mod locks;
 pub(crate) mod masks;
 pub(crate) mod reception;
 pub mod seat;
+pub mod shake;
+pub mod stacks;
+pub mod workers;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::attention::{Attention, with_attention};
 use super::calls;
 use super::masks::{HELD, SignalSet, set_of};
+use crate::Errno;
 use crate::syscalls::host_call;
 
 /// The bytes of a `siginfo_t`, the same on LoongArch and on the host.
@@ -44,7 +45,8 @@ impl Reception {
             return None;
         }
         // SAFETY: the bit is set, so no handler writes this place, and this is the thread it is registered on.
-        let info = unsafe { (*self.info.get())[signal as usize - 1] };
+        let mut info = unsafe { (*self.info.get())[signal as usize - 1] };
+        reveal(&mut info);
         self.arrived.fetch_and(!set_of(signal), Ordering::SeqCst);
         Some(info)
     }
@@ -59,6 +61,40 @@ impl Reception {
             (*self.info.get())[signal as usize - 1] = *std::ptr::from_ref(info).cast::<SignalInfo>();
         }
         self.arrived.fetch_or(set_of(signal), Ordering::SeqCst);
+    }
+}
+
+/// Where `si_code` is in a `siginfo_t`.
+const CODE: std::ops::Range<usize> = 8..12;
+/// Codes that claim that an instruction or the kernel caused a signal are below this.
+const MOST_CLAIMED: i32 = 0x1_0000;
+/// What is taken from such a code, which leads to where the kernel has none.
+const DISGUISE: i32 = 0x4c4d_0000;
+
+fn code_of(info: &SignalInfo) -> i32 {
+    i32::from_le_bytes(std::array::from_fn(|byte| info[CODE.start + byte]))
+}
+
+/// Makes of a signal that claims to come from an instruction one that the host's handlers take as sent.
+///
+/// # Errors
+/// EPERM for a code that nothing has.
+pub(crate) fn disguise(info: &mut SignalInfo) -> Result<(), Errno> {
+    match code_of(info) {
+        ..=0 => Ok(()),
+        code @ 1..MOST_CLAIMED => {
+            info[CODE].copy_from_slice(&(code - DISGUISE).to_le_bytes());
+            Ok(())
+        }
+        _ => Err(Errno(libc::EPERM)),
+    }
+}
+
+/// The opposite of [`disguise`]; nothing for other signals.
+fn reveal(info: &mut SignalInfo) {
+    let code = code_of(info).wrapping_add(DISGUISE);
+    if (1..MOST_CLAIMED).contains(&code) {
+        info[CODE].copy_from_slice(&code.to_le_bytes());
     }
 }
 

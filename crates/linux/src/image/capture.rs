@@ -60,6 +60,9 @@ impl Process {
     /// The process has something that is not kept.
     pub fn image(&self, threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
+        if has_children().map_err(|error| ImageError::host("look for children", error))? {
+            return Err(ImageError::Children);
+        }
         let executable = self.executable.as_os_str().as_bytes().to_vec();
         let program = self
             .root
@@ -126,6 +129,20 @@ fn umask() -> u32 {
         libc::umask(mask);
         mask
     }
+}
+
+/// Whether this process has children, those that nobody has waited for yet included.
+fn has_children() -> io::Result<bool> {
+    let every_change = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
+    let only_look = libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: plain data.
+    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &mut found, every_change | only_look) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ECHILD) { Ok(false) } else { Err(error) }
 }
 
 /// The signals that wait for a host thread or its process; `None` if there are none.

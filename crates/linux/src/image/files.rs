@@ -11,10 +11,9 @@ use std::os::unix::ffi::OsStringExt;
 use serde::{Deserialize, Serialize};
 
 use super::ImageError;
+use crate::host::descriptors;
 use crate::{DeviceFile, Errno};
 
-/// Descriptors from here on are this program's own.
-const PRIVATE_DESCRIPTOR: RawFd = 900;
 const KCMP_FILE: u64 = 0;
 /// Devices that are the same everywhere.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -84,7 +83,7 @@ fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
 pub(crate) fn own_descriptors() -> Vec<RawFd> {
     let open = open_descriptors().unwrap_or_default();
     let is_own = |descriptor: &RawFd| {
-        (3..PRIVATE_DESCRIPTOR).contains(descriptor)
+        (3..descriptors::first()).contains(descriptor)
             && control(*descriptor, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
     };
     open.into_iter().filter(is_own).collect()
@@ -113,7 +112,7 @@ pub(super) fn capture(
     devices: &[DeviceFile],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
-    let of_guest = |descriptor: &RawFd| *descriptor < PRIVATE_DESCRIPTOR && !own.contains(descriptor);
+    let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
     for descriptor in open_descriptors()?.into_iter().filter(of_guest) {
         if let Some(device) = devices.iter().find(|device| is_same_file(device.descriptor(), descriptor)) {
             return Err(ImageError::Device {
@@ -253,7 +252,7 @@ fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
 /// Opens the files again. Descriptors in `own` are this program's: a guest's file that had such a number is refused.
 pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageError> {
     let ordered = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
-    let in_range = images.iter().all(|image| (0..PRIVATE_DESCRIPTOR).contains(&image.descriptor));
+    let in_range = images.iter().all(|image| (0..descriptors::first()).contains(&image.descriptor));
     if !ordered || !in_range {
         return Err(ImageError::Inconsistent("its open files are not in order"));
     }
@@ -280,9 +279,7 @@ fn standard_copies() -> Result<BTreeMap<i32, OwnedFd>, ImageError> {
 
 /// The same file at a descriptor that no guest has.
 fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
-    let copy = control(descriptor, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR)?;
-    // SAFETY: it is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+    descriptors::duplicate(descriptor).map_err(|error| ImageError::host("keep a file", error))
 }
 
 /// What several files are opened again from.

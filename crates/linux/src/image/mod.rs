@@ -141,6 +141,11 @@ pub enum ImageError {
         /// What it does.
         what: String,
     },
+    /// There are other processes that its threads could wait for.
+    #[error(
+        "the process has children, alive or not waited for, which a checkpoint does not keep; save before it forks or after it has waited for them"
+    )]
+    Children,
     /// A timer is not kept.
     #[error("a timerfd is open, which a checkpoint does not keep; save before it is opened")]
     Timer,

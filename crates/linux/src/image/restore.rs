@@ -12,7 +12,7 @@ use longma_sim::Time;
 
 use super::capture::hash_of;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::files::Root;
+use crate::files::{Root, Surroundings};
 use crate::memory::{AddressSpace, Backing, GuestMemory, MapRequest, Origin, Placement};
 use crate::process::{Parts, ProcessConfig};
 use crate::signals::Action;
@@ -112,8 +112,13 @@ impl Process {
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
         simulation.resume(image)?;
+        let work = PathBuf::from(os(image.working_directory.clone()));
+        let surroundings = config
+            .constant_surroundings
+            .then(|| Surroundings::new(&config.program, &work, root.is_confined()));
         let parts = Parts {
             space,
+            surroundings,
             executable: config.program.clone(),
             arguments: image.arguments.clone(),
             stack: StackContents {

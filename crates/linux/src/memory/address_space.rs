@@ -3,13 +3,15 @@
 //! Source: mmap(2), mremap(2), mprotect(2), madvise(2), brk(2); LoongArch kernel with 16 KiB pages.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::guest_memory::GuestMemory;
-use super::mappings::{Mapping, Mappings, Origin, Protection};
-use super::spin::Held;
+use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
 use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down, page_up};
 use crate::Errno;
+use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
+use crate::host::shake::shake;
 
 /// Below this nothing is mapped (the default of vm.mmap_min_addr).
 const LOWEST: u64 = 1 << 16;
@@ -83,17 +85,20 @@ impl MapRequest {
     }
 }
 
-/// Everything that must not be half changed when the process forks; hold it across the fork.
-pub(crate) struct Frozen<'a> {
-    _map: RwLockWriteGuard<'a, Mappings>,
-    _heap: MutexGuard<'a, Heap>,
-    _code: Held<'a>,
-}
-
 const POISON: &str = "the map's lock is never poisoned: nothing panics under it";
 
 fn errno() -> Errno {
     std::io::Error::last_os_error().into()
+}
+
+/// Where code runs from that the mapping at `range`, which has just been made, lets the guest write to. Nobody watches it there: the
+/// code is to be forgotten, and to be watched at all places when it is read again.
+fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<Range<u64>> {
+    if !mapping.shared || !mapping.protection.write {
+        return Vec::new();
+    }
+    let views = map.other_views(range).into_iter();
+    views.filter(|(_, view)| view.protection.execute).map(|(range, _)| range).collect()
 }
 
 impl AddressSpace {
@@ -141,13 +146,6 @@ impl AddressSpace {
 
     fn write(&self) -> RwLockWriteGuard<'_, Mappings> {
         self.memory.0.map.write().expect(POISON)
-    }
-
-    /// Keeps every other thread from changing the map until the result is dropped.
-    pub(crate) fn freeze(&self) -> Frozen<'_> {
-        let heap = self.heap.lock().expect(POISON);
-        let map = self.write();
-        Frozen { _map: map, _heap: heap, _code: self.memory.0.code_lock.hold() }
     }
 
     /// The mapping that holds `address`, and its range.
@@ -251,10 +249,13 @@ impl AddressSpace {
             }
         };
         let mapping = Mapping { protection: request.protection, shared: request.shared, origin, offset };
-        let executable = map.insert(range.clone(), mapping);
-        self.set_executable(&range, executable, request.protection);
+        let shows = mapping.clone();
+        let gone = map.insert(range.clone(), mapping);
+        self.set_executable(&range, gone, request.protection);
+        let views = writable_views(&map, &range, &shows);
         drop((held, map));
-        self.notify(executable, &range);
+        self.notify(gone, &range);
+        self.notify_all(views);
         Ok(range.start)
     }
 
@@ -307,8 +308,8 @@ impl AddressSpace {
             )
         };
         if filled != libc::MAP_FAILED {
-            let executable = map.remove(range.clone());
-            self.set_executable(&range, executable, Protection::default());
+            let gone = map.remove(range.clone());
+            self.set_executable(&range, gone, Protection::default());
         }
     }
 
@@ -334,23 +335,28 @@ impl AddressSpace {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
     }
 
-    /// Notes whether a range may be fetched from; `was`: something in it could be before. Huge ranges that never were cost nothing.
-    fn set_executable(&self, range: &Range<u64>, was: bool, protection: Protection) {
+    /// Notes whether a range may be fetched from, and that none of its pages is write-protected; `was`: what was there before. Huge
+    /// ranges that had nothing to do with code cost nothing.
+    fn set_executable(&self, range: &Range<u64>, was: Gone, protection: Protection) {
         let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
-        if was {
+        if was.watched {
             self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
         }
         if protection.execute {
             self.memory.0.executable.insert_range(pages);
-        } else if was {
+        } else if was.executable {
             self.memory.0.executable.remove_range(pages);
         }
     }
 
-    fn notify(&self, executable: bool, range: &Range<u64>) {
-        if executable {
+    fn notify(&self, gone: Gone, range: &Range<u64>) {
+        if gone.executable {
             self.memory.notify_code_changed(range.clone());
         }
+    }
+
+    fn notify_all(&self, ranges: Vec<Range<u64>>) {
+        ranges.into_iter().for_each(|range| self.memory.notify_code_changed(range));
     }
 
     /// Unmaps a range; what is not mapped in it does not matter.
@@ -365,10 +371,10 @@ impl AddressSpace {
         }
         let held = self.hold_code();
         self.release(&range)?;
-        let executable = map.remove(range.clone());
-        self.set_executable(&range, executable, Protection::default());
+        let gone = map.remove(range.clone());
+        self.set_executable(&range, gone, Protection::default());
         drop((held, map));
-        self.notify(executable, &range);
+        self.notify(gone, &range);
         Ok(())
     }
 
@@ -380,7 +386,7 @@ impl AddressSpace {
         }
         let mut map = self.write();
         let mut at = range.start;
-        let (mut executable, mut result) = (false, Ok(()));
+        let (mut gone, mut views, mut result) = (Gone::default(), Vec::new(), Ok(()));
         let held = self.hold_code();
         for (piece, mapping) in map.within(range.clone()) {
             // As Linux does: everything before the first gap is changed.
@@ -395,17 +401,20 @@ impl AddressSpace {
                     protection.host_bits(&mapping.origin),
                 )
             };
-            executable |= mapping.protection.execute;
+            gone = gone.and(Gone::with(&mapping));
             if changed != 0 {
                 result = Err(errno());
                 break;
             }
-            let was = map.insert(piece.clone(), Mapping { protection, ..mapping });
+            let shows = Mapping { protection, ..mapping };
+            let was = map.insert(piece.clone(), shows.clone());
             self.set_executable(&piece, was, protection);
+            views.extend(writable_views(&map, &piece, &shows));
             at = piece.end;
         }
         drop((held, map));
-        self.notify(executable, &range);
+        self.notify(gone, &range);
+        self.notify_all(views);
         result?;
         if at == range.end { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
@@ -476,9 +485,13 @@ impl AddressSpace {
         if place.start < old_range.end && old_range.start < place.end {
             return Err(Errno(libc::EINVAL));
         }
-        self.move_pages(&mut map, old_range, place, piece, keep)
+        let changed = self.move_pages(&mut map, old_range, place.clone(), piece, keep)?;
+        drop(map);
+        self.notify_all(changed);
+        Ok(place.start)
     }
 
+    /// Gives the ranges whose code has changed.
     fn move_pages(
         &self,
         map: &mut RwLockWriteGuard<'_, Mappings>,
@@ -486,7 +499,7 @@ impl AddressSpace {
         new: Range<u64>,
         mapping: Mapping,
         keep: bool,
-    ) -> Result<u64, Errno> {
+    ) -> Result<Vec<Range<u64>>, Errno> {
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
         let _held = self.hold_code();
         // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
@@ -500,35 +513,60 @@ impl AddressSpace {
         };
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
-        // SAFETY: both ranges are inside the reservation.
-        let moved = unsafe {
-            libc::mremap(
-                self.host(old.start),
-                moved_length.min(old_length) as usize,
-                new_length as usize,
-                flags,
-                self.host(new.start),
-            )
-        };
-        if moved == libc::MAP_FAILED {
-            let error = errno();
+        if let Err(error) = self.move_on_host(old.start, new.start, moved_length, new_length, flags) {
             self.refill_hole(map, new);
             return Err(error);
         }
-        let executable = mapping.protection.execute;
+        let gone = Gone::with(&mapping);
         if !keep && old_length > 0 {
             self.release(&old)?;
             map.remove(old.clone());
         }
         let protection = mapping.protection;
         let left = if keep { protection } else { Protection::default() };
-        self.set_executable(&old, executable, left);
+        self.set_executable(&old, gone, left);
+        let shows = mapping.clone();
         let replaced = map.insert(new.clone(), mapping);
         self.set_executable(&new, replaced, protection);
-        // The engine is told under the lock here: it only drops translations and takes no map lock.
-        self.notify(executable, &old);
-        self.notify(replaced, &new);
-        Ok(new.start)
+        let mut changed = writable_views(map, &new, &shows);
+        changed.extend(gone.executable.then_some(old));
+        changed.extend(replaced.executable.then_some(new));
+        Ok(changed)
+    }
+
+    /// Moves what the host has at `old` to `new`, where it gets `new_length` bytes. One mapping of the guest's may be several of the
+    /// host's, which moves one at a time: behind the end of a private file there is memory of its own ([`Self::map_file_tail`]).
+    fn move_on_host(
+        &self,
+        old: u64,
+        new: u64,
+        length: u64,
+        new_length: u64,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        // SAFETY: both ranges are inside the reservation.
+        let moved = unsafe {
+            libc::mremap(self.host(old), length as usize, new_length as usize, flags, self.host(new))
+        };
+        if moved != libc::MAP_FAILED {
+            return Ok(());
+        }
+        let error = errno();
+        let half = (length / 2).next_multiple_of(HOST_PAGE_BYTES);
+        if error != Errno(libc::EFAULT) || half >= length {
+            return Err(error);
+        }
+        self.move_on_host(old, new, half, half, flags)?;
+        let rest = self.move_on_host(old + half, new + half, length - half, new_length - half, flags);
+        if rest.is_err() {
+            // As if nothing had been moved; where that fails too, no hole may be left.
+            let back = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
+            if back.is_err() {
+                self.release(&(old..old + half))?;
+            }
+            self.release(&(new..new + half))?;
+        }
+        rest
     }
 
     /// Moves the program break and gives the new one; on failure the old one.
@@ -571,29 +609,45 @@ impl AddressSpace {
 
     /// The contents of a range have been replaced otherwise than by stores (madvise).
     pub(crate) fn contents_replaced(&self, start: u64, length: u64) {
-        let range = start..start.saturating_add(length);
-        let executable = self.read().within(range.clone()).iter().any(|(_, found)| found.protection.execute);
-        self.notify(executable, &range);
+        let pieces = self.read().within(start..start.saturating_add(length));
+        for (piece, _) in pieces {
+            self.notify_all(self.memory.views_of_code(&piece));
+        }
     }
 
-    /// Write-protects the host page of `address` if the guest may both write and execute it, so that the first write to it is
-    /// noticed. True if it is protected after the call; false if the guest cannot write there anyway.
+    /// Write-protects what the guest may write to and what shows the host page of `address`, which it may execute: that page and those
+    /// of other mappings of the same memory, so that the first write is noticed. True if anything is protected after the call; false
+    /// if the guest cannot write there anyway.
     ///
     /// Call it before the page is read for translation.
     pub fn protect_code(&self, address: u64) -> bool {
+        shake();
         let map = self.read();
         let Some((_, mapping)) = map.at(address) else { return false };
-        if !mapping.protection.write || !mapping.protection.execute {
+        let start = address & !(HOST_PAGE_BYTES - 1);
+        let others = map.other_views(&(start..start + HOST_PAGE_BYTES)).into_iter();
+        let others = others.filter(|(_, view)| view.shared && view.protection.write);
+        let others: Vec<u64> = others.map(|(range, _)| range.start).collect();
+        let own = mapping.protection.write && mapping.protection.execute;
+        if !own && others.is_empty() {
             return false;
         }
-        let page = address / HOST_PAGE_BYTES;
         let _held = self.memory.0.code_lock.hold();
+        own.then_some(start)
+            .into_iter()
+            .chain(others)
+            .fold(false, |any, start| self.protect_page(start) | any)
+    }
+
+    /// The caller holds the lock of the code's pages.
+    fn protect_page(&self, start: u64) -> bool {
+        let page = start / HOST_PAGE_BYTES;
+        self.memory.0.watches_of(page).fetch_add(1, Ordering::Relaxed);
         // The bit first: a write that faults must find it.
         if self.memory.0.code.insert(page) {
             // SAFETY: one host page inside a guest mapping.
-            let protected = unsafe {
-                libc::mprotect(self.host(page * HOST_PAGE_BYTES), HOST_PAGE_BYTES as usize, libc::PROT_READ)
-            };
+            let protected =
+                unsafe { libc::mprotect(self.host(start), HOST_PAGE_BYTES as usize, libc::PROT_READ) };
             if protected != 0 {
                 self.memory.0.code.remove(page);
                 return false;
@@ -605,12 +659,6 @@ impl AddressSpace {
     /// Whether the host page of `address` is write-protected because of translated code. Async-signal-safe.
     pub fn is_code_protected(&self, address: u64) -> bool {
         self.memory.is_code_protected(address)
-    }
-
-    /// Undoes [`AddressSpace::protect_code`] for the host page of `address`; true if it was protected. The caller drops the code
-    /// translated from it. Async-signal-safe.
-    pub fn unprotect_code(&self, address: u64) -> bool {
-        self.memory.unprotect_code(address)
     }
 
     /// Sets who is told of ranges whose code may have changed; only the first call counts.

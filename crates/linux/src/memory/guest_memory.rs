@@ -5,15 +5,18 @@
 use std::io;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use longma_loongarch::{Access, Fault, FaultCause, Scalar};
 
 use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
 use super::mappings::{Mappings, Protection, Window};
-use super::spin::SpinLock;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down};
+use crate::host::attention::spare_own;
+use crate::host::locks::{RwLock, SpinLock};
+use crate::host::shake::shake;
 
 /// Bytes around the reservation that are never mapped, so that an address plus an instruction's offset cannot leave it.
 const GUARD_BYTES: usize = 1 << 20;
@@ -28,6 +31,9 @@ const LOWEST: usize = 64 << 10;
 /// How often one access is tried again after its page was mended; more means that another thread undoes the mending.
 const TRIES: usize = 64;
 
+/// A power of two: two pages that share a count only cost work.
+pub(super) const WATCHES: usize = 64;
+
 /// A guest's memory. Clones share it.
 #[derive(Clone)]
 pub struct GuestMemory(pub(super) Arc<Reservation>);
@@ -41,8 +47,10 @@ pub(super) struct Reservation {
     pub map: RwLock<Mappings>,
     /// Guest pages that may be fetched from.
     pub executable: PageBitmap,
-    /// Host pages that are writable for the guest but write-protected on the host because translated code comes from them.
+    /// Host pages that are writable for the guest but write-protected on the host because translated code comes from what they show.
     pub code: PageBitmap,
+    /// How often code was about to be read from a page, for pages whose numbers end alike; changed under `code_lock`.
+    pub watches: [AtomicU64; WATCHES],
     /// Held while a page's bit in `code` and its host protection change together. Never while guest memory is accessed, so a
     /// fault handler may take it.
     pub code_lock: SpinLock,
@@ -54,6 +62,12 @@ pub(super) struct Reservation {
 unsafe impl Send for Reservation {}
 // SAFETY: as above; guest memory itself is accessed only by the access routines.
 unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    pub fn watches_of(&self, page: u64) -> &AtomicU64 {
+        &self.watches[page as usize % WATCHES]
+    }
+}
 
 impl Drop for Reservation {
     fn drop(&mut self) {
@@ -114,6 +128,7 @@ impl GuestMemory {
                 map: RwLock::default(),
                 executable: PageBitmap::new(limit / PAGE_BYTES)?,
                 code: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
+                watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
                 code_changed: OnceLock::new(),
             })));
@@ -152,9 +167,16 @@ impl GuestMemory {
     pub(crate) fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         if !self.0.code.is_empty() && length > 0 {
-            self.release_code(address..address + length);
+            spare_own(|| self.release_code(address..address + length));
         }
         Ok(pointer)
+    }
+
+    /// Whether the host refuses the kernel a write somewhere in `length` bytes at `address` because code has been read from there.
+    pub(crate) fn holds_watched_code(&self, address: u64, length: u64) -> bool {
+        // As far as the kernel reads or writes at once.
+        let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
+        self.0.code.first_in(address / HOST_PAGE_BYTES..end).is_some()
     }
 
     /// Loads a number.
@@ -388,43 +410,63 @@ impl GuestMemory {
         mapped != libc::MAP_FAILED
     }
 
-    /// Gives the guest back its write permission on the pages of `range` that hold translated code, and tells the engine.
+    /// Gives the guest back its write permission on the pages of `range` that translated code comes from, when that has been forgotten.
     fn release_code(&self, range: Range<u64>) -> bool {
         let mut released = false;
         let (mut next, end) = (range.start / HOST_PAGE_BYTES, range.end.div_ceil(HOST_PAGE_BYTES));
         while let Some(page) = self.0.code.first_in(next..end) {
-            let start = page * HOST_PAGE_BYTES;
-            if self.unprotect_code(start) {
-                released = true;
-                self.notify_code_changed(start..start + HOST_PAGE_BYTES);
-            }
+            released |= self.release_page(page);
             next = page + 1;
         }
         released
     }
 
-    /// Whether the host page of `address` is write-protected because translated code comes from it. Async-signal-safe.
-    pub fn is_code_protected(&self, address: u64) -> bool {
-        self.0.code.contains(address / HOST_PAGE_BYTES)
+    /// First the code is forgotten, then the page can be written: another thread that finds it writable finds no old code. Code that
+    /// is read from it anew in between is forgotten as well.
+    fn release_page(&self, page: u64) -> bool {
+        let start = page * HOST_PAGE_BYTES;
+        let pointer = self.0.base.wrapping_add(start as usize);
+        loop {
+            let Some(watches) = self.watches_of_protected(page) else { return false };
+            for view in self.views_of_code(&(start..start + HOST_PAGE_BYTES)) {
+                shake();
+                self.notify_code_changed(view);
+            }
+            shake();
+            let held = self.0.code_lock.hold();
+            if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
+                continue;
+            }
+            if self.0.code.remove(page) {
+                let both = libc::PROT_READ | libc::PROT_WRITE;
+                // SAFETY: a host page inside the reservation that the guest may read and write: its bit said so.
+                unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
+            }
+            drop(held);
+            shake();
+            return true;
+        }
     }
 
-    /// Gives the guest back its write permission on the host page of `address`; true if it had been taken. The caller must drop
-    /// the code translated from the page. Async-signal-safe.
-    pub fn unprotect_code(&self, address: u64) -> bool {
-        let page = address / HOST_PAGE_BYTES;
-        if !self.0.code.contains(page) {
-            return false;
-        }
-        let pointer = self.0.base.wrapping_add((page * HOST_PAGE_BYTES) as usize);
+    /// How often code was about to be read from `page`; `None` if it is not write-protected.
+    fn watches_of_protected(&self, page: u64) -> Option<u64> {
         let _held = self.0.code_lock.hold();
-        if !self.0.code.contains(page) {
-            return false;
-        }
-        // SAFETY: a host page inside the reservation that the guest may read and write: its bit says so.
-        unsafe {
-            libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, libc::PROT_READ | libc::PROT_WRITE);
-        }
-        self.0.code.remove(page)
+        self.0.code.contains(page).then(|| self.0.watches_of(page).load(Ordering::Relaxed))
+    }
+
+    /// Every range of addresses that code runs from and that shows the bytes of `range`, which lies in one mapping.
+    pub(super) fn views_of_code(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        let others = map.other_views(range).into_iter();
+        let own = map.at(range.start).filter(|(_, mapping)| mapping.protection.execute);
+        let own = own.map(|_| range.clone());
+        let others = others.filter(|(_, view)| view.protection.execute).map(|(range, _)| range);
+        own.into_iter().chain(others).collect()
+    }
+
+    /// Whether the host page of `address` is write-protected because of translated code. Async-signal-safe.
+    pub fn is_code_protected(&self, address: u64) -> bool {
+        self.0.code.contains(address / HOST_PAGE_BYTES)
     }
 
     pub(super) fn notify_code_changed(&self, range: Range<u64>) {

@@ -2,7 +2,7 @@
 //! Not the memory itself: changing this map changes nothing on the host.
 //! Source: proc_pid_maps(5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -79,8 +79,61 @@ pub struct Mapping {
 
 impl Mapping {
     fn advanced(&self, by: u64) -> Self {
-        let offset = if self.origin.is_file { self.offset.wrapping_add(by) } else { 0 };
+        let offset = if self.origin.is_file || self.shared { self.offset.wrapping_add(by) } else { 0 };
         Self { offset, ..self.clone() }
+    }
+
+    /// What it shows, if others may show the same.
+    fn object(&self) -> Option<Object> {
+        let origin = &self.origin;
+        match origin.window {
+            Some(Window::Memory(number)) => Some(Object::Device(number)),
+            Some(Window::Registers(_)) => None,
+            None if origin.is_file => Some(Object::File(origin.device, origin.inode)),
+            None if !self.shared => None,
+            None if origin.name.starts_with("/SYSV") => Some(Object::Segment(origin.inode)),
+            None => Some(Object::Memory(Arc::as_ptr(origin) as usize)),
+        }
+    }
+
+    /// What it shows, if a write to that can reach code through another mapping: what is written to is shared, and what is run may be.
+    fn watched_object(&self) -> Option<Object> {
+        if self.shared || self.protection.execute { self.object() } else { None }
+    }
+}
+
+/// What several mappings may show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Object {
+    /// A file, by device and inode.
+    File(u64, u64),
+    /// A System V segment, by its number.
+    Segment(u64),
+    /// Shared memory without a name, by where its origin is.
+    Memory(usize),
+    /// A modelled device's own memory.
+    Device(u16),
+}
+
+/// What is no longer mapped, or otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    /// Something could be run.
+    pub executable: bool,
+    /// Pages may be write-protected because of translated code.
+    pub watched: bool,
+}
+
+impl Gone {
+    /// What goes with one mapping.
+    pub fn with(mapping: &Mapping) -> Self {
+        let executable = mapping.protection.execute;
+        Self { executable, watched: executable || mapping.shared }
+    }
+
+    /// What goes with one or the other.
+    pub fn and(self, other: Self) -> Self {
+        Self { executable: self.executable | other.executable, watched: self.watched | other.watched }
     }
 }
 
@@ -89,11 +142,76 @@ impl Mapping {
 pub(super) struct Mappings {
     /// Start -> (end, mapping).
     map: BTreeMap<u64, (u64, Mapping)>,
+    /// Where the mappings begin that show something that others may show.
+    views: BTreeMap<Object, BTreeSet<u64>>,
+    gaps: Gaps,
     /// How often windows of devices have come or gone.
     window_changes: u64,
 }
 
+/// Where nothing is mapped: the first addresses of all gaps, by the power of two that their length reaches.
+#[derive(Debug)]
+struct Gaps([BTreeSet<u64>; u64::BITS as usize]);
+
+impl Default for Gaps {
+    fn default() -> Self {
+        let mut gaps = Self([const { BTreeSet::new() }; u64::BITS as usize]);
+        gaps.add(0..u64::MAX);
+        gaps
+    }
+}
+
+impl Gaps {
+    fn add(&mut self, gap: Range<u64>) {
+        if gap.start < gap.end {
+            self.0[(gap.end - gap.start).ilog2() as usize].insert(gap.start);
+        }
+    }
+
+    fn take(&mut self, gap: Range<u64>) {
+        if gap.start < gap.end {
+            self.0[(gap.end - gap.start).ilog2() as usize].remove(&gap.start);
+        }
+    }
+}
+
 impl Mappings {
+    /// The addresses between what is mapped before `start` and what is mapped at or behind `end`.
+    fn between(&self, start: u64, end: u64) -> Range<u64> {
+        let before = self.map.range(..start).next_back().map_or(0, |(_, (end, _))| *end);
+        before..self.map.range(end..).next().map_or(u64::MAX, |(&start, _)| start)
+    }
+
+    /// Puts a mapping where nothing is.
+    fn put(&mut self, range: Range<u64>, mapping: Mapping) {
+        let gap = self.between(range.start, range.end);
+        self.gaps.take(gap.clone());
+        self.gaps.add(gap.start..range.start);
+        self.gaps.add(range.end..gap.end);
+        if let Some(object) = mapping.watched_object() {
+            self.views.entry(object).or_default().insert(range.start);
+        }
+        self.map.insert(range.start, (range.end, mapping));
+    }
+
+    /// Takes the mapping that begins at `start` out.
+    fn take(&mut self, start: u64) -> Option<(u64, Mapping)> {
+        let (end, mapping) = self.map.remove(&start)?;
+        let gap = self.between(start, end);
+        self.gaps.take(gap.start..start);
+        self.gaps.take(end..gap.end);
+        self.gaps.add(gap);
+        if let Some(object) = mapping.watched_object()
+            && let Some(views) = self.views.get_mut(&object)
+        {
+            views.remove(&start);
+            if views.is_empty() {
+                self.views.remove(&object);
+            }
+        }
+        Some((end, mapping))
+    }
+
     /// The mapping that holds `address`.
     pub fn at(&self, address: u64) -> Option<(Range<u64>, &Mapping)> {
         let (&start, (end, mapping)) = self.map.range(..=address).next_back()?;
@@ -141,34 +259,51 @@ impl Mappings {
         self.at(range.start).is_none() && self.map.range(range).next().is_none()
     }
 
-    /// Takes everything in `range` out, cutting mappings that stick out of it; true if something executable went.
-    pub fn remove(&mut self, range: Range<u64>) -> bool {
+    /// Where else the bytes of `range` can be seen, which lies in one mapping: through shared mappings, and those that code runs from.
+    pub fn other_views(&self, range: &Range<u64>) -> Vec<(Range<u64>, &Mapping)> {
+        let Some((own, mapping)) = self.at(range.start) else { return Vec::new() };
+        let Some(views) = mapping.object().and_then(|object| self.views.get(&object)) else {
+            return Vec::new();
+        };
+        let first = mapping.offset.wrapping_add(range.start - own.start);
+        let last = first.saturating_add(range.end - range.start);
+        let seen_at = |start: &u64| {
+            let (end, view) = self.map.get(start)?;
+            let (from, to) = (first.max(view.offset), last.min(view.offset.saturating_add(end - start)));
+            let is_other = *start != own.start;
+            (is_other && from < to).then(|| (start + from - view.offset..start + to - view.offset, view))
+        };
+        views.iter().filter_map(seen_at).collect()
+    }
+
+    /// Takes everything in `range` out, cutting mappings that stick out of it.
+    pub fn remove(&mut self, range: Range<u64>) -> Gone {
         let pieces = self.within(range.clone());
-        let Some((first, _)) = pieces.first() else { return false };
-        let executable = pieces.iter().any(|(_, mapping)| mapping.protection.execute);
+        let Some((first, _)) = pieces.first() else { return Gone::default() };
+        let gone = pieces.iter().fold(Gone::default(), |gone, (_, mapping)| gone.and(Gone::with(mapping)));
         self.window_changes += u64::from(pieces.iter().any(|(_, mapping)| mapping.origin.window.is_some()));
         if let Some((found, mapping)) = self.at(first.start) {
             let mapping = mapping.clone();
-            self.map.remove(&found.start);
+            self.take(found.start);
             if found.start < range.start {
-                self.map.insert(found.start, (range.start, mapping.clone()));
+                self.put(found.start..range.start, mapping.clone());
             }
             if found.end > range.end {
-                self.map.insert(range.end, (found.end, mapping.advanced(range.end - found.start)));
+                self.put(range.end..found.end, mapping.advanced(range.end - found.start));
             }
         }
         for (piece, _) in &pieces[1..] {
-            let Some((end, mapping)) = self.map.remove(&piece.start) else { continue };
+            let Some((end, mapping)) = self.take(piece.start) else { continue };
             if end > range.end {
-                self.map.insert(range.end, (end, mapping.advanced(range.end - piece.start)));
+                self.put(range.end..end, mapping.advanced(range.end - piece.start));
             }
         }
-        executable
+        gone
     }
 
-    /// Puts `mapping` at `range`, in place of what is there, and joins it with equal neighbours; true if something executable went.
-    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> bool {
-        let executable = self.remove(range.clone());
+    /// Puts `mapping` at `range`, in place of what is there, which it gives, and joins it with equal neighbours.
+    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> Gone {
+        let gone = self.remove(range.clone());
         self.window_changes += u64::from(mapping.origin.window.is_some());
         let joins = |a: &Mapping, b: &Mapping, distance: u64| {
             // Only private anonymous memory and pieces of one file join: two shared anonymous mappings are two objects.
@@ -179,32 +314,42 @@ impl Mappings {
         {
             mapping = found.clone();
             range.start = before.start;
-            self.map.remove(&before.start);
+            self.take(before.start);
         }
         if let Some((after, found)) = self.at(range.end)
             && joins(&mapping, found, after.start - range.start)
         {
             range.end = after.end;
-            self.map.remove(&after.start);
+            self.take(after.start);
         }
-        self.map.insert(range.start, (range.end, mapping));
-        executable
+        self.put(range, mapping);
+        gone
     }
 
-    /// The highest free range of `length` bytes inside `within`; both are multiples of the page.
+    /// The highest free range of `length` bytes, which is not 0, inside `within`; both are multiples of the page. Takes no longer
+    /// with many mappings, but for gaps that are a little too short.
     pub fn find_free_below(&self, length: u64, within: Range<u64>) -> Option<u64> {
-        let mut top = within.end;
-        for (&start, (end, _)) in self.map.range(..within.end).rev() {
-            if *end < top && top - *end >= length {
-                break;
-            }
-            top = top.min(start);
-            if top < within.start {
-                return None;
+        let last = self.between(within.end, within.end).start.max(within.start);
+        if within.end.saturating_sub(last) >= length {
+            return Some(within.end - length);
+        }
+        if last == within.start {
+            return None;
+        }
+        let mut highest = None;
+        for starts in &self.gaps.0[length.ilog2() as usize..] {
+            for &start in starts.range(..last).rev() {
+                let end = self.between(start + 1, start + 1).end;
+                if end <= within.start || highest.is_some_and(|highest| end <= highest) {
+                    break;
+                }
+                if end - start.max(within.start) >= length {
+                    highest = Some(end);
+                    break;
+                }
             }
         }
-        let start = top.checked_sub(length)?;
-        (start >= within.start).then_some(start)
+        highest.map(|end| end - length)
     }
 }
 
@@ -243,10 +388,28 @@ mod tests {
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
                 for wanted in 1..8 {
                     let free = |at: u64| (at..at + wanted).all(|page| pages[page as usize].is_none());
-                    let highest = (0..=96 - wanted).rev().find(|&at| free(at));
-                    prop_assert_eq!(map.find_free_below(wanted, 0..96), highest);
+                    for (from, to) in [(0, 96), (7, 90), (20, 40)] {
+                        let highest = (from..=to - wanted).rev().find(|&at| free(at));
+                        prop_assert_eq!(map.find_free_below(wanted, from..to), highest);
+                    }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_place_is_found_at_once_among_very_many_mappings() {
+        const MANY: u64 = 200_000;
+        let mut map = Mappings::default();
+        // No two join, and between each two a page is free.
+        for n in 0..MANY {
+            map.insert(3 * n..3 * n + 2, mapping(n % 2 == 0, false, 0));
+        }
+        for n in 0..MANY {
+            // By a look at every mapping this would take hours.
+            assert_eq!(map.find_free_below(2, 0..3 * MANY), None);
+            assert_eq!(map.find_free_below(2, 0..3 * MANY + 2), Some(3 * MANY));
+            assert_eq!(map.find_free_below(1, 0..3 * n + 2), n.checked_sub(1).map(|n| 3 * n + 2));
         }
     }
 }

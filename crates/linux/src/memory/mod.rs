@@ -9,7 +9,6 @@ mod bitmap;
 mod guest_memory;
 mod mappings;
 mod recovery;
-mod spin;
 
 pub use address_space::AddressSpace;
 pub(crate) use address_space::{Backing, MapRequest, Placement};

@@ -3,9 +3,10 @@
 //! Source: bind(2), unix(7).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
-use crate::files::{Follow, Place};
+use crate::files::{Follow, Place, Use};
+use crate::host::locks::{Mutex, MutexGuard};
 use crate::memory::GuestMemory;
 use crate::{Errno, Process};
 
@@ -25,7 +26,7 @@ const MOST_NAMES: usize = 4096;
 pub(crate) struct SocketNames(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
 
 impl SocketNames {
-    /// Keeps other threads out, across a fork for example.
+    /// Keeps other threads out.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,8 +88,11 @@ impl HostAddress {
             return Ok(());
         }
         let Some(path) = self.path().map(<[u8]>::to_vec) else { return Ok(()) };
-        let follow = if purpose == Purpose::Bind { Follow::No } else { Follow::Yes };
-        let place = Place::of(process, libc::AT_FDCWD, &path, follow)?.whole()?;
+        let (follow, used) = match purpose {
+            Purpose::Bind => (Follow::No, Use::Name),
+            Purpose::Reach => (Follow::Yes, Use::Look),
+        };
+        let place = Place::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
         let host = place.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
         self._place = Some(place);

@@ -8,6 +8,7 @@ use longma_loongarch::State;
 
 use super::address::{HostAddress, Purpose};
 use crate::host::calls::interruptible;
+use crate::host::descriptors;
 use crate::syscalls::{Vectors, buffer};
 use crate::{Errno, Thread};
 
@@ -18,6 +19,8 @@ type Returned = Result<u64, Errno>;
 const HEADER_BYTES: usize = 56;
 /// sizeof(struct mmsghdr): a header, the length of the message, padding.
 const ENTRY_BYTES: u64 = 64;
+/// More than net.core.optmem_max, the kernel's own limit, is anywhere set to.
+const MOST_CONTROL_BYTES: u64 = 1 << 20;
 /// UIO_MAXIOV.
 const MOST_MESSAGES: u64 = 1024;
 
@@ -57,7 +60,7 @@ impl Header {
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
         host.msg_iovlen = self.vector_count as usize;
-        if self.control != 0 && self.control_bytes != 0 {
+        if written && self.control != 0 && self.control_bytes != 0 {
             if self.control_bytes > i32::MAX as u64 {
                 return Err(Errno(libc::ENOBUFS));
             }
@@ -67,17 +70,66 @@ impl Header {
         }
         Ok((host, vectors))
     }
+
+    /// The control data to send, as words so that it is aligned: a copy, which the guest cannot change once it has been looked at.
+    fn control(&self, thread: &Thread) -> Result<Vec<u64>, Errno> {
+        if self.control == 0 || self.control_bytes == 0 {
+            return Ok(Vec::new());
+        }
+        if self.control_bytes > MOST_CONTROL_BYTES {
+            return Err(Errno(libc::ENOBUFS));
+        }
+        let mut bytes = vec![0; self.control_bytes as usize];
+        thread.process.memory().read(self.control, &mut bytes)?;
+        if sends_one_of_ours(&bytes) {
+            return Err(Errno(libc::EBADF));
+        }
+        let word = |chunk: &[u8]| {
+            u64::from_le_bytes(std::array::from_fn(|byte| chunk.get(byte).copied().unwrap_or(0)))
+        };
+        Ok(bytes.chunks(8).map(word).collect())
+    }
+}
+
+/// Whether control data hands over a descriptor of the emulator's.
+fn sends_one_of_ours(control: &[u8]) -> bool {
+    /// sizeof(struct cmsghdr): length, level, type.
+    const HEAD_BYTES: usize = 16;
+    let mut rest = control;
+    while let Some(head) = rest.get(..HEAD_BYTES) {
+        let length = u64::from_le_bytes(std::array::from_fn(|byte| head[byte]));
+        let number = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+        if length < HEAD_BYTES {
+            return false;
+        }
+        let is_rights = (number(8), number(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        let mut sent = rest[HEAD_BYTES..length].chunks_exact(4);
+        let own = |sent: &[u8]| {
+            descriptors::is_own(u32::from_le_bytes(std::array::from_fn(|byte| sent[byte])).into())
+        };
+        if is_rights && sent.any(own) {
+            return true;
+        }
+        rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
+    }
+    false
 }
 
 fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     let (mut host, _vectors) = header.for_host(thread, false)?;
+    let mut control = header.control(thread)?;
+    if !control.is_empty() {
+        host.msg_control = control.as_mut_ptr().cast();
+        host.msg_controllen = header.control_bytes as usize;
+    }
     let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Reach)?;
     if let Some(name) = &mut name {
         host.msg_name = name.pointer() as *mut libc::c_void;
         host.msg_namelen = name.length();
     }
-    // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory.
+    // SAFETY: the header, its name, its control data and its vectors are the host's own, the buffers lie in the guest's memory.
     unsafe { interruptible(libc::SYS_sendmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }
 }
 

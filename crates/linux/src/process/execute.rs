@@ -4,7 +4,8 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
@@ -13,6 +14,7 @@ use longma_loongarch::State;
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use crate::elf::{ElfError, Image};
 use crate::files::{Follow, Place, ProcFile, guest_path};
+use crate::host::descriptors::{self, Limit, Room};
 use crate::syscalls::host_call;
 use crate::{Errno, Process, Thread};
 
@@ -60,11 +62,13 @@ fn execute(
         // A program may count on having a name.
         arguments.push(CString::default());
     }
+    // A program that has as many files as it may can still execute another.
+    let room = Room::make();
     let program = Program::find(&process, directory, path, arguments, flags)?;
     // A signal that is here already belongs to the old program.
     thread.hold_signals()?;
     thread.signals.release();
-    Err(program.start(&process, &environment))
+    Err(program.start(&process, &environment, room))
 }
 
 /// A null-terminated array of strings; null is an empty one.
@@ -108,7 +112,7 @@ impl Program {
         flags: u64,
     ) -> Result<Self, Errno> {
         let mut file = open(process, directory, &path, flags)?;
-        if directory != libc::AT_FDCWD || ProcFile::of(&path).is_some() {
+        if directory != libc::AT_FDCWD || ProcFile::find(process, directory, &path).is_some() {
             path = name_of(process, &file)?;
         }
         for _ in 0..=MOST_SCRIPTS {
@@ -129,15 +133,19 @@ impl Program {
                     .flatten()
                     .chain(rest)
                     .collect();
-            file = open(process, libc::AT_FDCWD, &interpreter, 0)?;
-            path = interpreter;
+            path = match &process.surroundings {
+                Some(names) => names.host(interpreter),
+                None => interpreter,
+            };
+            file = open(process, libc::AT_FDCWD, &path, 0)?;
         }
         Err(Errno(libc::ELOOP))
     }
 
-    /// Executes it; returns why that failed.
-    fn start(&self, process: &Process, environment: &[CString]) -> Errno {
+    /// Executes it; returns why that failed. `room` is for the emulator to start in.
+    fn start(&self, process: &Process, environment: &[CString], room: Room) -> Errno {
         if !self.is_guest {
+            drop(room);
             return run(&self.path, &self.arguments, environment);
         }
         let again = &process.config.reexec;
@@ -148,12 +156,34 @@ impl Program {
         let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
-        let (_kept, descriptor) = match environment_file(environment) {
-            Ok(made) => made,
-            Err(error) => return error,
+        // The next program knows itself by the host's names.
+        let name = match &process.surroundings {
+            Some(names) => c_string(names.host(name.to_bytes().to_vec())),
+            None => Ok(name.to_owned()),
         };
-        arguments.extend([c"--argv0", name, c"--environment-from", &descriptor].map(CString::from));
-        arguments.extend([c"--", &self.path].map(CString::from));
+        let Ok(name) = name else { return Errno(libc::EINVAL) };
+        let kept = match environment_file(environment) {
+            Ok(made) => made,
+            Err(error) => return error.into(),
+        };
+        let Limit { soft, hard } = descriptors::limit();
+        // In one piece with its option, for it may begin with a hyphen.
+        let own = [
+            [b"--argv0=", name.to_bytes()].concat(),
+            format!("--environment-from={}", kept.as_raw_fd()).into_bytes(),
+            format!("--open-files={soft}:{hard}").into_bytes(),
+            b"--".to_vec(),
+        ];
+        let Ok(own) = own.into_iter().map(c_string).collect::<Result<Vec<_>, _>>() else {
+            return Errno(libc::EINVAL);
+        };
+        let named = c"--fixed-names";
+        // What it is told by constant names, as its arguments, still leads to the files.
+        if process.surroundings.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named) {
+            arguments.push(named.to_owned());
+        }
+        arguments.extend(own);
+        arguments.push(self.path.clone());
         arguments.extend_from_slice(rest);
         // The emulator's own: the guest's variables are not for the host's dynamic linker.
         let own: Vec<CString> = std::env::vars_os()
@@ -163,18 +193,14 @@ impl Program {
     }
 }
 
-/// A file that holds the variables, each ended by a zero byte, and the number of a descriptor of it that survives execve.
-fn environment_file(environment: &[CString]) -> Result<(File, CString), Errno> {
+/// A file that holds the variables, each ended by a zero byte, at a descriptor that survives execve.
+fn environment_file(environment: &[CString]) -> io::Result<OwnedFd> {
     // SAFETY: the name is terminated, and a new descriptor disturbs nobody.
-    let made = unsafe { libc::memfd_create(c"environment".as_ptr(), 0) };
-    if made < 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    // SAFETY: it is new and nobody else's.
-    let mut file = unsafe { File::from_raw_fd(made) };
+    let made = unsafe { libc::memfd_create(c"environment".as_ptr(), libc::MFD_CLOEXEC) };
+    let mut file = File::from(descriptors::owned(made)?);
     let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
-    std::io::Write::write_all(&mut file, &bytes)?;
-    Ok((file, c_string(made.to_string().into_bytes())?))
+    io::Write::write_all(&mut file, &bytes)?;
+    descriptors::duplicate_for_the_next_program(file.as_raw_fd())
 }
 
 fn run(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> Errno {
@@ -234,7 +260,7 @@ fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
     }
     // A file without a name: a descriptor of it must survive.
     // SAFETY: it only makes a new descriptor.
-    let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 100) };
+    let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
     if kept < 0 {
         return Err(std::io::Error::last_os_error().into());
     }

@@ -3,19 +3,17 @@
 //! Source: fork(2), vfork(2), clone(2); Linux kernel/fork.c.
 
 use std::ops::Range;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use longma_loongarch::State;
 
 use crate::host::attention::{Attention, with_attention};
-use crate::host::masks;
+use crate::host::{descriptors, locks, masks, workers};
 use crate::syscalls::host_call;
 use crate::threads::{Request, host_id};
 use crate::{Errno, Thread};
 
-/// Guests close low descriptors by number without asking what they are.
-const PRIVATE_DESCRIPTOR: i32 = 900;
 /// How much of its parent's stack a child that shares memory is expected to write to.
 const FRAME_BYTES: u64 = 8192;
 
@@ -27,30 +25,28 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     }
     let mut waiting =
         if request.waits_for_exec() { Some(Waiting::new(thread, state, request)?) } else { None };
-    let engine = thread.process.engine.get().cloned();
     masks::replace(masks::HELD);
+    // Whatever another thread is in the middle of would stay half done in the child for ever.
+    let quiet = locks::quiesce();
+    let engine = thread.process.engine.get().cloned();
     if let Some(engine) = &engine {
         engine.before_fork();
     }
-    // Whatever another thread is in the middle of would stay half done in the child for ever.
-    let actions = thread.process.dispositions.lock();
-    let names = thread.process.socket_names.lock();
-    let told = thread.process.told.lock();
-    let frozen = thread.process.space.freeze();
-    // SAFETY: the C library takes care of its own locks, the lines above of ours, `before_fork` of the engine's.
+    // SAFETY: the C library takes care of its own locks, the lines above of ours.
     let pid = unsafe { libc::fork() };
-    drop((frozen, told, names, actions));
+    let error = std::io::Error::last_os_error();
+    if let Some(engine) = engine.as_ref().filter(|_| pid != 0) {
+        engine.after_fork_parent();
+    }
+    drop(quiet);
     if pid == 0 {
+        workers::forget_ended();
         if let Some(engine) = &engine {
             engine.after_fork_child();
         }
         thread.become_child(state, request);
         thread.borrowed = waiting.map(Waiting::into_child);
         return Ok(0);
-    }
-    let error = std::io::Error::last_os_error();
-    if let Some(engine) = &engine {
-        engine.after_fork_parent();
     }
     if let Some(simulation) = thread.process.simulation() {
         simulation.note_fork();
@@ -94,12 +90,15 @@ impl Waiting {
         if memory.read(start, &mut before).is_err() {
             before.clear();
         }
-        let mut ends = [0; 2];
-        // SAFETY: the array takes both descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
-        let [read, written] = ends.map(out_of_reach);
+        let [read, written] = descriptors::with_room(|| {
+            let mut ends = [0; 2];
+            // SAFETY: the array takes both descriptors.
+            descriptors::done(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+            // SAFETY: they are new and nobody else's.
+            Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }))
+        })?;
+        let [read, written] =
+            [descriptors::keep(read)?, descriptors::keep(written)?].map(IntoRawFd::into_raw_fd);
         let frames = start..start.wrapping_add(before.len() as u64);
         Ok(Self { read, borrowed: Borrowed { written, inode: inode_of(written), frames }, before })
     }
@@ -154,17 +153,6 @@ fn inode_of(descriptor: RawFd) -> u64 {
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is there to be filled.
     if unsafe { libc::fstat(descriptor, &mut status) } == 0 { status.st_ino } else { 0 }
-}
-
-/// The same file at a descriptor where guests do not look, if there is one.
-fn out_of_reach(descriptor: RawFd) -> RawFd {
-    // SAFETY: it only makes a new descriptor.
-    let moved = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR) };
-    if moved < 0 {
-        return descriptor;
-    }
-    close(descriptor);
-    moved
 }
 
 impl Thread {

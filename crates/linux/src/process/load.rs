@@ -9,14 +9,16 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::{Process, ProcessConfig};
 use crate::elf::{self, ElfError, Image, Source};
-use crate::files::Root;
+use crate::files::surroundings::USER;
+use crate::files::{Root, Surroundings};
+use crate::host::locks::Mutex;
 use crate::image;
 use crate::memory::{
     AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
@@ -24,7 +26,7 @@ use crate::memory::{
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::Simulation;
-use crate::stack::{self, ProgramFacts, StackContents};
+use crate::stack::{self, ProgramFacts, StackContents, Texts};
 use crate::syscalls::Limits;
 use crate::{Errno, Thread};
 
@@ -127,7 +129,8 @@ impl Process {
         let root_path = config.root.clone();
         let root = Root::new(root_path.as_deref())
             .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
-        let found = find(&root, &config)?;
+        let surroundings = surroundings(&root, &config);
+        let found = find(&root, &config, surroundings.as_ref())?;
         let memory =
             GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
         let mut space = AddressSpace::new(memory.clone());
@@ -165,14 +168,7 @@ impl Process {
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         check_arguments(&config, &found.arguments, &environment)?;
         let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
-        let random = match &simulation {
-            None => stack::random_bytes(),
-            Some(simulation) => {
-                let mut bytes = [0; 16];
-                simulation.fill_random(&mut bytes);
-                bytes
-            }
-        };
+        let random = random_bytes(&config, simulation.as_deref());
         let facts = ProgramFacts {
             headers: program.headers,
             headers_count: image.headers_count,
@@ -181,10 +177,17 @@ impl Process {
             vdso,
             capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
             random,
+            ids: surroundings.as_ref().map_or_else(stack::host_ids, |_| [USER; 4]),
         };
-        let path_bytes = found.path.as_os_str().as_bytes();
-        let contents = stack::build(&memory, stack_top, &found.arguments, &environment, path_bytes, &facts)
-            .map_err(|fault| failed(fault.into()))?;
+        let shown = surroundings.as_ref().map(|names| names.of_program(&found.path));
+        let texts = Texts {
+            arguments: &found.arguments,
+            environment: &environment,
+            path: shown.as_ref().unwrap_or(&found.path).as_os_str().as_bytes(),
+        };
+        let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
+        let contents =
+            stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
 
         let mut state = State { pc: start, ..State::default() };
         state.set_r(STACK_POINTER, contents.pointer);
@@ -195,6 +198,7 @@ impl Process {
             simulation,
             Parts {
                 space,
+                surroundings,
                 executable,
                 arguments: found.arguments,
                 stack: contents,
@@ -213,6 +217,7 @@ impl Process {
 /// What a process consists of besides its configuration.
 pub(crate) struct Parts {
     pub space: AddressSpace,
+    pub surroundings: Option<Surroundings>,
     pub executable: PathBuf,
     pub arguments: Vec<Vec<u8>>,
     pub stack: StackContents,
@@ -237,6 +242,7 @@ impl Process {
             root,
             engine: OnceLock::new(),
             dispositions: Dispositions::inherited(),
+            surroundings: parts.surroundings,
             executable: parts.executable,
             arguments: parts.arguments,
             stack: parts.stack,
@@ -256,6 +262,26 @@ impl Process {
     }
 }
 
+/// The constant names of the program that is about to be loaded, if it shall have them.
+fn surroundings(root: &Root, config: &ProcessConfig) -> Option<Surroundings> {
+    let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
+    let program = root.absolute(&config.program);
+    config.constant_surroundings.then(|| Surroundings::new(&program, &work, root.is_confined()))
+}
+
+/// AT_RANDOM's bytes.
+fn random_bytes(config: &ProcessConfig, simulation: Option<&Simulation>) -> [u8; 16] {
+    match simulation {
+        Some(simulation) => {
+            let mut bytes = [0; 16];
+            simulation.fill_random(&mut bytes);
+            bytes
+        }
+        None if config.constant_surroundings => stack::CONSTANT_RANDOM,
+        None => stack::random_bytes(),
+    }
+}
+
 /// The program's own name in /proc/self/exe: absolute, and without links where the guest sees the host's files.
 fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
     if config.root.is_some() {
@@ -266,10 +292,20 @@ fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
 }
 
 /// Opens the program, following scripts to their interpreters.
-fn find(root: &Root, config: &ProcessConfig) -> Result<Found, LoadError> {
+fn find(
+    root: &Root,
+    config: &ProcessConfig,
+    surroundings: Option<&Surroundings>,
+) -> Result<Found, LoadError> {
     let mut path = root.absolute(&config.program);
-    let mut named = config.program.clone();
+    let mut named = surroundings.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
     let mut arguments: Vec<Vec<u8>> = config.arguments.iter().map(|text| text.clone().into_vec()).collect();
+    if let Some(name) = arguments.first_mut()
+        && surroundings.is_some()
+        && *name == config.program.as_os_str().as_bytes()
+    {
+        *name = named.as_os_str().as_bytes().to_vec();
+    }
     if arguments.is_empty() {
         // As Linux has done since 5.18: a program always has a name.
         arguments.push(Vec::new());

@@ -14,12 +14,13 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 pub use load::LoadError;
 pub(crate) use load::Parts;
 
-use crate::files::Root;
+use crate::files::{Root, Surroundings};
+use crate::host::locks::Mutex;
 use crate::memory::{AddressSpace, GuestMemory, Window};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
@@ -53,10 +54,16 @@ pub struct ProcessConfig {
     /// What AT_HWCAP says the processor can do (HWCAP_LOONGARCH_ bits); none: everything there is.
     pub capabilities: Option<u64>,
     /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
-    /// `--argv0 NAME --environment-from DESCRIPTOR -- PATH ARGUMENTS`, where NAME is what the program shall be called and may
-    /// differ from PATH, and the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte.
+    /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program shall be
+    /// called and may differ from PATH, the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte,
+    /// and SOFT and HARD are the program's limit of open files, see [`crate::host::descriptors::begin`].
     /// Empty: execve of guest programs fails.
     pub reexec: Vec<OsString>,
+    /// The program finds the same names of itself, its folders, its user and its system wherever and by whomever it is run, and the
+    /// same random bytes at its start.
+    pub constant_surroundings: bool,
+    /// How much lower the stack begins, in bytes, rounded to 16.
+    pub stack_offset: u64,
     /// Who keeps the time, if it is simulated.
     pub simulation: Option<SimulationConfig>,
     /// The devices that the program sees in /dev/longma.
@@ -70,7 +77,9 @@ pub struct Process {
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
     pub(crate) root: Root,
-    /// The program's file as the guest names it, absolute.
+    /// By which names it knows itself, if they are constant.
+    pub(crate) surroundings: Option<Surroundings>,
+    /// The program's file, absolute: as the guest names it inside a root, otherwise as the host does.
     pub(crate) executable: PathBuf,
     /// The arguments the program got; a script's interpreter comes first.
     pub(crate) arguments: Vec<Vec<u8>>,
@@ -161,9 +170,26 @@ impl Process {
         self.dispositions.intercept(intercepted);
     }
 
-    /// The program's file as the guest names it, absolute.
+    /// The program's file, absolute: as the guest names it inside a root, otherwise as the host does.
     pub fn executable(&self) -> &Path {
         &self.executable
+    }
+
+    /// What the guest calls its program's file, absolute.
+    pub(crate) fn shown_executable(&self) -> PathBuf {
+        match &self.surroundings {
+            Some(names) => names.of_program(&self.executable),
+            None => self.executable.clone(),
+        }
+    }
+
+    /// What the guest calls a mapping that is named `name`.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        let names = self.surroundings.as_ref().filter(|_| name.starts_with('/'));
+        names.map_or_else(
+            || name.into(),
+            |names| names.of_program(Path::new(name)).to_string_lossy().into_owned(),
+        )
     }
 
     /// Opens a file that a mapping names, for reading: one of the guest's, or one that was loaded from the library root.

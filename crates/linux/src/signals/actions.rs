@@ -2,9 +2,10 @@
 //! Not a thread's mask or alternate stack: those are in `state`.
 //! Source: signal(7); Linux include/uapi/asm-generic/signal.h (LoongArch's `struct sigaction` has no restorer).
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::host::locks::{Mutex, MutexGuard};
 use crate::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
 use crate::host::reception;
 

@@ -7,11 +7,13 @@ use longma_loongarch::State;
 use crate::host::attention::{Attention, with_attention};
 use crate::host::calls::interruptible;
 use crate::host::masks::{FAULTS, SignalSet, set_of};
+use crate::host::reception::{self, SignalInfo};
 use crate::memory::host_address;
 use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::signals::frame;
 use crate::signals::state::AlternateStack;
-use crate::syscalls::{Completion, host_call};
+use crate::syscalls::{Completion, buffer, host_call};
+use crate::threads::host_id;
 use crate::{Errno, Outcome, Thread};
 
 type Arguments = [u64; 6];
@@ -130,6 +132,74 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, _: &mut State, [set, size, ..]:
     pending &= thread.signals.mask;
     thread.process.memory().write(set, &pending.to_le_bytes()[..size as usize])?;
     Ok(0)
+}
+
+/// What a signal is sent with, as the host shall have it. A thread may send itself a signal that claims to come from an instruction;
+/// the host's handlers would look for that instruction, so that it goes under another code.
+fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
+    let mut info: SignalInfo = thread.process.memory().read_array(info)?;
+    if (1..=SIGNALS).contains(&(signal as i32)) && set_of(signal as i32) & FAULTS != 0 {
+        reception::disguise(&mut info)?;
+    }
+    Ok(info)
+}
+
+/// A thread sends itself what only the kernel may send to others, whom the host refuses.
+fn is_own_thread(id: u64) -> bool {
+    id as i32 == host_id()
+}
+
+/// Whether a descriptor stands for the process whose first thread this is.
+fn is_own_process(descriptor: u64) -> bool {
+    let told =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor as i32)).unwrap_or_default();
+    let process = told.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    process == Some(host_id())
+}
+
+pub(crate) fn rt_sigqueueinfo(
+    thread: &mut Thread,
+    _: &mut State,
+    [process, signal, info, ..]: Arguments,
+) -> Returned {
+    if !is_own_thread(process) {
+        let info = buffer(thread.process.memory(), info, 128, false)?;
+        // SAFETY: the structure is in the reservation.
+        return unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) };
+    }
+    let info = sent(thread, signal, info)?;
+    // SAFETY: the structure is live.
+    unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info.as_ptr() as u64, 0, 0, 0]) }
+}
+
+pub(crate) fn rt_tgsigqueueinfo(
+    thread: &mut Thread,
+    _: &mut State,
+    [process, target, signal, info, ..]: Arguments,
+) -> Returned {
+    if !is_own_thread(target) {
+        let info = buffer(thread.process.memory(), info, 128, false)?;
+        // SAFETY: the structure is in the reservation.
+        return unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) };
+    }
+    let info = sent(thread, signal, info)?;
+    let info = info.as_ptr() as u64;
+    // SAFETY: the structure is live.
+    unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) }
+}
+
+pub(crate) fn pidfd_send_signal(
+    thread: &mut Thread,
+    _: &mut State,
+    [descriptor, signal, info, flags, ..]: Arguments,
+) -> Returned {
+    let info: Option<SignalInfo> = match info {
+        0 => None,
+        _ if is_own_process(descriptor) => Some(sent(thread, signal, info)?),
+        _ => Some(thread.process.memory().read_array(info)?),
+    };
+    // SAFETY: null, or a live structure.
+    unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, host_address(&info), flags, 0, 0]) }
 }
 
 pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {

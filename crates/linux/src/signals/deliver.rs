@@ -4,6 +4,7 @@
 
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
+use crate::files::surroundings::USER;
 use crate::host::attention::{Attention, with_attention};
 use crate::host::masks::{self, HostDisposition, set_of};
 use crate::host::reception::SignalInfo;
@@ -227,6 +228,9 @@ impl Thread {
         {
             let sender = simulation.identities.to_guest(word(16));
             info[16..20].copy_from_slice(&sender.to_le_bytes());
+            if self.process.surroundings.is_some() {
+                info[20..24].copy_from_slice(&(USER as u32).to_le_bytes());
+            }
         }
         info
     }

@@ -8,6 +8,6 @@ mod deliver;
 mod frame;
 mod state;
 
-pub(crate) use actions::{Action, Dispositions};
+pub(crate) use actions::{Action, Dispositions, SIGNALS};
 pub use deliver::die_by;
 pub(crate) use state::{AlternateStack, ThreadSignals};

@@ -2,10 +2,9 @@
 //! Not those that only wait otherwise: these are in `waits`.
 //! Source: man-pages section 2.
 
-use std::sync::OnceLock;
-
 use super::identity::{FIRST_ID, Identities};
 use super::{CoreSet, Simulation, ThreadNumber, clocks, futex, timers};
+use crate::host::locks::Lazy;
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -76,13 +75,12 @@ const CALLS: &[(u16, Instead)] = &[
 ];
 
 fn instead(number: u16) -> Option<Instead> {
-    static INDEX: OnceLock<[Option<Instead>; 512]> = OnceLock::new();
-    let index = INDEX.get_or_init(|| {
+    static INDEX: Lazy<[Option<Instead>; 512]> = Lazy::new(|| {
         let mut index = [None; 512];
         CALLS.iter().for_each(|(number, instead)| index[usize::from(*number)] = Some(*instead));
         index
     });
-    index[usize::from(number) % 512]
+    INDEX[usize::from(number) % 512]
 }
 
 /// Answers call `number` if simulated time does that otherwise.

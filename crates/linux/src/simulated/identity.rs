@@ -2,9 +2,8 @@
 //! Not the ids of children: those are processes of the host.
 //! Source: credentials(7); Linux include/linux/threads.h (PID_MAX_LIMIT).
 
-use std::sync::Mutex;
-
 use super::{ThreadNumber, lock};
+use crate::host::locks::Mutex;
 
 /// The process's id and that of its first thread; the others follow. No process of a host has such an id: PID_MAX_LIMIT is the
 /// first that none gets.

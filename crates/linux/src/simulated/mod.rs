@@ -13,11 +13,12 @@ pub(crate) mod waits;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use longma_sim::{Duration, Time};
 
 use crate::GuestMemory;
+use crate::host::locks::{Mutex, MutexGuard};
 use crate::image::{ImageError, ProcessImage};
 use identity::Identities;
 use random::Random;

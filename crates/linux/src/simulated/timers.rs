@@ -3,13 +3,14 @@
 //! Source: setitimer(2), timer_create(2), timerfd_create(2), sigevent(7).
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use longma_sim::{Duration, Time};
 
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Simulation, ThreadNumber, lock};
+use crate::host::{descriptors, event_count};
 use crate::image::{ImageError, TimerImage};
 use crate::syscalls::host_call;
 use crate::{Errno, Thread};
@@ -29,8 +30,6 @@ const FIRST_TIMER: i32 = 1 << 20;
 const MOST_TIMERS: usize = 4096;
 /// So many are worth a look whether their files are still open.
 const CROWDED: usize = 64;
-/// Where guests do not look for descriptors.
-const PRIVATE_DESCRIPTOR: i32 = 900;
 
 /// Which timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,8 +202,7 @@ pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
         match &timer.notice {
             Notice::Nothing => {}
             Notice::Count(file) => {
-                // SAFETY: eight live bytes; it does not wait.
-                unsafe { libc::write(file.as_raw_fd(), (&raw const times).cast(), 8) };
+                event_count::add(file, times);
             }
             Notice::Signal { signal, value, thread } => {
                 send(simulation, *name, *signal, *value, *thread, timer.overrun);
@@ -474,15 +472,11 @@ pub(super) fn timerfd_create(
     // SAFETY: no pointers.
     let made = unsafe { host_call(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }?;
     let descriptor = made as RawFd;
-    // SAFETY: it only makes a new descriptor.
-    let private = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, PRIVATE_DESCRIPTOR) };
-    let (true, Some(number)) = (private >= 0, number_of(descriptor)) else {
+    let (Ok(private), Some(number)) = (descriptors::duplicate(descriptor), number_of(descriptor)) else {
         // SAFETY: it was made above and nobody has seen it.
         unsafe { libc::close(descriptor) };
         return Err(Errno(libc::EMFILE));
     };
-    // SAFETY: it is new and nobody else's.
-    let private = unsafe { OwnedFd::from_raw_fd(private) };
     timers.all.insert(Name::File(number), Timer::new(clock, Notice::Count(private)));
     Ok(made)
 }

@@ -121,6 +121,40 @@ pub(crate) fn pass(
     kinds: &[Kind],
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {
+    /// More than another thread can have read code from the buffers by chance.
+    const TRIES: usize = 1000;
+    for _ in 0..TRIES {
+        let returned = pass_once(process, number, waits, kinds, arguments);
+        if returned != Err(Errno(libc::EFAULT)) || !meets_code(process.memory(), kinds, arguments) {
+            return returned;
+        }
+        // Another thread has read code from where the kernel wanted to write to: nothing has been done, and it is done again.
+        std::thread::yield_now();
+    }
+    Err(Errno(libc::EFAULT))
+}
+
+/// Whether the host refuses the kernel a buffer that the guest may write to.
+fn meets_code(memory: &GuestMemory, kinds: &[Kind], arguments: &[u64; 6]) -> bool {
+    kinds.iter().zip(arguments).any(|(kind, &address)| match *kind {
+        Kind::Out(bytes) | Kind::InOut(bytes) => memory.holds_watched_code(address, bytes.into()),
+        Kind::OutBuffer(length) => memory.holds_watched_code(address, arguments[usize::from(length)]),
+        Kind::OutVectors(count) => (0..arguments[usize::from(count)].min(MOST_VECTORS)).any(|index| {
+            let at = address.wrapping_add(16 * index);
+            let (base, length) = (memory.load::<u64>(at), memory.load::<u64>(at.wrapping_add(8)));
+            matches!((base, length), (Ok(base), Ok(length)) if memory.holds_watched_code(base, length))
+        }),
+        _ => false,
+    })
+}
+
+fn pass_once(
+    process: &Process,
+    number: i64,
+    waits: bool,
+    kinds: &[Kind],
+    arguments: &[u64; 6],
+) -> Result<u64, Errno> {
     let memory = process.memory();
     let mut host = *arguments;
     // What the host reads while the call lasts.
@@ -143,7 +177,7 @@ pub(crate) fn pass(
             _ => value,
         };
     }
-    // SAFETY: every pointer is null, into the reservation, or to `vectors`, and rows of the table name only calls that touch
-    // nothing else of this process.
+    // SAFETY: every pointer is null, into the reservation, or to `vectors`; rows of the table that are handed over name only calls
+    // that touch no other memory of this process, whatever else of it they change (its descriptors, its credentials).
     unsafe { if waits { interruptible(number, host) } else { host_call(number, host) } }
 }

@@ -21,6 +21,7 @@ pub(crate) use system::Limits;
 use longma_loongarch::State;
 
 use crate::host::attention::{Attention, with_attention};
+use crate::host::descriptors;
 use crate::simulated::{self, Simulation};
 use crate::threads::Interrupted;
 use crate::{Errno, Outcome, Thread};
@@ -63,6 +64,22 @@ pub(crate) struct Row {
     pub name: &'static str,
     pub action: Action,
     pub arguments: &'static [Kind],
+    /// Bit n: argument n is a descriptor.
+    pub descriptors: u8,
+}
+
+impl Row {
+    /// Whether one of the descriptors given is the emulator's, which no guest has.
+    fn names_one_of_ours(&self, arguments: &[u64; 6]) -> bool {
+        let mut left = self.descriptors;
+        while left != 0 {
+            if descriptors::is_own(arguments[left.trailing_zeros() as usize]) {
+                return true;
+            }
+            left &= left - 1;
+        }
+        false
+    }
 }
 
 impl Thread {
@@ -79,6 +96,7 @@ impl Thread {
         let tracer = self.process.config.tracer.clone();
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
+            _ if row.names_one_of_ours(&arguments) => Err(Errno(libc::EBADF)),
             None => self.perform(row, state, &arguments),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };

@@ -4,11 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use longma_loongarch::State;
 
 use super::{buffer, host_call};
+use crate::files::surroundings::{SYSTEM, USER};
+use crate::host::descriptors::{self, Limit};
+use crate::host::locks::Mutex;
+use crate::memory::GuestMemory;
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -17,10 +21,15 @@ type Returned = Result<u64, Errno>;
 const INVALID: Errno = Errno(libc::EINVAL);
 /// A field of `struct new_utsname`.
 const NAME_BYTES: usize = 65;
+const MACHINE: &[u8] = b"loongarch64";
 /// LoongArch came with 5.19; what a guest asks for by release is there from here on.
 const LEAST_RELEASE: (u32, u32) = (5, 19);
 
 pub(super) fn uname(thread: &mut Thread, _: &mut State, [result, ..]: Arguments) -> Returned {
+    if thread.process.surroundings.is_some() {
+        let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
+        return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
+    }
     // SAFETY: plain data.
     let mut host: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
@@ -29,20 +38,44 @@ pub(super) fn uname(thread: &mut Thread, _: &mut State, [result, ..]: Arguments)
         // SAFETY: the host terminates its strings.
         unsafe { CStr::from_ptr(field.as_ptr()) }.to_bytes().to_vec()
     };
-    let fields = [
-        text(&host.sysname),
-        text(&host.nodename),
-        release(&text(&host.release)),
-        text(&host.version),
-        b"loongarch64".to_vec(),
-        text(&host.domainname),
-    ];
+    let [system, node, version, domain] =
+        [&host.sysname, &host.nodename, &host.version, &host.domainname].map(text);
+    write_names(thread, result, [&system, &node, &release(&text(&host.release)), &version, MACHINE, &domain])
+}
+
+/// Writes a `struct new_utsname`.
+fn write_names(thread: &Thread, result: u64, fields: [&[u8]; 6]) -> Returned {
     let mut bytes = [0; 6 * NAME_BYTES];
     for (field, place) in fields.iter().zip(bytes.chunks_mut(NAME_BYTES)) {
         place[..field.len()].copy_from_slice(field);
     }
     thread.process.memory().write(result, &bytes)?;
     Ok(0)
+}
+
+/// getuid, geteuid, getgid and getegid: a call of the host's that cannot fail, or the constant answer.
+pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
+    match &thread.process.surroundings {
+        Some(_) => Ok(USER),
+        // SAFETY: no pointers.
+        None => unsafe { host_call(call, [0; 6]) },
+    }
+}
+
+/// getresuid and getresgid: the host's, or thrice the constant answer.
+pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    let places = [a, b, c];
+    if thread.process.surroundings.is_some() {
+        places.iter().try_for_each(|place| memory.store(*place, USER as u32))?;
+        return Ok(0);
+    }
+    let mut host = [0; 6];
+    for (place, address) in host.iter_mut().zip(places) {
+        *place = buffer(memory, address, 4, true)?;
+    }
+    // SAFETY: null, or pointers into the reservation.
+    unsafe { host_call(call, host) }
 }
 
 fn release(host: &[u8]) -> Vec<u8> {
@@ -123,6 +156,9 @@ pub(super) fn prlimit64(
     let memory = thread.process.memory();
     // SAFETY: getpid has no arguments and cannot fail.
     let own = process as i32 == 0 || process as i32 == unsafe { libc::getpid() };
+    if own && resource as u32 == libc::RLIMIT_NOFILE {
+        return limit_files(memory, new, old);
+    }
     let kept = matches!(resource as u32, libc::RLIMIT_AS | libc::RLIMIT_DATA);
     if !own || !kept {
         let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
@@ -149,6 +185,20 @@ pub(super) fn prlimit64(
     Ok(0)
 }
 
+/// The limit of open files, above which the emulator has its own.
+fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
+    let former = descriptors::limit();
+    if new != 0 {
+        let (soft, hard) = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+        descriptors::set_limit(Limit { soft, hard })?;
+    }
+    if old != 0 {
+        memory.store(old, former.soft)?;
+        memory.store(old.wrapping_add(8), former.hard)?;
+    }
+    Ok(0)
+}
+
 pub(super) fn personality(_: &mut Thread, _: &mut State, [wanted, ..]: Arguments) -> Returned {
     // PER_LINUX is the only one here; its flags (no address randomisation, for one) hold already or do not matter.
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
@@ -157,6 +207,13 @@ pub(super) fn personality(_: &mut Thread, _: &mut State, [wanted, ..]: Arguments
 const MOST_GROUPS: u64 = 65536;
 
 pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+    if thread.process.surroundings.is_some() {
+        return match count as i32 {
+            0 => Ok(1),
+            1.. => thread.process.memory().store(list, USER as u32).map(|()| 1).map_err(Into::into),
+            _ => Err(INVALID),
+        };
+    }
     let room = u64::from(count as u32).min(MOST_GROUPS);
     let list = if room == 0 { 0 } else { buffer(thread.process.memory(), list, 4 * room, true)? };
     // SAFETY: the list has the room that the count says, or the count is negative or zero.

@@ -2,8 +2,6 @@
 //! The only list there is; the dispatcher, the tracer and the book read it.
 //! Source: Linux include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
 
-use std::sync::OnceLock;
-
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
 use super::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out, OutBuffer,
@@ -12,6 +10,7 @@ use super::Kind::{
 use super::{Action, Kind, Row, ipc, memory, names, system, time};
 use crate::events::calls as events;
 use crate::files::{calls as files, control, status};
+use crate::host::locks::Lazy;
 use crate::network::calls as network;
 use crate::process::execute;
 use crate::signals::calls as signals;
@@ -19,19 +18,25 @@ use crate::threads::calls as threads;
 
 /// The row of call `number`.
 pub(super) fn row(number: u64) -> Option<&'static Row> {
-    static INDEX: OnceLock<[Option<&'static Row>; 512]> = OnceLock::new();
-    let index = INDEX.get_or_init(|| {
+    static INDEX: Lazy<[Option<&'static Row>; 512]> = Lazy::new(|| {
         let mut index = [None; 512];
         for row in ROWS {
             index[usize::from(row.number)] = Some(row);
         }
         index
     });
-    *index.get(usize::try_from(number).ok()?)?
+    *INDEX.get(usize::try_from(number).ok()?)?
 }
 
 const fn row_of(number: u16, name: &'static str, action: Action, arguments: &'static [Kind]) -> Row {
-    Row { number, name, action, arguments }
+    let (mut descriptors, mut index) = (0, 0);
+    while index < arguments.len() {
+        if matches!(arguments[index], Fd | DirFd) {
+            descriptors |= 1 << index;
+        }
+        index += 1;
+    }
+    Row { number, name, action, arguments, descriptors }
 }
 
 /// Every call, in the order of the numbers.
@@ -44,7 +49,7 @@ const ROWS: &[Row] = &[
     row_of(4, "io_getevents", Absent, &[]),
     row_of(5, "setxattr", Call(files::setxattr), &[Text, Text, InBuffer(3), Size, Hex]),
     row_of(6, "lsetxattr", Call(files::lsetxattr), &[Text, Text, InBuffer(3), Size, Hex]),
-    row_of(7, "fsetxattr", Host(libc::SYS_fsetxattr), &[Fd, Text, InBuffer(3), Size, Hex]),
+    row_of(7, "fsetxattr", Call(files::fsetxattr), &[Fd, Text, InBuffer(3), Size, Hex]),
     row_of(8, "getxattr", Call(files::getxattr), &[Text, Text, OutBuffer(3), Size]),
     row_of(9, "lgetxattr", Call(files::lgetxattr), &[Text, Text, OutBuffer(3), Size]),
     row_of(10, "fgetxattr", Host(libc::SYS_fgetxattr), &[Fd, Text, OutBuffer(3), Size]),
@@ -53,7 +58,7 @@ const ROWS: &[Row] = &[
     row_of(13, "flistxattr", Host(libc::SYS_flistxattr), &[Fd, OutBuffer(2), Size]),
     row_of(14, "removexattr", Call(files::removexattr), &[Text, Text]),
     row_of(15, "lremovexattr", Call(files::lremovexattr), &[Text, Text]),
-    row_of(16, "fremovexattr", Host(libc::SYS_fremovexattr), &[Fd, Text]),
+    row_of(16, "fremovexattr", Call(files::fremovexattr), &[Fd, Text]),
     row_of(17, "getcwd", Call(files::getcwd), &[OutBuffer(1), Size]),
     row_of(18, "lookup_dcookie", Absent, &[]),
     row_of(19, "eventfd2", Host(libc::SYS_eventfd2), &[Int, Hex]),
@@ -88,10 +93,10 @@ const ROWS: &[Row] = &[
     row_of(49, "chdir", Call(files::chdir), &[Text]),
     row_of(50, "fchdir", Host(libc::SYS_fchdir), &[Fd]),
     row_of(51, "chroot", Call(system::chroot), &[Text]),
-    row_of(52, "fchmod", Host(libc::SYS_fchmod), &[Fd, Mode]),
+    row_of(52, "fchmod", Call(files::fchmod), &[Fd, Mode]),
     row_of(53, "fchmodat", Call(files::fchmodat), &[DirFd, Text, Mode]),
     row_of(54, "fchownat", Call(files::fchownat), &[DirFd, Text, Int, Int, Flags(names::AT)]),
-    row_of(55, "fchown", Host(libc::SYS_fchown), &[Fd, Int, Int]),
+    row_of(55, "fchown", Call(files::fchown), &[Fd, Int, Int]),
     row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]),
     row_of(57, "close", Host(libc::SYS_close), &[Fd]),
     row_of(58, "vhangup", Denied, &[]),
@@ -174,7 +179,7 @@ const ROWS: &[Row] = &[
     row_of(135, "rt_sigprocmask", Call(signals::rt_sigprocmask), &[Choice(names::MASKING), Address, Address, Size]),
     row_of(136, "rt_sigpending", Call(signals::rt_sigpending), &[Address, Size]),
     row_of(137, "rt_sigtimedwait", Call(signals::rt_sigtimedwait), &[Address, Address, Address, Size]),
-    row_of(138, "rt_sigqueueinfo", Host(libc::SYS_rt_sigqueueinfo), &[Int, Signal, In(128)]),
+    row_of(138, "rt_sigqueueinfo", Call(signals::rt_sigqueueinfo), &[Int, Signal, In(128)]),
     row_of(139, "rt_sigreturn", Control(signals::rt_sigreturn), &[]),
     row_of(140, "setpriority", Host(libc::SYS_setpriority), &[Int, Int, Int]),
     row_of(141, "getpriority", Host(libc::SYS_getpriority), &[Int, Int]),
@@ -184,9 +189,9 @@ const ROWS: &[Row] = &[
     row_of(145, "setreuid", Host(libc::SYS_setreuid), &[Int, Int]),
     row_of(146, "setuid", Host(libc::SYS_setuid), &[Int]),
     row_of(147, "setresuid", Host(libc::SYS_setresuid), &[Int, Int, Int]),
-    row_of(148, "getresuid", Host(libc::SYS_getresuid), &[Out(4), Out(4), Out(4)]),
+    row_of(148, "getresuid", Call(|thread, _, ids| system::identities(thread, libc::SYS_getresuid, ids)), &[Out(4), Out(4), Out(4)]),
     row_of(149, "setresgid", Host(libc::SYS_setresgid), &[Int, Int, Int]),
-    row_of(150, "getresgid", Host(libc::SYS_getresgid), &[Out(4), Out(4), Out(4)]),
+    row_of(150, "getresgid", Call(|thread, _, ids| system::identities(thread, libc::SYS_getresgid, ids)), &[Out(4), Out(4), Out(4)]),
     row_of(151, "setfsuid", Host(libc::SYS_setfsuid), &[Int]),
     row_of(152, "setfsgid", Host(libc::SYS_setfsgid), &[Int]),
     row_of(153, "times", Host(libc::SYS_times), &[Out(32)]),
@@ -208,18 +213,18 @@ const ROWS: &[Row] = &[
     row_of(171, "adjtimex", Call(time::adjtimex), &[InOut(208)]),
     row_of(172, "getpid", Host(libc::SYS_getpid), &[]),
     row_of(173, "getppid", Host(libc::SYS_getppid), &[]),
-    row_of(174, "getuid", Host(libc::SYS_getuid), &[]),
-    row_of(175, "geteuid", Host(libc::SYS_geteuid), &[]),
-    row_of(176, "getgid", Host(libc::SYS_getgid), &[]),
-    row_of(177, "getegid", Host(libc::SYS_getegid), &[]),
+    row_of(174, "getuid", Call(|thread, _, _| system::identity(thread, libc::SYS_getuid)), &[]),
+    row_of(175, "geteuid", Call(|thread, _, _| system::identity(thread, libc::SYS_geteuid)), &[]),
+    row_of(176, "getgid", Call(|thread, _, _| system::identity(thread, libc::SYS_getgid)), &[]),
+    row_of(177, "getegid", Call(|thread, _, _| system::identity(thread, libc::SYS_getegid)), &[]),
     row_of(178, "gettid", Host(libc::SYS_gettid), &[]),
     row_of(179, "sysinfo", Host(libc::SYS_sysinfo), &[Out(112)]),
     row_of(180, "mq_open", Host(libc::SYS_mq_open), &[Text, Flags(names::OPEN), Mode, In(64)]),
     row_of(181, "mq_unlink", Host(libc::SYS_mq_unlink), &[Text]),
-    row_of(182, "mq_timedsend", Waits(libc::SYS_mq_timedsend), &[Int, InBuffer(2), Size, Int, In(16)]),
-    row_of(183, "mq_timedreceive", Waits(libc::SYS_mq_timedreceive), &[Int, OutBuffer(2), Size, Out(4), In(16)]),
-    row_of(184, "mq_notify", Call(ipc::mq_notify), &[Int, Address]),
-    row_of(185, "mq_getsetattr", Host(libc::SYS_mq_getsetattr), &[Int, In(64), Out(64)]),
+    row_of(182, "mq_timedsend", Waits(libc::SYS_mq_timedsend), &[Fd, InBuffer(2), Size, Int, In(16)]),
+    row_of(183, "mq_timedreceive", Waits(libc::SYS_mq_timedreceive), &[Fd, OutBuffer(2), Size, Out(4), In(16)]),
+    row_of(184, "mq_notify", Call(ipc::mq_notify), &[Fd, Address]),
+    row_of(185, "mq_getsetattr", Host(libc::SYS_mq_getsetattr), &[Fd, In(64), Out(64)]),
     row_of(186, "msgget", Host(libc::SYS_msgget), &[Int, Hex]),
     row_of(187, "msgctl", Call(ipc::msgctl), &[Int, Int, Address]),
     row_of(188, "msgrcv", Call(ipc::msgrcv), &[Int, Address, Size, Long, Hex]),
@@ -274,7 +279,7 @@ const ROWS: &[Row] = &[
     row_of(237, "set_mempolicy", Absent, &[]),
     row_of(238, "migrate_pages", Absent, &[]),
     row_of(239, "move_pages", Absent, &[]),
-    row_of(240, "rt_tgsigqueueinfo", Host(libc::SYS_rt_tgsigqueueinfo), &[Int, Int, Signal, In(128)]),
+    row_of(240, "rt_tgsigqueueinfo", Call(signals::rt_tgsigqueueinfo), &[Int, Int, Signal, In(128)]),
     row_of(241, "perf_event_open", Absent, &[]),
     row_of(242, "accept4", Call(network::accept4), &[Fd, Address, Address, Hex]),
     row_of(243, "recvmmsg", Call(network::recvmmsg), &[Fd, Address, Size, Hex, Address]),
@@ -313,7 +318,7 @@ const ROWS: &[Row] = &[
     row_of(292, "io_pgetevents", Absent, &[]),
     row_of(293, "rseq", Absent, &[]),
     row_of(294, "kexec_file_load", Denied, &[]),
-    row_of(424, "pidfd_send_signal", Host(libc::SYS_pidfd_send_signal), &[Fd, Signal, In(128), Hex]),
+    row_of(424, "pidfd_send_signal", Call(signals::pidfd_send_signal), &[Fd, Signal, In(128), Hex]),
     row_of(425, "io_uring_setup", Absent, &[]),
     row_of(426, "io_uring_enter", Absent, &[]),
     row_of(427, "io_uring_register", Absent, &[]),
@@ -325,7 +330,7 @@ const ROWS: &[Row] = &[
     row_of(433, "fspick", Denied, &[]),
     row_of(434, "pidfd_open", Host(libc::SYS_pidfd_open), &[Int, Hex]),
     row_of(435, "clone3", Control(threads::clone3), &[Address, Size]),
-    row_of(436, "close_range", Host(libc::SYS_close_range), &[Int, Int, Hex]),
+    row_of(436, "close_range", Call(control::close_range), &[Int, Int, Hex]),
     row_of(437, "openat2", Call(files::openat2), &[DirFd, Text, In(24), Size]),
     row_of(438, "pidfd_getfd", Call(files::pidfd_getfd), &[Fd, Fd, Hex]),
     row_of(439, "faccessat2", Call(files::faccessat2), &[DirFd, Text, Mode, Flags(names::AT)]),

@@ -9,6 +9,7 @@ use longma_loongarch::State;
 
 use crate::host::masks;
 use crate::process::fork;
+use crate::signals::SIGNALS;
 use crate::simulated::ThreadNumber;
 use crate::syscalls::Completion;
 use crate::{Errno, Thread};
@@ -170,7 +171,7 @@ pub(crate) fn clone3(
         _,
     ] = std::array::from_fn(word);
     let stack_is_half = (stack == 0) != (stack_bytes == 0);
-    if flags & (CSIGNAL | CLONE_DETACHED) != 0 || exit_signal & !CSIGNAL != 0 || stack_is_half {
+    if flags & (CSIGNAL | CLONE_DETACHED) != 0 || exit_signal > SIGNALS as u64 || stack_is_half {
         return Err(Errno(libc::EINVAL));
     }
     if flags & CLONE_THREAD != 0 && exit_signal != 0 {

@@ -8,8 +8,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use longma_linux::host::descriptors;
+use longma_linux::host::locks::Mutex;
 use longma_linux::image::{ImageError, ProcessImage, RestoredProcess, ThreadImage};
 use longma_linux::{Outcome, Process};
 use longma_sim::Time;
@@ -51,8 +53,7 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
 
 /// The same file under a descriptor that no guest has: its own get their numbers back while this one is read.
 fn out_of_the_way(file: File) -> io::Result<File> {
-    const FIRST: i32 = 900;
-    rustix::io::fcntl_dupfd_cloexec(&file, FIRST).map(File::from).map_err(io::Error::from)
+    descriptors::keep(file.into()).map(File::from)
 }
 
 /// What a checkpoint says besides the contents of memory.
@@ -61,6 +62,23 @@ struct Contents {
     process: ProcessImage,
     roster: RosterImage,
     now_ps: u64,
+}
+
+/// Two months, in picoseconds: beyond that, sums of times would run over.
+const LATEST_PS: u64 = 1 << 62;
+/// A thread is ready at most so long after the moment at which it is saved: an hour.
+const LONGEST_WAIT_PS: u64 = 3_600_000_000_000_000;
+
+impl Contents {
+    /// Whether its times are such that a run can go on from them.
+    fn times_are_possible(&self) -> bool {
+        let roster = &self.roster;
+        let soon = self.now_ps.saturating_add(LONGEST_WAIT_PS);
+        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= LATEST_PS);
+        let of_threads =
+            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= LATEST_PS);
+        self.now_ps <= LATEST_PS && of_cores && of_threads
+    }
 }
 
 /// What happens to a process once it is saved.
@@ -196,6 +214,9 @@ impl Checkpoint {
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
             return Err(wrong(FormatError::Damaged("it has more threads than it has made")));
+        }
+        if !reader.contents.times_are_possible() {
+            return Err(wrong(FormatError::Damaged("its times are none that a run comes to")));
         }
         Ok(Self { path: path.to_owned(), contents: reader.contents })
     }

@@ -18,7 +18,9 @@ use gdbstub::target::ext::host_io::{
     HostIoSetfs, HostIoSetfsOps, HostIoStat,
 };
 
-use super::{out_of_reach, target::Target};
+use longma_linux::host::descriptors;
+
+use super::target::Target;
 
 /// More than a debugger needs.
 const MOST_OPEN: usize = 64;
@@ -65,7 +67,7 @@ impl HostIoOpen for Target {
             return Err(HostIoError::Errno(HostIoErrno::EMFILE));
         }
         let file = self.shared.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
-        let file = File::from(out_of_reach(file.into())?);
+        let file = File::from(descriptors::keep(file.into())?);
         let free = (0..).find(|number| !self.files.0.contains_key(number)).expect("few are open");
         self.files.0.insert(free, file);
         Ok(free)

@@ -2,10 +2,10 @@
 //! Not what the debugger says (see `target.rs`). While there is nothing to look for, translated code runs.
 //! Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for what a debugger expects of signals.
 
-use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use std::sync::{Arc, atomic::Ordering};
 
 use longma_core::{Core, Stop};
-use longma_linux::{Outcome, Thread};
+use longma_linux::{Outcome, Thread, host::locks::MutexGuard};
 use longma_loongarch::{State, Trap};
 
 use super::{

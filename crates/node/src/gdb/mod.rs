@@ -16,16 +16,13 @@ use std::{
 };
 
 use gdbstub::stub::{DisconnectReason, GdbStub};
-use longma_linux::host::faults;
-use rustix::fd::{AsFd, OwnedFd};
+use longma_linux::host::{descriptors, faults};
+use rustix::fd::OwnedFd;
 
 pub(crate) use follower::Follower;
 pub(crate) use session::Session;
 
 use crate::run::Shared;
-
-/// Guests close low descriptors by number without asking what they are, and expect the lowest free one when they open a file.
-const PRIVATE_DESCRIPTOR: i32 = 900;
 
 /// A place where a debugger can connect.
 #[derive(Debug)]
@@ -40,7 +37,7 @@ impl Debugger {
     /// The port is taken or not permitted.
     pub fn listen(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        Ok(Self { listener: out_of_reach(listener.into())?.into() })
+        Ok(Self { listener: descriptors::keep(listener.into())?.into() })
     }
 
     /// Where it listens.
@@ -52,15 +49,10 @@ impl Debugger {
     }
 }
 
-/// The same file at a descriptor where guests do not look; it is closed when another program is executed.
-fn out_of_reach(file: OwnedFd) -> io::Result<OwnedFd> {
-    Ok(rustix::io::fcntl_dupfd_cloexec(file.as_fd(), PRIVATE_DESCRIPTOR)?)
-}
-
 /// A session, in which the process is stopped before its first instruction.
 pub(crate) fn session() -> io::Result<Arc<Session>> {
     let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
-    Ok(Arc::new(Session::new(out_of_reach(wake)?)))
+    Ok(Arc::new(Session::new(descriptors::keep(wake)?)))
 }
 
 /// Serves one debugger, on a thread of its own, until it lets go or the process ends.
@@ -69,7 +61,7 @@ pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, shared: Arc<Share
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
         let stream =
-            debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(out_of_reach);
+            debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(descriptors::keep);
         drop(debugger);
         let Ok(stream) = stream else { return session.detach(&shared) };
         let mut target = target::Target::new(session.clone(), shared.clone());

@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 use std::num::NonZeroUsize;
-use std::sync::LazyLock;
 
 use gdbstub::arch;
+use longma_linux::host::locks::Lazy;
 use longma_loongarch::State;
 
 /// The architecture as gdbstub wants it.
@@ -20,7 +20,7 @@ impl arch::Arch for LoongArch64 {
     type RegId = Register;
 
     fn target_description_xml() -> Option<&'static str> {
-        static XML: LazyLock<String> = LazyLock::new(target_xml);
+        static XML: Lazy<String> = Lazy::new(target_xml);
         Some(&XML)
     }
 }

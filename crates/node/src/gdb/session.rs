@@ -6,12 +6,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use longma_linux::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_loongarch::State;
 use rustix::fd::OwnedFd;
 

@@ -41,6 +41,7 @@ use gdbstub::{
         },
     },
 };
+use longma_linux::host::descriptors;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
@@ -100,6 +101,7 @@ impl Target {
     /// The host's view of this program's memory, for what the guest's own permissions forbid.
     fn own_memory(&self, address: u64, write: bool) -> io::Result<(File, u64)> {
         let file = OpenOptions::new().read(true).write(write).open("/proc/self/mem")?;
+        let file = File::from(descriptors::keep(file.into())?);
         Ok((file, (self.shared.process().memory().base() as u64).wrapping_add(address)))
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use longma_linux::host::faults;
+use longma_linux::host::{descriptors, faults};
 use longma_linux::simulated::{AwaitedFile, Scheduler as _};
 
 use super::scheduler::{Holder, Scheduler};
@@ -22,18 +22,8 @@ pub(super) fn bell() -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Guests close low descriptors by number without asking what they are.
-    // SAFETY: as above.
-    let moved = unsafe { libc::fcntl(made, libc::F_DUPFD_CLOEXEC, 900) };
-    if moved < 0 {
-        // SAFETY: it is new and nobody else's.
-        return Ok(unsafe { OwnedFd::from_raw_fd(made) });
-    }
-    // SAFETY: both are new and nobody else's.
-    unsafe {
-        libc::close(made);
-        Ok(OwnedFd::from_raw_fd(moved))
-    }
+    // SAFETY: it is new and nobody else's.
+    descriptors::keep(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
 pub(super) fn ring(bell: &OwnedFd) {

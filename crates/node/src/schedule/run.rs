@@ -3,9 +3,10 @@
 //! Source: our own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use longma_core::{Core, SimulatedClock, Stop};
+use longma_linux::host::locks::{Mutex, MutexGuard};
 use longma_linux::image::KernelState;
 use longma_linux::simulated::ThreadNumber;
 use longma_linux::{Copied, Outcome, SystemCall, Thread};

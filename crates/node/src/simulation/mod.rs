@@ -11,14 +11,14 @@ mod warming;
 use std::{
     collections::BTreeMap,
     fmt, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use longma_core::{
     Core, Magic, Stop,
     timing::{FetchOptions, ModelError, ModelKind, TimingModel},
 };
-use longma_linux::{Copied, DeviceFile, Window};
+use longma_linux::{Copied, DeviceFile, Window, host::locks::Mutex};
 use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{
     BuildError, Detail, MemoryPort, MemorySystem,
@@ -510,6 +510,11 @@ impl Clockwork for SharedSimulation {
 }
 
 impl Simulation {
+    /// For whoever runs it and whoever asks for its result.
+    pub fn shared(self) -> SharedSimulation {
+        Arc::new(Mutex::new(self))
+    }
+
     /// Runs `guest` for a quantum, and its models after it.
     fn run_quantum(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
         self.threads = self.threads.max(place.thread.0 as usize + 1);

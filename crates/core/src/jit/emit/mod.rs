@@ -19,7 +19,7 @@ use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
 
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
-    assembler::{Arg, Assembler, Condition, Label},
+    assembler::{Arg, Assembled, Assembler, Condition, Label},
     call_out::{CallOut, CallOuts, execute_call_out},
     region::{Region, RegionBlock},
     registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
@@ -50,7 +50,7 @@ pub(crate) struct LinkSite {
 
 /// A region's code and what the rest of the translator needs to know of it.
 pub(crate) struct Emitted {
-    pub code: Vec<u8>,
+    pub code: Assembled,
     /// Position of the entry for jumps from other regions.
     pub entry: usize,
     /// Position of the code that writes every register to memory and leaves; EAX has the reason.
@@ -70,7 +70,7 @@ enum Stub {
     /// Leaves with a reason at a guest address.
     Leave { label: Label, pc: u64, reason: ExitReason },
     /// Leaves because the link's target has no translation.
-    Unlinked { label: Label, pc: u64, link: u32 },
+    Unlinked { label: Label, pc: u64, link: usize },
     /// Executes one instruction by the interpreter and continues.
     CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
     /// An indirect call whose target was not found.
@@ -96,7 +96,6 @@ pub(super) struct Emitter<'a> {
     block_labels: Vec<(u64, Label)>,
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
-    first_link: u32,
     call_outs: CallOuts,
     positions: Vec<(u32, u64)>,
     /// Guest registers whose value is known here.
@@ -114,10 +113,6 @@ pub(super) struct Emitter<'a> {
 
 /// What a region's code is written into.
 pub(crate) struct Surroundings<'a> {
-    /// The host address the code will stand at.
-    pub start: u64,
-    /// The number of the region's first link.
-    pub first_link: u32,
     pub trampolines: Trampolines,
     /// Guest memory does not start at host address 0.
     pub based: bool,
@@ -131,8 +126,8 @@ pub(crate) struct Surroundings<'a> {
 
 /// Translates a region.
 pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
-    let Surroundings { start, first_link, trampolines, based, counting, tracing, registers } = surroundings;
-    let mut a = Assembler::new(start);
+    let Surroundings { trampolines, based, counting, tracing, registers } = surroundings;
+    let mut a = Assembler::new();
     let (spill, call_out) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
     let emitter = Emitter {
@@ -148,7 +143,6 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         block_labels,
         stubs: Vec::new(),
         links: Vec::new(),
-        first_link,
         call_outs: CallOuts::new(),
         positions: Vec::new(),
         known: [None; 32],
@@ -310,7 +304,7 @@ impl Emitter<'_> {
     fn linked_jump(&mut self, target: u64, call: bool) {
         let label = self.a.label();
         let displacement = self.a.patchable(call, label);
-        let link = self.first_link + self.links.len() as u32;
+        let link = self.links.len();
         self.links.push(LinkSite { displacement, unlinked: 0, target });
         self.stubs.push(Stub::Unlinked { label, pc: target, link });
     }
@@ -396,9 +390,8 @@ impl Emitter<'_> {
             }
             Stub::Unlinked { label, pc, link } => {
                 self.a.place(label);
-                self.links[(link - self.first_link) as usize].unlinked = self.a.position();
+                self.links[link].unlinked = self.a.position();
                 self.set_pc(pc);
-                self.a.op2(Code::Mov_rm32_imm32, field(offset_of!(Cpu, link)), link as i32);
                 self.set_reason(ExitReason::Unlinked);
                 self.a.jump_to(self.trampolines.leave_canonical);
             }

@@ -2,9 +2,8 @@
 //! Not how operands get there (see `vector.rs`).
 //! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2.
 
-use std::sync::LazyLock;
-
 use iced_x86::Code;
+use longma_linux::host::locks::Lazy;
 use longma_loongarch::Op;
 use rustc_hash::FxHashMap;
 
@@ -21,12 +20,12 @@ impl Pair {
 
 /// Rows by the LSX and the LASX instruction they are for.
 pub(super) struct Table<T: 'static> {
-    rows: LazyLock<FxHashMap<Op, (T, bool)>>,
+    rows: Lazy<FxHashMap<Op, (T, bool)>>,
 }
 
 impl<T: Clone> Table<T> {
     const fn new(rows: fn() -> FxHashMap<Op, (T, bool)>) -> Self {
-        Self { rows: LazyLock::new(rows) }
+        Self { rows: Lazy::new(rows) }
     }
 
     /// The row of `op`, and whether it is the 256-bit form.

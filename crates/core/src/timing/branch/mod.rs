@@ -1,4 +1,4 @@
-//! Branch prediction: a direction predictor by name, a target buffer, a return-address stack, and targets of indirect branches.
+//! Branch prediction: a direction predictor of a named kind, a target buffer, a return-address stack, and targets of indirect branches.
 //! Not the cost of a misprediction (see `front_end.rs`).
 //! Source: named in each file.
 
@@ -11,6 +11,7 @@ mod tournament;
 mod two_level;
 
 use super::ModelError;
+use longma_topology::parts::Predictor;
 pub(super) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
 
 /// Entries of a direction predictor whose machine file does not say: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
@@ -60,48 +61,31 @@ enum Kind {
     Tage(Box<tage::Tage>),
 }
 
-type Build = fn(u32, Option<u32>) -> Kind;
-
-/// Every kind by the name a machine file uses, with the largest table it may have.
-const KINDS: [(&str, u32, Build); 7] = [
-    ("static", MOST_TABLE_ENTRIES, |_, _| Kind::Static(BackwardTaken)),
-    ("bimodal", MOST_TABLE_ENTRIES, |entries, _| Kind::Bimodal(bimodal::Bimodal::new(entries))),
-    ("two-level", MOST_TABLE_ENTRIES, |entries, history| {
-        Kind::TwoLevel(two_level::TwoLevel::new(entries, history))
-    }),
-    ("gshare", MOST_TABLE_ENTRIES, |entries, history| Kind::Gshare(gshare::Gshare::new(entries, history))),
-    ("tournament", MOST_TABLE_ENTRIES, |entries, history| {
-        Kind::Tournament(tournament::Tournament::new(entries, history))
-    }),
-    ("perceptron", MOST_TABLE_ENTRIES, |entries, history| {
-        Kind::Perceptron(perceptron::Perceptron::new(entries, history))
-    }),
-    ("tage", tage::MOST_ENTRIES, |entries, history| Kind::Tage(Box::new(tage::Tage::new(entries, history)))),
-];
-
 impl Direction {
-    /// A predictor of the kind called `name`, with `table_entries` counters and `history_bits` branches of history as far as the
-    /// kind has them.
+    /// A predictor of a kind, with `table_entries` counters and `history_bits` branches of history as far as the kind has them.
     ///
     /// # Errors
-    /// There is no such kind, or the table is too large.
-    pub fn named(
-        name: &str,
+    /// The table is too large.
+    pub fn new(
+        kind: Predictor,
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
-        let Some((_, most, build)) = KINDS.into_iter().find(|kind| kind.0 == name) else {
-            return Err(ModelError::UnknownPredictor {
-                name: name.into(),
-                known: KINDS.map(|kind| kind.0).join(", "),
-            });
-        };
+        let most = if kind == Predictor::Tage { tage::MOST_ENTRIES } else { MOST_TABLE_ENTRIES };
         let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
         if entries == 0 || entries > most {
             let (value, most) = (entries.into(), most.into());
             return Err(ModelError::OutOfRange { key: "table_entries", value, most });
         }
-        Ok(Self(build(entries, history_bits)))
+        Ok(Self(match kind {
+            Predictor::Static => Kind::Static(BackwardTaken),
+            Predictor::Bimodal => Kind::Bimodal(bimodal::Bimodal::new(entries)),
+            Predictor::TwoLevel => Kind::TwoLevel(two_level::TwoLevel::new(entries, history_bits)),
+            Predictor::Gshare => Kind::Gshare(gshare::Gshare::new(entries, history_bits)),
+            Predictor::Tournament => Kind::Tournament(tournament::Tournament::new(entries, history_bits)),
+            Predictor::Perceptron => Kind::Perceptron(perceptron::Perceptron::new(entries, history_bits)),
+            Predictor::Tage => Kind::Tage(Box::new(tage::Tage::new(entries, history_bits))),
+        }))
     }
 
     /// The prediction that was made for the branch; then learns its outcome.

@@ -1,0 +1,134 @@
+//! The program's open files beside the command's own: numbers, limits, and what becomes of both when a program executes another.
+//! Not what the files hold.
+//! Source: getrlimit(2), execve(2), close_range(2).
+
+mod programs;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use programs::*;
+use tempfile::tempdir;
+
+const OPENAT_GIVES_EMFILE: i32 = 256 - libc::EMFILE;
+
+/// `srli.d d, j, bits`
+const fn shift_right(d: u32, j: u32, bits: u32) -> u32 {
+    0x0045_0000 | bits << 10 | j << 5 | d
+}
+
+/// `beqz j`, by a number of instructions.
+const fn if_zero(j: u32, by: i32) -> u32 {
+    0x4000_0000 | (by as u32 & 0xffff) << 10 | j << 5 | (by as u32 >> 16 & 0x1f)
+}
+
+/// Executes its first argument, with the names that follow and without an environment; exits with why that failed.
+const EXECUTER: [u32; 7] =
+    [load(A0, SP, 16), add(A1, SP, 24), add(A2, ZERO, 0), add(A7, ZERO, 221), SYSCALL, EXIT[0], EXIT[1]];
+
+/// Copies descriptor 0 until there is none left.
+const FILLER: [u32; 5] =
+    [add(A0, ZERO, 0), add(A7, ZERO, 23), SYSCALL, shift_right(A1, A0, 63), if_zero(A1, -4)];
+
+/// close_range(3, 2^32 - 1, 0)
+const CLOSER: [u32; 5] = [add(A0, ZERO, 3), add(A1, ZERO, -1), add(A2, ZERO, 0), add(A7, ZERO, 436), SYSCALL];
+
+fn joined(parts: &[&[u32]]) -> Vec<u8> {
+    executable(&parts.concat(), &[])
+}
+
+/// Lets the command have so many open files.
+fn limited(command: &mut Command, soft: u64, hard: u64) -> &mut Command {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: setrlimit is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    }
+}
+
+#[test]
+fn a_program_runs_however_few_files_it_may_have_open() {
+    let folder = tempdir().unwrap();
+    let opener = place(folder.path(), "opener", &executable(&OPENER, &[]));
+    for (soft, hard) in [(900, 900), (256, 4096), (64, 64), (32, 32)] {
+        for level in ["functional", "timing"] {
+            let mut command = longma_run();
+            command.args(["--quiet", "--level", level]).arg(&opener).arg("/dev/null");
+            let done = finish(limited(&mut command, soft, hard));
+            assert_eq!(done.status.code(), Some(3), "{soft} {hard} {level}: {}", text(&done.stderr));
+        }
+    }
+    let done = finish(limited(longma_run().arg(&opener).arg("/dev/null"), 16, 16));
+    assert_eq!(done.status.code(), Some(125));
+    assert!(text(&done.stderr).contains("ulimit -n"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn whatever_the_option_the_program_finds_the_descriptors_free_that_it_would_find_elsewhere() {
+    let folder = tempdir().unwrap();
+    place(folder.path(), "opener", &executable(&OPENER, &[]));
+    let at = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
+    let (opener, trace, calls, checkpoint) = (at("opener"), at("trace"), at("calls"), at("checkpoint"));
+    let options: [&[&str]; 7] = [
+        &["--stats"],
+        &["--strace-out", &calls],
+        &["--profile-out", &trace],
+        &["--root", &at("")],
+        &["--machine", "godson3"],
+        &["--level", "timing", "--trace", &trace, "--strace-out", &calls],
+        &["--level", "cache", "--machine", "godson3", "--checkpoint", &checkpoint, "--root", &at("")],
+    ];
+    for options in options {
+        let is_confined = options.contains(&"--root");
+        let program = if is_confined { "/opener" } else { &opener };
+        let done = finish(longma_run().args(options).args([program, "/dev/null"]));
+        assert_eq!(done.status.code(), Some(3), "{options:?}: {}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn a_program_that_closes_every_descriptor_closes_none_of_the_commands() {
+    let folder = tempdir().unwrap();
+    let closer = place(folder.path(), "closer", &joined(&[&CLOSER, &[add(A0, ZERO, 5)], &EXIT]));
+    let (trace, calls) = (folder.path().join("trace"), folder.path().join("calls"));
+    let mut command = longma_run();
+    command.args(["--level", "timing", "--machine", "godson3", "--trace"]).arg(&trace);
+    let done = finish(command.arg("--strace-out").arg(&calls).arg(&closer));
+    assert_eq!(done.status.code(), Some(5), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("instructions  8 "), "the summary: {}", text(&done.stderr));
+    assert!(std::fs::read_to_string(&calls).unwrap().contains("exit_group(5)"));
+    let events: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    assert!(!events["traceEvents"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_program_with_as_many_open_files_as_it_may_have_executes_another_which_has_them_too() {
+    let folder = tempdir().unwrap();
+    let executer = place(folder.path(), "executer", &joined(&[&FILLER, &EXECUTER]));
+    let opener = place(folder.path(), "opener", &executable(&OPENER, &[]));
+    let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
+    let run = |program: &std::path::Path| {
+        let mut command = longma_run();
+        command.arg(&executer).arg(program).args(["name", "/dev/null"]);
+        finish(limited(&mut command, 64, 128)).status.code()
+    };
+    assert_eq!(run(&spinner), Some(7));
+    assert_eq!(run(&opener), Some(OPENAT_GIVES_EMFILE));
+}
+
+#[test]
+fn a_program_may_be_called_like_an_option() {
+    let folder = tempdir().unwrap();
+    let executer = place(folder.path(), "executer", &executable(&EXECUTER, &[]));
+    for name in ["--level", "-", "--", "--env=A=B", ""] {
+        let bytes = name.len() as i32;
+        let teller = place(folder.path(), "teller", &executable(&teller(8, bytes), &[]));
+        let done = finish(longma_run().arg(&executer).arg(&teller).arg(name));
+        assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
+        let done = finish(longma_run().arg(format!("--argv0={name}")).arg(&teller));
+        assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
+    }
+}

@@ -1,0 +1,183 @@
+//! The same point is the same result: wherever the files are, whoever runs them, whatever they are called by.
+//! Not that two runs in one place agree: `simulated.rs` has that.
+
+mod programs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use programs::*;
+use serde_json::Value;
+use tempfile::tempdir;
+
+/// An experiment of two guests at `level`, which measures `what`.
+fn experiment(folder: &str, level: &str, what: &str) -> String {
+    format!(
+        r#"format = 1
+name = "{level}"
+title = "Two small guests"
+workload = "program"
+machines = ["loongson-3a5000"]
+time_limit = "60 s"
+[parameters]
+folder = "{folder}"
+arguments = ["8", "3"]
+level = "{level}"
+[sweep]
+program = ["fft", "hello"]
+[metrics.counted]
+of = "{what}"
+unit = "1"
+"#
+    )
+}
+
+/// Levels, and what counts at each.
+const LEVELS: [(&str, &str); 2] = [("functional", "instructions"), ("timing", "run.cycles")];
+
+/// A checkout with an experiment and the guests, as much as the experiment needs.
+fn checkout(at: &Path, guests: &str) {
+    fs::create_dir_all(at.join("experiments")).unwrap();
+    fs::create_dir_all(at.join(guests)).unwrap();
+    for (level, what) in LEVELS {
+        let text = experiment(&format!("../{guests}"), level, what);
+        fs::write(at.join(format!("experiments/{level}.toml")), text).unwrap();
+    }
+    for name in ["fft", "hello"] {
+        fs::copy(guest(name), at.join(guests).join(name)).unwrap();
+    }
+}
+
+/// Runs the experiments of a checkout from the folder `from`, and gives the exports: every point with its key and results.
+fn exported(checkout: &Path, from: &Path, variable: &str) -> String {
+    LEVELS.map(|(level, _)| exported_at(level, checkout, from, variable)).concat()
+}
+
+fn exported_at(level: &str, checkout: &Path, from: &Path, variable: &str) -> String {
+    let store = tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
+    command.args(["experiment", "run", "--jobs", "1", "--store"]).arg(store.path());
+    command.arg(checkout.join(format!("experiments/{level}.toml"))).current_dir(from).env("EXTRA", variable);
+    let done = finish(&mut command);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    fs::read_to_string(store.path().join(format!("{level}.jsonl"))).unwrap()
+}
+
+#[test]
+fn an_experiment_gives_the_same_bytes_from_two_folders_and_a_copied_checkout() {
+    let (short, long) = (tempdir().unwrap(), tempdir().unwrap());
+    let copied = long.path().join("a/checkout/with/a/much/longer/name/than/the/other/one");
+    checkout(short.path(), "guests");
+    checkout(&copied, "guests");
+    let moved = long.path().join("m");
+    checkout(&moved, "elsewhere/prebuilt");
+    let first = exported(short.path(), short.path(), "1");
+    assert_eq!(first.lines().count(), 4, "{first}");
+    for line in first.lines() {
+        let point: Value = serde_json::from_str(line).unwrap();
+        assert!(point["counted"].as_f64().unwrap() > 1000.0, "{line}");
+    }
+    assert_eq!(exported(&copied, Path::new("/"), "some longer text"), first);
+    assert_eq!(exported(&moved, long.path(), ""), first, "where the guests are is no part of a result");
+}
+
+/// The statistics of a program run in simulated time.
+fn statistics(command: &mut Command, out: &Path) -> Value {
+    let done = finish(command.env_clear());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let result: Value = serde_json::from_slice(&fs::read(out).unwrap()).unwrap();
+    result["statistics"].clone()
+}
+
+#[test]
+fn a_programs_time_depends_neither_on_its_folder_nor_on_how_it_is_named_but_on_where_its_stack_begins() {
+    let folder = tempdir().unwrap();
+    let deep = folder.path().join("a/folder/that/is/rather/deep");
+    fs::create_dir_all(&deep).unwrap();
+    let out = folder.path().join("out.json");
+    let run = |program: &Path, from: &Path, variable: &str, offset: &str| {
+        let mut command = longma_run();
+        command.args([
+            "--level",
+            "timing",
+            "--quiet",
+            "--stack-offset",
+            offset,
+            "--env",
+            variable,
+            "--stats-out",
+        ]);
+        statistics(command.arg(&out).arg(program).args(["8", "3"]).current_dir(from), &out)
+    };
+    let shallow = folder.path().join("fft");
+    fs::copy(guest("fft"), &shallow).unwrap();
+    fs::copy(guest("fft"), deep.join("fft")).unwrap();
+    let by_path = run(&shallow, Path::new("/"), "A=b", "0");
+    assert_eq!(run(Path::new("./fft"), folder.path(), "A=b", "0"), by_path);
+    assert_eq!(run(&deep.join("fft"), &deep, "A=a value that takes more room", "0"), by_path);
+    let lower: Vec<Value> =
+        ["1024", "4096", "8192"].iter().map(|offset| run(&shallow, Path::new("/"), "A=b", offset)).collect();
+    assert!(lower.iter().any(|found| *found != by_path), "another stack, the same cycles");
+}
+
+/// Exits with the lowest byte of the stack pointer.
+const STACK: [u32; 3] = [add(A0, SP, 0), EXIT[0], EXIT[1]];
+/// Exits with getuid's lowest byte.
+const USER: [u32; 4] = [add(A7, ZERO, 174), SYSCALL, EXIT[0], EXIT[1]];
+/// Prints what getcwd says.
+const WHERE: [u32; 12] = [
+    add(SP, SP, -512),
+    add(A0, SP, 0),
+    add(A1, ZERO, 512),
+    add(A7, ZERO, 17),
+    SYSCALL,
+    add(A2, A0, -1),
+    add(A1, SP, 0),
+    add(A0, ZERO, 1),
+    add(A7, ZERO, 64),
+    SYSCALL,
+    EXIT[0],
+    EXIT[1],
+];
+
+#[test]
+fn a_simulated_program_knows_constant_names_and_finds_its_files_under_them() {
+    let folder = tempdir().unwrap();
+    let put = |name: &str, code: &[u32]| -> PathBuf { place(folder.path(), name, &executable(code, &[])) };
+    let simulated = |program: &Path, given: &[&str]| {
+        let mut command = longma_run();
+        finish(
+            command.args(["--level", "cache", "--quiet"]).arg(program).args(given).current_dir(folder.path()),
+        )
+    };
+    put("namer", &teller(8, 21));
+    let named = simulated(Path::new("./namer"), &[]);
+    assert_eq!(text(&named.stdout), "/longma/program/namer");
+    let where_it_is = simulated(&put("where", &WHERE), &[]);
+    assert_eq!(text(&where_it_is.stdout), "/longma/here");
+    assert_eq!(simulated(&put("user", &USER), &[]).status.code(), Some(1000 % 256));
+    let opener = put("opener", &OPENER);
+    for path in ["/longma/program/opener", "/longma/here/namer", "/proc/self/exe", "namer"] {
+        let opened = simulated(&opener, &[path]).status.code().unwrap();
+        assert!((3..100).contains(&opened), "{path}: {opened}");
+    }
+    assert!(simulated(&opener, &["/longma/program/nothing"]).status.code().unwrap() > 100);
+}
+
+#[test]
+fn the_stack_begins_at_the_same_place_whatever_the_lengths_and_lower_by_the_offset() {
+    let folder = tempdir().unwrap();
+    let program = place(folder.path(), "p", &executable(&STACK, &[]));
+    for (offset, expected) in [("0", 0), ("16", 256 - 16), ("48", 256 - 48)] {
+        for text in ["A=", "A=x", "A=a text that is longer than sixteen bytes"] {
+            for level in [&["--stats"][..], &["--level", "cache"]] {
+                let mut command = longma_run();
+                command.env_clear().args(level).args(["--stack-offset", offset, "--env", text]).arg(&program);
+                assert_eq!(finish(command.arg(text)).status.code(), Some(expected), "{offset} {text}");
+            }
+        }
+    }
+    let refused = finish(longma_run().args(["--stack-offset", "8"]).arg(&program));
+    assert!(text(&refused.stderr).contains("multiple of 16"), "{}", text(&refused.stderr));
+}

@@ -1,0 +1,96 @@
+//! `longma run --sandbox`: programs run in it as they do without, and what it could not keep is refused.
+//! Not what a hole in the emulator could do then: that is tested beside the sandbox itself.
+//! Source: user_namespaces(7), landlock(7), seccomp(2).
+
+mod programs;
+
+use programs::*;
+use tempfile::tempdir;
+
+/// Whether this host lacks a part; it says so then.
+fn lacks(done: &std::process::Output) -> bool {
+    let said = text(&done.stderr);
+    let lacks = done.status.code() == Some(125) && said.contains("--sandbox needs");
+    if lacks {
+        assert!(said.contains("leave --sandbox out"), "{said}");
+        eprintln!("skipped: {said}");
+    }
+    lacks
+}
+
+#[test]
+fn programs_run_in_a_sandbox_as_they_do_without() {
+    let root = tempdir().unwrap();
+    std::fs::create_dir(root.path().join("tmp")).unwrap();
+    for name in ["hello", "exec", "signals"] {
+        let bytes = std::fs::read(guest(name)).unwrap();
+        place(root.path(), name, &bytes);
+        for level in [&["--interpret"][..], &[]] {
+            let run = |sandbox: &[&str]| {
+                let mut command = longma_run();
+                command.env("TMPDIR", "/tmp").args(sandbox).args(level).arg("--root").arg(root.path());
+                finish(command.arg(format!("/{name}")))
+            };
+            let (without, within) = (run(&[]), run(&["--sandbox"]));
+            if lacks(&within) {
+                return;
+            }
+            assert_eq!(
+                text(&within.stdout),
+                text(&without.stdout),
+                "{name} {level:?}: {}",
+                text(&within.stderr)
+            );
+            assert_eq!(within.status, without.status, "{name} {level:?}: {}", text(&within.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_program_in_a_sandbox_finds_its_root_and_what_is_shared() {
+    let root = tempdir().unwrap();
+    place(root.path(), "opener", &executable(&OPENER, &[]));
+    let trace = tempdir().unwrap();
+    let open = |path: &str| {
+        let mut command = longma_run();
+        command
+            .args(["--sandbox", "--level", "timing", "--quiet", "--trace"])
+            .arg(trace.path().join("trace"));
+        finish(command.arg("--root").arg(root.path()).args(["/opener", path]))
+    };
+    let own = open("/opener");
+    if lacks(&own) {
+        return;
+    }
+    assert_eq!(own.status.code(), Some(3), "{}", text(&own.stderr));
+    for shared in ["/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/self/maps", "/proc/self/exe"] {
+        assert_eq!(open(shared).status.code(), Some(3), "{shared}");
+    }
+    assert_eq!(open("/etc/passwd").status.code(), Some(256 - libc::ENOENT));
+    assert!(std::fs::metadata(trace.path().join("trace")).unwrap().len() > 0);
+}
+
+#[test]
+fn what_a_sandbox_cannot_keep_is_refused_with_a_sentence() {
+    let root = tempdir().unwrap();
+    place(root.path(), "spinner", &executable(&SPINNER, &[]));
+    let without_root = finish(longma_run().args(["--sandbox", "spinner"]));
+    assert_eq!(without_root.status.code(), Some(125));
+    assert!(text(&without_root.stderr).contains("--root"), "{}", text(&without_root.stderr));
+    let options = [
+        &["--strace-out", "x"][..],
+        &["--profile-out", "x"],
+        &["--gdb", "0"],
+        &["--level", "cache", "--stats-out", "x"],
+        &["--level", "cache", "--checkpoint", "x"],
+    ];
+    for options in options {
+        let mut command = longma_run();
+        command.arg("--sandbox").arg("--root").arg(root.path()).args(options).arg("/spinner");
+        let done = finish(command.current_dir(root.path()));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(125), "{options:?}: {said}");
+        assert!(said.contains("exclude each other"), "{options:?}: {said}");
+        assert!(!root.path().join("x").exists(), "{options:?}: nothing is begun");
+    }
+}

@@ -1,0 +1,107 @@
+//! The regions that have been translated, found by the guest addresses that they come from.
+//! Not their code, nor the jumps between them.
+//! Source: our own.
+
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use slab::Slab;
+
+use super::{allocation::Allocation, call_out::CallOuts, links::LinkNumber};
+
+/// Bytes of guest memory that share a list of regions.
+const PAGE_BYTES: u64 = 4096;
+
+/// The number of a region.
+pub(super) type RegionNumber = usize;
+
+/// What must live as long as a region's code, and what is to be undone when it goes.
+pub(crate) struct Retained {
+    pub allocation: Allocation,
+    /// The guest addresses of its blocks, and where they are in host code.
+    pub blocks: Vec<(Range<u64>, u64)>,
+    /// The guest addresses that are known to lead into it.
+    pub entries: Vec<u64>,
+    /// Its host code; behind the first piece, entries that were made later.
+    pub pieces: Vec<Range<u64>>,
+    pub links: Vec<LinkNumber>,
+    /// The code holds their addresses.
+    pub _call_outs: CallOuts,
+}
+
+impl Retained {
+    fn pages(&self) -> FxHashSet<u64> {
+        self.blocks.iter().flat_map(|(guest, _)| pages_of(guest)).collect()
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.blocks.iter().any(|(guest, _)| guest.start < range.end && range.start < guest.end)
+    }
+}
+
+/// The numbers of the pages that a range of guest addresses touches.
+fn pages_of(range: &Range<u64>) -> Range<u64> {
+    range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
+}
+
+/// All regions that may be run. What one costs does not depend on how many there are or have been.
+#[derive(Default)]
+pub(super) struct Regions {
+    retained: Slab<Retained>,
+    by_page: FxHashMap<u64, Vec<RegionNumber>>,
+    /// Blocks inside regions: `(host address, region)`; of several at one guest address the newest.
+    blocks: FxHashMap<u64, (u64, RegionNumber)>,
+}
+
+impl Regions {
+    pub fn add(&mut self, region: Retained) -> RegionNumber {
+        let (pages, entry) = (region.pages(), self.retained.vacant_entry());
+        let number = entry.key();
+        for page in pages {
+            self.by_page.entry(page).or_default().push(number);
+        }
+        for (guest, host) in &region.blocks {
+            self.blocks.insert(guest.start, (*host, number));
+        }
+        entry.insert(region);
+        number
+    }
+
+    /// The block at a guest address: its host address in the mapping of its region, and that region.
+    pub fn block(&mut self, pc: u64) -> Option<(u64, &mut Retained)> {
+        let &(host, number) = self.blocks.get(&pc)?;
+        Some((host, &mut self.retained[number]))
+    }
+
+    /// Takes out the regions that have code from `range`.
+    pub fn remove(&mut self, range: &Range<u64>) -> Vec<Retained> {
+        let touched = pages_of(range);
+        let mut numbers: Vec<RegionNumber> = if touched.end - touched.start > self.by_page.len() as u64 {
+            let pages = self.by_page.iter().filter(|(page, _)| touched.contains(page));
+            pages.flat_map(|(_, numbers)| numbers.iter().copied()).collect()
+        } else {
+            touched.filter_map(|page| self.by_page.get(&page)).flatten().copied().collect()
+        };
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.retain(|number| self.retained[*number].overlaps(range));
+        numbers.into_iter().map(|number| self.take(number)).collect()
+    }
+
+    fn take(&mut self, number: RegionNumber) -> Retained {
+        let region = self.retained.remove(number);
+        for page in region.pages() {
+            let Some(numbers) = self.by_page.get_mut(&page) else { continue };
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.by_page.remove(&page);
+            }
+        }
+        for (guest, _) in &region.blocks {
+            if self.blocks.get(&guest.start).is_some_and(|(_, of)| *of == number) {
+                self.blocks.remove(&guest.start);
+            }
+        }
+        region
+    }
+}

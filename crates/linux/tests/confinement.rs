@@ -1,0 +1,208 @@
+//! What a confined guest cannot do to the host's files, whatever names and descriptors it has for them.
+//! Not how paths are resolved: that is in `files.rs`. Nothing here would harm the host if it succeeded.
+//! Source: proc_pid_fd(5), path_resolution(7); capabilities(7), for a guest that is root.
+
+mod guest;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use guest::{Guest, error};
+
+const READ: i32 = libc::O_RDONLY;
+const WRITE: i32 = libc::O_WRONLY;
+const HERE: u64 = libc::AT_FDCWD as u64;
+const EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
+
+const SETXATTR: u64 = 5;
+const FSETXATTR: u64 = 7;
+const IOCTL: u64 = 29;
+const MKDIRAT: u64 = 34;
+const UNLINKAT: u64 = 35;
+const LINKAT: u64 = 37;
+const TRUNCATE: u64 = 45;
+const FCHMOD: u64 = 52;
+const FCHMODAT: u64 = 53;
+const FCHOWNAT: u64 = 54;
+const FCHOWN: u64 = 55;
+const OPENAT: u64 = 56;
+const UTIMENSAT: u64 = 88;
+const MEMFD_CREATE: u64 = 279;
+const FCHMODAT2: u64 = 452;
+/// "Leave it as it is", for a user or a group.
+const SAME: u64 = u32::MAX as u64;
+
+/// Times that change nothing.
+fn no_times(guest: &mut Guest) -> u64 {
+    let omit = [0i64, libc::UTIME_OMIT, 0, libc::UTIME_OMIT];
+    guest.put(&omit.map(i64::to_le_bytes).concat())
+}
+
+/// A file outside the root that the guest was handed, open for reading.
+fn handed() -> (tempfile::TempDir, OwnedFd) {
+    let outside = tempfile::tempdir().unwrap();
+    let path = outside.path().join("file");
+    std::fs::write(&path, "the host's").unwrap();
+    let file = std::fs::File::open(path).unwrap();
+    (outside, file.into())
+}
+
+#[test]
+fn a_fact_of_the_kernels_is_not_opened_for_writing_by_its_descriptors_link() {
+    let mut guest = Guest::confined();
+    let fact = guest.open("/proc/sys/vm/overcommit_memory", READ);
+    assert!(fact >= 0, "{fact}");
+    for link in ["/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/"] {
+        let link = format!("{link}{fact}");
+        assert!(guest.open(&link, READ) >= 0, "{link}");
+        for flags in [WRITE, libc::O_RDWR, READ | libc::O_TRUNC] {
+            assert_eq!(guest.open(&link, flags), error(libc::EACCES), "{link} {flags:#x}");
+        }
+    }
+    assert_eq!(guest.open("/proc/sys/vm/overcommit_memory", WRITE), error(libc::EACCES));
+}
+
+#[test]
+fn a_file_that_was_handed_over_for_reading_is_for_reading() {
+    let (outside, file) = handed();
+    let mut guest = Guest::confined();
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = guest.open(&link, READ);
+    assert_eq!(guest.read(again), b"the host's");
+    assert_eq!(guest.open(&link, WRITE), error(libc::EACCES));
+    let path = guest.path(&link);
+    assert_eq!(guest.call(TRUNCATE, &[path, 0]), error(libc::EPERM));
+    assert_eq!(guest.call(FCHMODAT, &[HERE, path, 0o644]), error(libc::EPERM));
+    // Another name for it inside the root would make it the guest's.
+    let (empty, name) = (guest.path(""), guest.path("/taken"));
+    let descriptor = file.as_raw_fd() as u64;
+    assert_eq!(guest.call(LINKAT, &[descriptor, empty, HERE, name, EMPTY_PATH]), error(libc::EPERM));
+    let follow = libc::AT_SYMLINK_FOLLOW as u64;
+    assert_eq!(guest.call(LINKAT, &[HERE, path, HERE, name, follow]), error(libc::EPERM));
+    assert_eq!(std::fs::metadata(outside.path().join("file")).unwrap().nlink(), 1);
+}
+
+#[test]
+fn the_hosts_devices_keep_their_modes_owners_times_and_attributes() {
+    let mode = u64::from(std::fs::metadata("/dev/null").unwrap().mode() & 0o7777);
+    let mut guest = Guest::confined();
+    let (path, empty, times) = (guest.path("/dev/null"), guest.path(""), no_times(&mut guest));
+    let (name, value) = (guest.path("user.longma"), guest.put(b"x"));
+    let file = guest.open("/dev/null", libc::O_RDWR) as u64;
+    let link = guest.path(format!("/proc/self/fd/{file}"));
+    let flags = guest.put(&[0; 8]);
+    const SET_FLAGS: u64 = 0x4008_6602;
+    let tried: [(u64, &[u64]); 15] = [
+        (FCHMODAT, &[HERE, path, mode]),
+        (FCHMODAT, &[HERE, link, mode]),
+        (FCHMOD, &[file, mode]),
+        (FCHMODAT2, &[HERE, path, mode, 0]),
+        (FCHMODAT2, &[file, empty, mode, EMPTY_PATH]),
+        (FCHOWNAT, &[HERE, path, SAME, SAME, 0]),
+        (FCHOWNAT, &[file, empty, SAME, SAME, EMPTY_PATH]),
+        (FCHOWN, &[file, SAME, SAME]),
+        (UTIMENSAT, &[HERE, path, times, 0]),
+        (UTIMENSAT, &[HERE, link, times, 0]),
+        (UTIMENSAT, &[file, 0, times, 0]),
+        (TRUNCATE, &[path, 0]),
+        (SETXATTR, &[path, name, value, 1, 0]),
+        (FSETXATTR, &[file, name, value, 1, 0]),
+        (IOCTL, &[file, SET_FLAGS, flags]),
+    ];
+    for (call, arguments) in tried {
+        assert_eq!(guest.call(call, arguments), error(libc::EPERM), "call {call} {arguments:x?}");
+    }
+}
+
+#[test]
+fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() {
+    let mut guest = Guest::confined();
+    let devices = guest.directory.path().join("dev");
+    std::fs::create_dir(&devices).unwrap();
+    let (null, other) = (guest.path("/dev/null"), guest.path("/dev/other"));
+    assert_eq!(guest.call(MKDIRAT, &[HERE, null, 0o755]), 0);
+    assert!(devices.join("null").is_dir());
+    assert_eq!(guest.call(UNLINKAT, &[HERE, null, libc::AT_REMOVEDIR as u64]), 0);
+    assert!(!devices.join("null").exists());
+    // A name of the root's own for the host's device would be a way to change it.
+    assert_eq!(guest.call(LINKAT, &[HERE, null, HERE, other, 0]), error(libc::EPERM));
+    let file = guest.open("/dev/null", libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
+    assert!(file >= 0, "shells redirect to it like this: {file}");
+}
+
+#[test]
+fn what_is_the_guests_own_it_may_change() {
+    let mut guest = Guest::confined();
+    let root = guest.directory.path().to_owned();
+    let file = guest.open("/own", libc::O_RDWR | libc::O_CREAT) as u64;
+    let link = format!("/proc/self/fd/{file}");
+    assert_eq!(guest.call(FCHMOD, &[file, 0o640]), 0);
+    assert_eq!(root.join("own").metadata().unwrap().mode() & 0o777, 0o640);
+    let times = no_times(&mut guest);
+    assert_eq!(guest.call(UTIMENSAT, &[file, 0, times, 0]), 0);
+    assert_eq!(guest.call(FCHOWN, &[file, SAME, SAME]), 0);
+    let path = guest.path("/own");
+    let reader = guest.call(OPENAT, &[HERE, path, READ as u64, 0]);
+    assert!(guest.open(format!("/proc/self/fd/{reader}"), WRITE) >= 0);
+    // A file without a name any more, too.
+    std::fs::remove_file(root.join("own")).unwrap();
+    assert_eq!(guest.call(FCHMOD, &[file, 0o600]), 0);
+    assert!(guest.open(&link, libc::O_RDWR) >= 0);
+    let name = guest.path("memory");
+    let memory = guest.call(MEMFD_CREATE, &[name, 0]) as u64;
+    assert_eq!(guest.call(FCHMOD, &[memory, 0o600]), 0);
+    assert!(guest.open(format!("/proc/self/fd/{memory}"), libc::O_RDWR) >= 0);
+}
+
+#[test]
+fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
+    let mut guest = Guest::confined();
+    let place = guest.directory.path().join("proc");
+    std::fs::create_dir(&place).unwrap();
+    let Some(_mounted) = Mounted::proc(&place) else {
+        eprintln!("skipped: this takes root");
+        return;
+    };
+    assert!(guest.open("/proc/version", READ) >= 0);
+    let init = "/proc/1/mem";
+    for path in [init, "//proc/self/mem", "/proc/./self/../1/mem", "/proc/1/task/1/mem"] {
+        assert_eq!(guest.open(path, READ), error(libc::EACCES), "{path}");
+    }
+    for path in ["/proc/sys/vm/swappiness", "//proc/sys/vm/overcommit_memory"] {
+        assert!(guest.open(path, READ) >= 0, "{path}");
+        assert_eq!(guest.open(path, WRITE), error(libc::EACCES), "{path}");
+        assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
+    }
+    assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
+}
+
+/// A mount, as long as it lives.
+struct Mounted(std::ffi::CString);
+
+impl Mounted {
+    fn proc(place: &std::path::Path) -> Option<Self> {
+        use std::os::unix::ffi::OsStrExt;
+        let place = std::ffi::CString::new(place.as_os_str().as_bytes()).unwrap();
+        let kind = c"proc".as_ptr();
+        // SAFETY: every string is terminated.
+        let done = unsafe { libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()) };
+        (done == 0).then_some(Self(place))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // SAFETY: the path is terminated.
+        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn a_directory_of_the_kernels_is_no_root() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::write(&program, guest::smallest()).unwrap();
+    let config = longma_linux::ProcessConfig { program, root: Some("/proc".into()), ..Default::default() };
+    let Err(refused) = longma_linux::Process::load(config) else { panic!("it was taken") };
+    assert!(refused.to_string().contains("the kernel's"), "{refused}");
+}

@@ -1,0 +1,198 @@
+//! The emulator's own descriptors, and its own files in /proc, under every name that a guest can find for them.
+//! Not the guest's own.
+//! Source: close_range(2), dup(2), unix(7) (SCM_RIGHTS), pidfd_getfd(2), proc(5).
+
+mod guest;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
+
+use guest::{Guest, error};
+use longma_linux::host::descriptors;
+
+const READ: i32 = libc::O_RDONLY;
+const HERE: u64 = libc::AT_FDCWD as u64;
+
+const EPOLL_CREATE: u64 = 20;
+const EPOLL_CTL: u64 = 21;
+const DUP: u64 = 23;
+const DUP3: u64 = 24;
+const FCNTL: u64 = 25;
+const OPENAT: u64 = 56;
+const CLOSE: u64 = 57;
+const WRITE: u64 = 64;
+const READLINKAT: u64 = 78;
+const FSTAT: u64 = 80;
+const SOCKETPAIR: u64 = 199;
+const SENDMSG: u64 = 211;
+const MMAP: u64 = 222;
+const PRLIMIT: u64 = 261;
+const PIDFD_OPEN: u64 = 434;
+const CLOSE_RANGE: u64 = 436;
+const PIDFD_GETFD: u64 = 438;
+
+/// A file of the emulator's.
+fn kept() -> OwnedFd {
+    descriptors::keep(tempfile::tempfile().unwrap().into()).unwrap()
+}
+
+fn is_open(file: &OwnedFd) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) >= 0 }
+}
+
+#[test]
+fn no_call_takes_a_descriptor_of_the_emulators() {
+    let file = kept();
+    let own = file.as_raw_fd() as u64;
+    let mut guest = Guest::new();
+    let buffer = guest.map(0x4000, 3);
+    let given = guest.open("/dev/null", libc::O_RDWR) as u64;
+    let epoll = guest.call(EPOLL_CREATE, &[0]) as u64;
+    let tried: [(u64, &[u64]); 10] = [
+        (CLOSE, &[own]),
+        // The kernel looks at the lower half.
+        (CLOSE, &[1 << 32 | own]),
+        (DUP, &[own]),
+        (DUP3, &[given, own, 0]),
+        (DUP3, &[own, given, 0]),
+        (FCNTL, &[own, libc::F_DUPFD as u64, 0]),
+        (WRITE, &[own, buffer, 8]),
+        (FSTAT, &[own, buffer]),
+        (EPOLL_CTL, &[epoll, 1, own, buffer]),
+        (MMAP, &[0, 0x4000, 3, 1, own, 0]),
+    ];
+    for (call, arguments) in tried {
+        assert_eq!(guest.call(call, arguments), error(libc::EBADF), "call {call} {arguments:x?}");
+    }
+    let all = guest.call(CLOSE_RANGE, &[descriptors::first() as u64 - 1, u32::MAX.into(), 0]);
+    assert_eq!((all, guest.call(CLOSE_RANGE, &[own, own, 0])), (0, 0), "as if nothing were there");
+    assert_eq!(guest.call(CLOSE_RANGE, &[own, own, 64]), error(libc::EINVAL));
+    assert_eq!(guest.call(CLOSE_RANGE, &[own, 3, 0]), error(libc::EINVAL));
+    assert!(is_open(&file));
+}
+
+#[test]
+fn a_descriptor_of_the_emulators_is_not_sent_or_taken_over() {
+    let file = kept();
+    let own = file.as_raw_fd();
+    let mut guest = Guest::new();
+    let pair = guest.map(0x4000, 3);
+    assert_eq!(guest.call(SOCKETPAIR, &[1, libc::SOCK_STREAM as u64, 0, pair]), 0);
+    let socket = u32::from_le_bytes(guest.bytes(pair, 4).try_into().unwrap());
+    let mut send = |descriptors: &[i32]| {
+        let length = 16 + 4 * descriptors.len() as u64;
+        let mut control = [length.to_le_bytes().to_vec(), vec![1, 0, 0, 0, 1, 0, 0, 0]].concat();
+        descriptors.iter().for_each(|number| control.extend(number.to_le_bytes()));
+        control.resize(control.len().next_multiple_of(8), 0);
+        let (data, at) = (guest.put(b"x"), guest.put(&control));
+        let vector = guest.put(&[data.to_le_bytes(), 1u64.to_le_bytes()].concat());
+        let header = [0, 0, vector, 1, at, control.len() as u64, 0].map(u64::to_le_bytes).concat();
+        let header = guest.put(&header);
+        guest.call(SENDMSG, &[socket.into(), header, 0])
+    };
+    assert_eq!(send(&[0]), 1, "its own it may send");
+    assert_eq!(send(&[own]), error(libc::EBADF));
+    assert_eq!(send(&[0, own]), error(libc::EBADF));
+    let process = guest.call(PIDFD_OPEN, &[std::process::id().into(), 0]) as u64;
+    assert_eq!(guest.call(PIDFD_GETFD, &[process, own as u64, 0]), error(libc::EBADF));
+}
+
+#[test]
+fn the_link_of_a_descriptor_of_the_emulators_leads_nowhere_under_any_name() {
+    let file = kept();
+    let own = file.as_raw_fd();
+    let thread = format!("/proc/self/task/{}/fd/{own}", gettid());
+    let links = [
+        format!("/proc/self/fd/{own}"),
+        format!("//proc/self/fd/{own}"),
+        format!("/proc/../proc/self/fd/{own}"),
+        format!("/dev/fd/{own}"),
+        format!("/proc/{}/fd/{own}", std::process::id()),
+        thread,
+    ];
+    for mut guest in [Guest::new(), Guest::confined()] {
+        let result = guest.map(0x4000, 3);
+        for link in &links {
+            for flags in [READ, libc::O_RDWR, libc::O_PATH] {
+                assert_eq!(guest.open(link, flags), error(libc::ENOENT), "{link}");
+            }
+            let path = guest.path(link);
+            assert_eq!(guest.call(READLINKAT, &[HERE, path, result, 100]), error(libc::ENOENT), "{link}");
+        }
+        let folder = guest.open("/proc/self/fd", READ | libc::O_DIRECTORY) as u64;
+        let path = guest.path(own.to_string());
+        assert!(guest.call(OPENAT, &[folder, path, READ as u64, 0]) < 0);
+    }
+}
+
+#[test]
+fn the_emulators_memory_is_refused_under_every_name() {
+    let mut guest = Guest::new();
+    let link = guest.directory.path().join("link");
+    symlink("/proc/self", &link).unwrap();
+    let process = guest.open("/proc/self", READ | libc::O_DIRECTORY) as u64;
+    let names = [
+        "//proc/self/mem".to_owned(),
+        "/proc/../proc/self/mem".to_owned(),
+        "/proc/self/task/../mem".to_owned(),
+        format!("/proc/{}/mem", gettid()),
+        format!("/proc/self/task/{}/../../task/{}/mem", gettid(), gettid()),
+        format!("{}/mem", link.display()),
+        format!("{}/pagemap", link.display()),
+        "//proc/self/map_files".to_owned(),
+    ];
+    for name in names {
+        assert_eq!(guest.open(&name, READ), error(libc::EACCES), "{name}");
+    }
+    for name in ["mem", "smaps", "task/../mem", "./mem"] {
+        let path = guest.path(name);
+        assert_eq!(
+            guest.call(OPENAT, &[process, path, libc::O_RDWR as u64, 0]),
+            error(libc::EACCES),
+            "{name}"
+        );
+        assert_eq!(
+            guest.call(OPENAT, &[process, path, libc::O_PATH as u64, 0]),
+            error(libc::EACCES),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_guests_own_maps_and_program_are_shown_under_every_name() {
+    let mut guest = Guest::new();
+    let link = guest.directory.path().join("link");
+    symlink("/proc/self", &link).unwrap();
+    let result = guest.map(0x4000, 3);
+    let program = guest.directory.path().join("program").canonicalize().unwrap();
+    for folder in ["//proc/self", "/proc/../proc/self", "/proc/self/task/..", link.to_str().unwrap()] {
+        let maps = guest.open(format!("{folder}/maps"), READ);
+        let text = String::from_utf8(guest.read(maps)).unwrap();
+        assert!(text.contains("[stack]") && !text.contains("libc.so"), "{folder}: {text}");
+        let path = guest.path(format!("{folder}/exe"));
+        let length = guest.call(READLINKAT, &[HERE, path, result, 1000]);
+        assert_eq!(guest.bytes(result, length as usize), program.to_str().unwrap().as_bytes(), "{folder}");
+        let file = guest.open(format!("{folder}/exe"), READ);
+        assert_eq!(guest.read(file), guest::smallest(), "{folder}");
+    }
+}
+
+#[test]
+fn the_limit_of_open_files_ends_where_the_emulators_begin() {
+    let mut guest = Guest::new();
+    let own = descriptors::first() as u64;
+    let result = guest.map(0x4000, 3);
+    assert_eq!(guest.call(PRLIMIT, &[0, libc::RLIMIT_NOFILE.into(), 0, result]), 0);
+    let word =
+        |at: usize| u64::from_le_bytes(guest.bytes(result, 16)[8 * at..8 * at + 8].try_into().unwrap());
+    assert!(word(0) <= own && word(1) == own, "{} {}", word(0), word(1));
+    let beyond = guest.put(&[own.to_le_bytes(), (own + 1).to_le_bytes()].concat());
+    assert_eq!(guest.call(PRLIMIT, &[0, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
+}
+
+fn gettid() -> i32 {
+    // SAFETY: no arguments; it cannot fail.
+    unsafe { libc::gettid() }
+}

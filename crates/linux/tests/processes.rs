@@ -1,0 +1,20 @@
+//! New processes as system calls ask for them: what is refused.
+//! Not what becomes of them, which the guests `fork_storm` and `unix_process` try.
+//! Source: clone(2).
+
+mod guest;
+
+use guest::{Guest, error};
+
+#[test]
+fn a_child_that_should_end_with_a_signal_that_does_not_exist_is_refused() {
+    const CLONE3: u64 = 435;
+    let mut guest = Guest::new();
+    for exit_signal in [65u64, 200, 256, u64::MAX] {
+        let mut arguments = [0u64; 11];
+        arguments[4] = exit_signal;
+        let bytes: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let address = guest.put(&bytes);
+        assert_eq!(guest.call(CLONE3, &[address, bytes.len() as u64]), error(libc::EINVAL), "{exit_signal}");
+    }
+}
