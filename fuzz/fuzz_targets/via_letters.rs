@@ -9,9 +9,9 @@ fuzz_target!(|data: &[u8]| {
     read_datagram_words(data);
     // Letters begin with a number of eight bytes: most random ones would fail there.
     if let Some((kind, rest)) = data.split_first() {
-        let mut letter = u64::from(kind % 8).to_le_bytes().to_vec();
-        if kind % 8 == 1 {
-            letter.extend(1u64.to_le_bytes());
+        let mut letter = u64::from(kind % 12).to_le_bytes().to_vec();
+        if kind % 12 == 1 {
+            letter.extend(2u64.to_le_bytes());
         }
         letter.extend(rest);
         read_letter(&letter);

@@ -123,20 +123,23 @@ class Machine(Part):
         self._change(_steps(key), value)
 
     def _change(self, path: tuple[str | int, ...], value: Any) -> None:
+        self._change_all([(path, value)])
+
+    def _change_all(self, changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
         parts = copy.deepcopy(self._parts)
-        place: Any = parts
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = value
+        for path, value in changes:
+            place: Any = parts
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = value
         # What is not a sound machine is refused, and this one stays as it was.
         _native.machine_toml(json.dumps(parts))
         object.__setattr__(self, "_parts", parts)
 
     def edit(self, changes: Mapping[str, Any]) -> Machine:
-        """A copy with other values under some paths, such as ``{"caches.l3.size": "8 MiB"}``."""
+        """A copy with other values under some paths, such as ``{"caches.l3.size": "8 MiB"}``; they must fit together."""
         changed = Machine._of(copy.deepcopy(self._parts))
-        for path, value in changes.items():
-            changed[path] = value
+        changed._change_all([(_steps(path), value) for path, value in changes.items()])
         return changed
 
     def to_toml(self) -> str:

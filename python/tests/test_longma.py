@@ -32,6 +32,9 @@ class Machines(unittest.TestCase):
         machine.caches.l3.size = "8 MiB"
         self.assertEqual(machine["caches.l3.size"], "8 MiB")
         self.assertIn('size = "8 MiB"', machine.to_toml())
+        # None fits without the others.
+        twelve = machine.edit({"caches.l3.size": "12 MiB", "caches.l3.ways": 12, "caches.l3.dca.ways": 11})
+        self.assertEqual((twelve["caches.l3.size"], twelve["caches.l3.ways"]), ("12 MiB", 12))
         changed = machine.edit({"caches.l3.size": before})
         self.assertEqual((changed.caches.l3.size, machine.caches.l3.size), (before, "8 MiB"))
         self.assertEqual(changed, longma.Machine("loongson-3a5000"))

@@ -228,7 +228,10 @@ fn store_one(writer: &Writer, record: &Record) -> Result<(), StoreError> {
 fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Option<Record> {
     let start = Instant::now();
     // A defect of one workload must not cost the campaign.
-    let run = catch_unwind(AssertUnwindSafe(|| workload.run(point, stop)));
+    let run = match &point.refused {
+        Some(refused) => Ok(Err(refused.clone())),
+        None => catch_unwind(AssertUnwindSafe(|| workload.run(point, stop))),
+    };
     let outcome = run.unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");

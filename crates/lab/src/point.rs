@@ -5,7 +5,7 @@
 use crate::experiment::{Axis, Experiment, in_order};
 use crate::setting::Setting;
 use crate::workload::{Failure, Registry, Workload};
-use longma_topology::Machine;
+use longma_topology::{Machine, OpenError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct Key(String);
 
 impl Key {
-    fn of(content: &serde_json::Value) -> Self {
+    pub(crate) fn of(content: &serde_json::Value) -> Self {
         Self(digest(content.to_string().as_bytes())[..32].into())
     }
 
@@ -56,8 +56,12 @@ pub struct Point {
     pub workload: String,
     /// The machine it runs on, if the experiment names any.
     pub machine: Option<Modelled>,
+    /// Why it cannot be run as it is given: its machine does not fit together.
+    pub refused: Option<Failure>,
     /// Every parameter of the workload, defaults included.
     pub parameters: BTreeMap<String, Setting>,
+    /// Those of them that only say where something is.
+    pub places: &'static [&'static str],
     /// What tells it from the experiment's other points, in the order of the file: swept parameters, and the machine as `machine`.
     pub varied: Vec<(String, Setting)>,
     /// The folder at which relative paths among the parameters begin.
@@ -71,8 +75,10 @@ pub struct Point {
 pub struct Modelled {
     /// What the experiment calls it.
     pub name: String,
-    /// The machine file with every default written out and the point's changes made.
+    /// The machine file with every default written out and the point's changes made, under a name of its own if there are any.
     pub text: Arc<str>,
+    /// Why the changes cannot be made; the text is then what was to be changed, and the changes.
+    pub refused: Option<String>,
 }
 
 /// Why the points of an experiment cannot be counted out.
@@ -110,6 +116,13 @@ impl Point {
         self.folder.join(self.text(name))
     }
 
+    /// The parameters that are part of the result: all but those that only say where something is, which may differ between two runs of
+    /// the same point.
+    pub fn told(&self) -> BTreeMap<String, Setting> {
+        let told = self.parameters.iter().filter(|(name, _)| !self.places.contains(&name.as_str()));
+        told.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// What tells the point from others, in words.
     pub fn label(&self) -> String {
         let words: Vec<_> = self.varied.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -128,11 +141,12 @@ impl Experiment {
         let fixed = self.fixed(quick, workload);
         let combinations = combinations(&self.axes(quick));
         let machines = self.machines(quick);
-        let mut texts = BTreeMap::new();
+        let mut known = BTreeMap::new();
         let mut points = Vec::with_capacity(combinations.len() * machines.len());
         for machine in machines {
             for varied in &combinations {
-                let modelled = machine.map(|name| self.modelled(name, varied, &mut texts)).transpose()?;
+                let modelled =
+                    machine.map(|name| self.modelled(name, quick, varied, &mut known)).transpose()?;
                 points.push(self.point(workload, version, &fixed, modelled, varied)?);
             }
         }
@@ -155,16 +169,24 @@ impl Experiment {
             machine.iter().filter(|_| several).map(|m| ("machine".into(), Setting::Text(m.name.clone())));
         let varied = with_machine.chain(varied.iter().cloned()).collect();
         let time_limit = self.parts().time_limit.map(|limit| Duration::from_nanos(limit.ps() / 1000));
-        let (workload_name, folder) = (workload.name().to_string(), self.folder().to_path_buf());
-        let key = Key(String::new());
-        let mut point =
-            Point { key, workload: workload_name, machine, parameters, varied, folder, time_limit };
+        let refused = machine.as_ref().and_then(|m| m.refused.as_ref()).map(Failure::refused);
+        let mut point = Point {
+            key: Key(String::new()),
+            workload: workload.name().to_string(),
+            machine,
+            refused,
+            parameters,
+            places: workload.places(),
+            varied,
+            folder: self.folder().to_path_buf(),
+            time_limit,
+        };
         let inputs = workload.inputs(&point).map_err(PointError::Input)?;
         point.key = Key::of(&serde_json::json!({
             "workload": point.workload,
             "revision": workload.revision(),
             "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
-            "parameters": point.parameters,
+            "parameters": point.told(),
             "inputs": inputs,
             "version": version,
         }));
@@ -179,7 +201,9 @@ impl Experiment {
         let of_quick = self.parts().quick.as_ref().filter(|_| quick).map(|form| &form.parameters);
         // Whole tables come before their single entries, in the order of names.
         let given = self.parts().parameters.iter().chain(of_quick.into_iter().flatten());
-        given.for_each(|(name, value)| assign(&mut fixed, name, value));
+        given
+            .filter(|(name, _)| !is_of_machine(name))
+            .for_each(|(name, value)| assign(&mut fixed, name, value));
         fixed
     }
 
@@ -195,7 +219,8 @@ impl Experiment {
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
         let given = varied.iter().rev().find(|(name, _)| name == "machine").and_then(|(_, m)| m.text());
         let machine = given.or(self.machines(quick).first().copied().flatten());
-        let modelled = machine.map(|name| self.modelled(name, varied, &mut BTreeMap::new())).transpose()?;
+        let modelled =
+            machine.map(|name| self.modelled(name, quick, varied, &mut BTreeMap::new())).transpose()?;
         self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
     }
 
@@ -248,28 +273,49 @@ impl Experiment {
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 
+    /// The machine called `name` with all that the experiment and the point change in it. `known` keeps those made before.
+    ///
+    /// # Errors
+    /// There is no such machine. Changes that do not fit together are the point's failure alone.
     fn modelled(
         &self,
         name: &str,
+        quick: bool,
         varied: &[(String, Setting)],
-        texts: &mut BTreeMap<String, Arc<str>>,
+        known: &mut BTreeMap<String, Modelled>,
     ) -> Result<Modelled, PointError> {
-        let refuse = |message: String| PointError::Machine { name: name.into(), message };
-        let of_machine =
-            |(key, value): &(String, Setting)| Some((key.strip_prefix("machine.")?.into(), value.clone()));
-        let edits: BTreeMap<String, Setting> = varied.iter().filter_map(of_machine).collect();
-        let known = format!("{name}\n{}", serde_json::json!(edits));
-        let text = match texts.get(&known) {
-            Some(text) => text.clone(),
-            None => {
-                let machine =
-                    Machine::open(&machine_file(name, self.folder())).map_err(|e| refuse(e.to_string()))?;
-                let edited = edit_machine(&machine, &edits).map_err(refuse)?;
-                texts.entry(known).or_insert_with(|| edited.to_toml().into()).clone()
+        let edits = machine_edits(&self.file_parts(quick), varied);
+        let made_of = format!("{name}\n{}", serde_json::json!(edits));
+        if let Some(modelled) = known.get(&made_of) {
+            return Ok(modelled.clone());
+        }
+        let refuse = |error: OpenError| PointError::Machine { name: name.into(), message: error.to_string() };
+        let machine = Machine::open(&machine_file(name, self.folder())).map_err(refuse)?;
+        let (text, refused) = match edit_machine(&machine, &edits) {
+            Ok(edited) => (edited.to_toml(), None),
+            Err(message) => {
+                (format!("{}\n{made_of}", machine.to_toml()), Some(format!("machine {name} {message}")))
             }
         };
-        Ok(Modelled { name: name.into(), text })
+        let modelled = Modelled { name: name.into(), text: text.into(), refused };
+        known.insert(made_of, modelled.clone());
+        Ok(modelled)
     }
+
+    /// The fixed parameters as the file gives them, those of the quick form last.
+    fn file_parts(&self, quick: bool) -> Vec<(&String, &Setting)> {
+        let of_quick = self.parts().quick.iter().filter(|_| quick).flat_map(|form| &form.parameters);
+        self.parts().parameters.iter().chain(of_quick).collect()
+    }
+}
+
+/// What is changed in a machine: keys among the fixed parameters, and above them those among what varies.
+pub(crate) fn machine_edits<'a>(
+    fixed: &[(&'a String, &'a Setting)],
+    varied: &'a [(String, Setting)],
+) -> BTreeMap<String, Setting> {
+    let all = fixed.iter().copied().chain(varied.iter().map(|(name, value)| (name, value)));
+    all.filter_map(|(name, value)| Some((name.strip_prefix("machine.")?.into(), value.clone()))).collect()
 }
 
 /// Whether `name` is the machine or a key of it.
@@ -289,7 +335,7 @@ fn assign(parameters: &mut BTreeMap<String, Setting>, name: &str, value: &Settin
 }
 
 /// Every combination of one row of each axis; the last axis varies fastest.
-fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Setting)>> {
+pub(crate) fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Setting)>> {
     let mut all = vec![Vec::new()];
     for columns in axes {
         let rows = columns.iter().map(|(_, axis)| axis.values.len()).min().unwrap_or(0);
@@ -323,8 +369,18 @@ pub(crate) fn edit_machine(machine: &Machine, edits: &BTreeMap<String, Setting>)
         let value = toml::Value::try_from(setting).map_err(|error| error.to_string())?;
         set(&mut root, path, value)?;
     }
-    let text = toml::to_string(&root).map_err(|error| error.to_string())?;
-    let checked = longma_topology::check("the changed machine", &text);
+    let check = |root: &toml::Value| {
+        let text = toml::to_string(root).map_err(|error| error.to_string())?;
+        Ok::<_, String>(longma_topology::check("the changed machine", &text))
+    };
+    let mut checked = check(&root)?;
+    let changed = checked.machine.as_ref().map(Machine::to_toml).filter(|text| *text != machine.to_toml());
+    if let Some(changed) = changed {
+        // What is measured on it must not be taken for the machine's own.
+        let own = format!("{}-{}", machine.name, &digest(changed.as_bytes())[..8]);
+        set(&mut root, "name", own.into())?;
+        checked = check(&root)?;
+    }
     checked.machine.ok_or_else(|| {
         let first = checked.report.located().into_iter().find(|p| p.level == longma_topology::Level::Error);
         let message = first.map_or(String::new(), |p| format!("{}; {}", p.message, p.help));

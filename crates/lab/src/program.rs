@@ -49,7 +49,7 @@ impl Program {
                 "folder",
                 Kind::Text,
                 Some("".into()),
-                "where programs are, from the experiment file's folder",
+                "where programs are, from the experiment file's folder; no part of a result",
             ),
             parameter(
                 "variant",
@@ -91,6 +91,12 @@ impl Program {
                 "the seed of what is random when simulated",
             ),
             parameter(
+                "stack_offset",
+                Kind::Integer,
+                Some(Setting::Integer(0)),
+                "how many bytes lower its stack begins, a multiple of 16: to sweep where things lie",
+            ),
+            parameter(
                 "wire",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
@@ -125,16 +131,20 @@ impl Program {
             command.arg("--machine").arg(&files.machine);
         }
         match point.text("level") {
-            "functional" => command.args(["--stats", "--format", "json"]),
+            "functional" => command.args(["--fixed-names", "--stats", "--format", "json"]),
             level => command.args(["--level", level, "--quiet", "--stats-out"]).arg(&files.statistics),
         };
         if point.text("level") != "functional" {
             Self::simulation(point, &mut command);
         }
+        if let Some(offset) = point.parameter("stack_offset").filter(|o| **o != Setting::Integer(0)) {
+            command.arg("--stack-offset").arg(offset.to_string());
+        }
         // The caller's environment would make results depend on who runs them.
         command.env_clear();
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
-            command.envs(variables);
+            // The program's, not the emulator's: a variable may mean something to the host's dynamic linker.
+            command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
         }
         command.arg("--").arg(program(point));
         if !point.text("argument").is_empty() {
@@ -185,6 +195,10 @@ impl Workload for Program {
 
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    fn places(&self) -> &'static [&'static str] {
+        &["folder"]
     }
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
@@ -413,6 +427,29 @@ mod tests {
         assert_eq!(results, [("core0.ipc", 1.5), ("instructions", 12.0)]);
         let host: Vec<_> = metrics.host.keys().map(String::as_str).collect();
         assert_eq!(host, ["peak_bytes", "wall_s"]);
+    }
+
+    #[test]
+    fn an_environment_is_the_programs_and_not_the_emulators() {
+        let variables =
+            [("LD_PRELOAD", "/tmp/x.so"), ("A", "b=c")].map(|(name, value)| (name.into(), value.into()));
+        let point = Point {
+            key: crate::point::Key::of(&serde_json::json!("environment")),
+            workload: "program".into(),
+            machine: None,
+            parameters: BTreeMap::from([("environment".into(), Setting::Named(BTreeMap::from(variables)))]),
+            refused: None,
+            places: &[],
+            varied: Vec::new(),
+            folder: "/".into(),
+            time_limit: None,
+        };
+        let files = Files::new(&point).unwrap();
+        let command = Program::new("longma").command(&point, &files);
+        assert_eq!(command.get_envs().count(), 0);
+        let given: Vec<_> = command.get_args().collect();
+        assert!(given.contains(&"--env=LD_PRELOAD=/tmp/x.so".as_ref()), "{given:?}");
+        assert!(given.contains(&"--env=A=b=c".as_ref()), "{given:?}");
     }
 
     #[test]

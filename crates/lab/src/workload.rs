@@ -24,6 +24,11 @@ pub trait Workload: Send + Sync {
     /// The parameters it takes.
     fn parameters(&self) -> &[Parameter];
 
+    /// Parameters that only say where something is, which [`Workload::inputs`] says what it is of: no part of a result or of its key.
+    fn places(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Raised whenever the same point gives other results than before, so that stored ones are not taken for them.
     fn revision(&self) -> u32 {
         1

@@ -99,6 +99,67 @@ fn a_change_of_a_machine_that_makes_no_machine_is_told_before_anything_runs() {
     );
 }
 
+/// An experiment on one machine, with `more` of its file.
+fn on_a_machine(more: &str) -> String {
+    format!(
+        "format = 1\nname = \"m\"\ntitle = \"t\"\nworkload = \"synthetic\"\nmachines = [\"loongson-3a4000\"]\n{more}\n[metrics.rate]\nunit = \"x\"\n"
+    )
+}
+
+fn machine_of(point: &Point) -> longma_topology::Machine {
+    longma_topology::Machine::parse("machine", &point.machine.as_ref().unwrap().text).unwrap()
+}
+
+#[test]
+fn a_key_of_the_machine_among_the_parameters_changes_the_machine_of_every_point() {
+    let (registry, _) = synthetic::registry();
+    let text = on_a_machine("[parameters]\n\"machine.caches.l3.size\" = \"4 MiB\"\n[sweep]\nn = [1, 2]");
+    let experiment = synthetic::experiment(&text, &registry);
+    for point in experiment.points(false, &registry, "1").unwrap() {
+        let machine = machine_of(&point);
+        assert_eq!(machine.caches["l3"].size.to_string(), "4 MiB");
+        assert!(machine.name.starts_with("loongson-3a4000-"), "{}", machine.name);
+        assert!(point.parameters.keys().all(|name| !name.starts_with("machine.")), "{:?}", point.parameters);
+    }
+    let wrong = problems(&text.replace("l3.size", "l3.sise"));
+    assert!(wrong.iter().any(|p| p.contains("cache has no key `sise`")), "{wrong:#?}");
+}
+
+#[test]
+fn changes_of_a_machine_need_to_fit_only_together() {
+    let (registry, _) = synthetic::registry();
+    // In 16 ways 6 MiB are no power of two of sets, and in 12 ways 8 MiB are no whole number.
+    let together =
+        "[[zip]]\n\"machine.caches.l3.size\" = [\"6 MiB\", \"8 MiB\"]\n\"machine.caches.l3.ways\" = [12, 16]";
+    let experiment = synthetic::experiment(&on_a_machine(together), &registry);
+    let points = experiment.points(false, &registry, "1").unwrap();
+    assert!(points.iter().all(|point| point.refused.is_none()));
+    assert_eq!(machine_of(&points[0]).caches["l3"].ways(), 12);
+    assert_ne!(machine_of(&points[0]).name, machine_of(&points[1]).name);
+}
+
+#[test]
+fn a_combination_that_makes_no_machine_is_one_failed_point() {
+    let (registry, runs) = synthetic::registry();
+    let crossed =
+        "[sweep]\n\"machine.caches.l3.size\" = [\"6 MiB\", \"8 MiB\"]\n\"machine.caches.l3.ways\" = [12, 16]";
+    let experiment = synthetic::experiment(&on_a_machine(crossed), &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();
+    let keys: std::collections::BTreeSet<_> = campaign.points.iter().map(|point| &point.key).collect();
+    assert_eq!(keys.len(), 4);
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = campaign
+        .run(&Store::new(folder.path()), &registry, &Options::default(), &(), &Stop::default())
+        .unwrap();
+    assert_eq!((outcome.ran, outcome.failed, runs.load(std::sync::atomic::Ordering::Relaxed)), (4, 2, 2));
+    let failure = outcome.results.get(&campaign.points[1].key).unwrap().failure.as_ref().unwrap();
+    assert_eq!(failure.kind, FailureKind::Refused);
+    assert!(failure.message.contains("caches.l3.size = 6 MiB, caches.l3.ways = 16"), "{failure}");
+    // A value that fits none of the others is told before anything runs.
+    let wrong = problems(&on_a_machine(&crossed.replace("\"6 MiB\"", "\"7 MiB\"")));
+    assert!(wrong.iter().any(|p| p.contains("7 MiB")), "{wrong:#?}");
+}
+
 #[test]
 fn mechanisms_that_cannot_be_switched_are_told() {
     let explain = "[explain]\nmetrics = [\"rate\"]\nat = { n = 2 }\n[explain.mechanisms.fast]\noff = { mode = \"plain\" }\non = { mode = \"fast\" }\n";

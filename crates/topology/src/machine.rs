@@ -90,7 +90,7 @@ pub enum OpenError {
         bytes: u64,
     },
     /// The file has errors.
-    #[error("{0}")]
+    #[error("{}", .0.in_brief())]
     Invalid(Report),
 }
 

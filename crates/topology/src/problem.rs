@@ -103,6 +103,16 @@ impl Report {
         self.problems.iter().map(with_place).collect()
     }
 
+    /// How many problems there are and what the first error is, in one line.
+    pub fn in_brief(&self) -> String {
+        let first = self.located().into_iter().find(|p| p.level == Level::Error);
+        let first = first.map(|p| {
+            let help = if p.help.is_empty() { String::new() } else { format!("; {}", p.help) };
+            format!(": line {}, column {}: {}{help}", p.line, p.column, p.message)
+        });
+        format!("{self}{}", first.unwrap_or_default())
+    }
+
     /// All problems as text for people, each with its lines of the file. `colour` adds ANSI colours.
     pub fn render(&self, width: usize, colour: bool) -> String {
         let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };

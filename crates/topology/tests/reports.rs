@@ -191,6 +191,59 @@ fn a_bandwidth_beyond_what_the_wires_carry_is_refused() {
 }
 
 #[test]
+fn a_predictor_or_a_table_that_nobody_has_is_refused() {
+    told(
+        LA,
+        "predictor = \"tage\"",
+        "predictor = \"psychic\"",
+        ["\"psychic\" is not a branch predictor", "\"psychic\"", "gshare"],
+    );
+    told(
+        LA,
+        "instruction_timing = \"la464\"",
+        "instruction_timing = \"la999\"",
+        ["\"la999\" is not a table of instruction timing", "\"la999\"", "la464"],
+    );
+}
+
+#[test]
+fn an_inclusive_cache_is_as_large_as_each_cache_it_holds() {
+    let larger = ["is larger than `l3` of 16 MiB, which holds all that it holds", "\"64 MiB\"", "inclusive"];
+    told(LA, "size = \"256 KiB\"", "size = \"64 MiB\"", larger);
+    // Also where a victim cache stands between.
+    told(LA, "size = \"64 KiB\"", "size = \"64 MiB\"", larger);
+}
+
+#[test]
+fn a_level_that_answers_before_the_one_in_front_of_it_is_refused() {
+    told(
+        LA,
+        "latency = \"40 cycles\"",
+        "latency = \"10 cycles\"",
+        [
+            "cache `l3` answers in 10 cycles, cache `l2` in front of it in 14 cycles",
+            "\"10 cycles\"",
+            "included",
+        ],
+    );
+    told(
+        LA,
+        "latency = \"140 ns\"",
+        "latency = \"5 ns\"",
+        ["answers in 5 ns, cache `l3` in front of it in 40 cycles", "\"5 ns\"", "included"],
+    );
+}
+
+#[test]
+fn a_memory_without_a_latency_is_warned_of() {
+    let checked = check("test.toml", &with(LA, "latency = \"140 ns\"", ""));
+    assert!(checked.machine.is_some());
+    let warned =
+        |p: &longma_topology::Problem| p.level == Level::Warning && p.message.contains("has no `latency`");
+    assert!(checked.report.problems().iter().any(warned), "{}", checked.report.render(100, false));
+}
+
+#[test]
 fn everything_wrong_is_reported_at_once_and_in_the_order_of_the_text() {
     let text = with(LA, "rob_entries = 128", "rob_entires = 128");
     let text = text.replacen("ways = 16", "ways = 0", 1).replacen(
@@ -230,6 +283,35 @@ fn an_empty_file_is_told_what_a_machine_needs() {
             "{report:?}"
         );
     }
+}
+
+#[test]
+fn a_size_that_no_model_could_hold_is_refused_where_it_stands() {
+    for (key, value) in [("rob_entries", "128"), ("mshrs", "16"), ("banks", "4"), ("entries", "64")] {
+        let to = format!("{key} = 4294967295");
+        told(
+            LA,
+            &format!("{key} = {value}"),
+            &to,
+            ["more than can be modelled", "4294967295", "give at most"],
+        );
+    }
+}
+
+#[test]
+fn what_a_host_counts_out_to_must_fit_a_model() {
+    let report = check("t.toml", &with(LA, "size = \"16 MiB\"", "size = \"1024 GiB\"")).report;
+    let said = report.problems().iter().any(|p| p.message.contains("lines and entries in all"));
+    assert!(said, "{}", report.render(100, false));
+}
+
+#[test]
+fn more_cores_at_a_cache_than_can_be_modelled_are_a_warning() {
+    let report = check("t.toml", &with(LA, "cores = 4", "cores = 64")).report;
+    let problem = report.problems().iter().find(|p| p.message.contains("64 cores of host"));
+    let problem = problem.unwrap_or_else(|| panic!("{}", report.render(100, false)));
+    assert_eq!(problem.level, Level::Warning);
+    assert!(problem.help.contains("level functional"));
 }
 
 proptest! {

@@ -2,8 +2,8 @@
 //! Not the reading of single values: that is the `part!`s' own.
 //! Source: none.
 
-use super::{ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
-use crate::point::{edit_machine, is_of_machine, machine_file};
+use super::{Axis, ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
+use crate::point::{combinations, edit_machine, is_of_machine, machine_edits, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
 use crate::workload::{Kind, Registry, Workload};
@@ -134,21 +134,69 @@ fn machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
             }
         }
     }
-    for (name, axis) in file.sweep.iter().chain(file.zip.iter().flatten()) {
-        let Some(path) = machine_path(name) else { continue };
-        if file.machines.is_empty() {
-            let help = "add `machines = [\"...\"]`".into();
-            problems.error(axis.at(), format!("there is no machine to vary `{path}` of"), "here", help);
+    check_edits(file, &sound, problems);
+}
+
+/// Of so many ways to change a machine, each is tried before anything runs.
+const MAX_EDITS: usize = 256;
+
+/// A value that makes no machine with any of the values it is combined with is told; one that does with some leaves the other
+/// points to fail.
+fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Problems) {
+    for quick in [false, true] {
+        let form = file.quick.as_ref().filter(|_| quick);
+        if quick && form.is_none() {
+            return;
         }
-        let wrong = |machine: &Machine| {
-            axis.values.iter().find_map(|value| {
-                edit_machine(machine, &BTreeMap::from([(path.to_string(), value.clone())])).err()
-            })
-        };
-        if let Some(message) = sound.iter().find_map(wrong) {
-            problems.error(axis.at(), message, "this key", String::new());
+        let of_quick = form.iter().flat_map(|form| &form.parameters);
+        let fixed: Vec<_> = file.parameters.iter().chain(of_quick).collect();
+        let fixed_at = file.marks.key("parameters");
+        let axes = machine_axes(file, form);
+        let named = fixed.iter().filter_map(|(name, _)| Some((machine_path(name)?, fixed_at.clone())));
+        let named = named
+            .chain(axes.iter().flatten().filter_map(|(name, axis)| Some((machine_path(name)?, axis.at()))));
+        if let Some((path, at)) = named.clone().find(|_| file.machines.is_empty()) {
+            let help = "add `machines = [\"...\"]`".into();
+            problems.error(at, format!("there is no machine to vary `{path}` of"), "here", help);
+            return;
+        }
+        if named.clone().next().is_none() {
+            continue;
+        }
+        // What is wrong with each value, by its axis and place in it, until some combination with it is sound.
+        let mut wrong: BTreeMap<(&str, usize), Option<String>> = BTreeMap::new();
+        for varied in combinations(&axes).into_iter().take(MAX_EDITS) {
+            let edits = machine_edits(&fixed, &varied);
+            let error = machines.iter().find_map(|machine| edit_machine(machine, &edits).err());
+            for (name, axis) in axes.iter().flatten() {
+                let value = varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value);
+                let Some(place) = axis.values.iter().position(|known| Some(known) == value) else { continue };
+                let entry = wrong.entry((name, place)).or_insert_with(|| error.clone());
+                *entry = entry.take().filter(|_| error.is_some());
+            }
+            if let (Some(message), true) = (&error, axes.is_empty()) {
+                problems.error(fixed_at.clone(), message.clone(), "these keys", String::new());
+            }
+        }
+        for (name, axis) in axes.iter().flatten() {
+            let message = (0..axis.values.len()).find_map(|place| wrong.get(&(*name, place))?.clone());
+            if let Some(message) = message {
+                problems.error(axis.at(), message, "this key", String::new());
+            }
         }
     }
+}
+
+/// The axes along which keys of the machine vary, each with those columns that are such keys.
+fn machine_axes<'a>(file: &'a ExperimentFile, form: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
+    let of_form = |name: &str, axis: &'a Axis| form.and_then(|form| form.sweep.get(name)).unwrap_or(axis);
+    let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_form(name, axis))]);
+    let zip = form.map(|form| &form.zip).filter(|zip| !zip.is_empty()).unwrap_or(&file.zip);
+    let zipped = zip.iter().map(|columns| columns.iter().map(|(name, axis)| (name.as_str(), axis)).collect());
+    let of_machine = |columns: Vec<(&'a str, &'a Axis)>| -> Vec<_> {
+        columns.into_iter().filter(|(name, _)| machine_path(name).is_some()).collect()
+    };
+    swept.chain(zipped).map(of_machine).filter(|columns| !columns.is_empty()).collect()
 }
 
 fn axes(file: &ExperimentFile, problems: &mut Problems) {

@@ -43,8 +43,9 @@ impl Scale {
 
     /// The same with a margin at the ends: a share of its length below and above.
     pub(super) fn padded(mut self, below: f64, above: f64) -> Self {
-        let length = self.to - self.from;
-        (self.from, self.to) = (self.from - length * below, self.to + length * above);
+        let length = (self.to - self.from).min(f64::MAX);
+        let finite = |end: f64| end.clamp(f64::MIN, f64::MAX);
+        (self.from, self.to) = (finite(self.from - length * below), finite(self.to + length * above));
         self
     }
 
@@ -57,7 +58,8 @@ impl Scale {
         } else {
             self.from
         };
-        let share = ((inner - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        // By halves: the length of an axis may be more than any number.
+        let share = ((inner / 2.0 - self.from / 2.0) / (self.to / 2.0 - self.from / 2.0)).clamp(0.0, 1.0);
         self.page.0 + share * (self.page.1 - self.page.0)
     }
 
@@ -68,7 +70,8 @@ impl Scale {
     }
 
     fn linear_ticks(&self, about: usize) -> Vec<f64> {
-        let rough = (self.to - self.from) / about.max(1) as f64;
+        let about = about.max(1) as f64;
+        let rough = self.to / about - self.from / about;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
             .into_iter()
@@ -81,7 +84,8 @@ impl Scale {
     }
 
     fn log_ticks(&self, about: usize) -> Vec<f64> {
-        let (least, most) = (self.from.exp() * (1.0 - 1e-9), self.to.exp() * (1.0 + 1e-9));
+        let finite = |end: f64| end.clamp(f64::MIN_POSITIVE, f64::MAX);
+        let (least, most) = (finite(self.from.exp() * (1.0 - 1e-9)), finite(self.to.exp() * (1.0 + 1e-9)));
         let decades = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
         let within = |steps: &[f64]| -> Vec<f64> {
             let all = decades.clone().flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
@@ -154,6 +158,21 @@ mod tests {
         assert_eq!(words(&[9467.0, 18060.0], false), ["0", "5000", "10 k", "15 k"]);
         assert_eq!(words(&[1.0, 1000.0], true), ["1", "10", "100", "1000"]);
         assert_eq!(words(&[85.0, 240.0], true), ["100", "200"]);
+    }
+
+    #[test]
+    fn the_largest_numbers_have_places_and_ticks_at_once() {
+        for values in [[f64::MIN, f64::MAX], [1e300, f64::MAX], [5e-324, 1e308], [1.7e308, f64::MAX]] {
+            for (log, zero) in [(false, false), (false, true), (true, false)] {
+                let scale = Scale::of(values.into_iter(), (10.0, 500.0), log, zero).padded(0.05, 0.1);
+                for value in values {
+                    let place = scale.place(value);
+                    assert!((10.0..=500.0).contains(&place), "{values:?} {log} {zero}: {place}");
+                }
+                let ticks = scale.ticks(6);
+                assert!(ticks.len() <= 50 && ticks.iter().all(|(value, _)| value.is_finite()), "{ticks:?}");
+            }
+        }
     }
 
     proptest! {

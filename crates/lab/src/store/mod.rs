@@ -115,7 +115,7 @@ impl Store {
     pub fn results(&self) -> Result<Results, StoreError> {
         let mut results = Results::default();
         for path in self.segments()? {
-            let bytes = match fs::read(&path) {
+            let bytes = match read_file(&path) {
                 Ok(bytes) => bytes,
                 Err(error) => return Err(StoreError::Read { path, error }),
             };
@@ -292,6 +292,14 @@ impl Writer {
     }
 }
 
+/// What a regular file holds. Anything else that lies there could keep whoever opens it waiting for ever.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file; move it out of the store"));
+    }
+    fs::read(path)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -315,6 +323,17 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().join("results"));
         (folder, store)
+    }
+
+    #[test]
+    fn what_is_no_file_in_a_store_is_refused_and_nobody_waits_for_it() {
+        let (_folder, store) = store();
+        fill(&store, 0..1);
+        let path = store.folder().join(SEGMENTS).join(format!("z{ENDING}"));
+        let status = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(status.success());
+        let error = store.results().map(drop).expect_err("it is no segment").to_string();
+        assert!(error.contains("not a regular file") && error.contains(&*path.to_string_lossy()), "{error}");
     }
 
     fn fill(store: &Store, numbers: std::ops::Range<i64>) {

@@ -17,7 +17,7 @@ pub struct Record {
     pub workload: String,
     /// The machine's name, if it ran on one.
     pub machine: Option<String>,
-    /// Every parameter.
+    /// Every parameter but those that only say where something is.
     pub parameters: BTreeMap<String, Setting>,
     /// What the point alone decides.
     pub metrics: BTreeMap<String, f64>,
@@ -40,7 +40,7 @@ impl Record {
             key: point.key.clone(),
             workload: point.workload.clone(),
             machine: point.machine.as_ref().map(|m| m.name.clone()),
-            parameters: point.parameters.clone(),
+            parameters: point.told(),
             metrics: metrics.results,
             failure,
             host,

@@ -99,6 +99,7 @@ impl Counters {
             }
         }
         let (accesses, misses): (u64, u64) = (self.accesses.iter().sum(), self.misses.iter().sum());
+        to.count(&format!("{of}.misses"), misses, "accesses", "accesses that missed, whoever made them")?;
         to.rate(
             &format!("{of}.miss_rate"),
             misses as f64,
@@ -139,5 +140,24 @@ impl Counters {
             ("locked", self.locked, "lines", "lines locked"),
             ("lock_refusals", self.lock_refusals, "lines", "lines of a lock window whose set had no room"),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_misses_of_a_cache_are_those_of_all_who_ask() {
+        let mut counters = Counters::default();
+        for kind in [Kind::Load, Kind::Device, Kind::Device, Kind::Prefetch] {
+            counters.access(kind);
+            counters.miss(kind);
+        }
+        let mut statistics = Statistics::default();
+        counters.report("l2", "cycles", &mut statistics).unwrap();
+        let text = statistics.to_text();
+        let line = text.lines().find(|line| line.starts_with("l2.misses ")).unwrap();
+        assert_eq!(line.split_whitespace().nth(1), Some("4"), "{line}");
     }
 }

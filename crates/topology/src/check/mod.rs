@@ -4,6 +4,8 @@
 
 mod cycles;
 mod distances;
+mod levels;
+mod limits;
 mod names;
 mod rates;
 mod sizes;
@@ -22,7 +24,9 @@ pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option
     names::check(file, problems);
     sources::check(file, problems);
     sizes::check(file, problems);
+    limits::check(file, problems);
     rates::check(file, problems);
+    levels::check(file, problems);
     cycles::check(file, problems);
     wiring::check(file, problems);
     if !countable(file, problems) {
@@ -30,6 +34,7 @@ pub(crate) fn check_parts(file: &MachineFile, problems: &mut Problems) -> Option
     }
     let layout = Layout::of(file);
     distances::check(file, &layout, problems);
+    limits::check_counted(file, &layout, problems);
     Some(layout)
 }
 

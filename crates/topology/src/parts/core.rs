@@ -62,6 +62,34 @@ choice! {
     }
 }
 
+choice! {
+    /// How the direction of a branch is predicted.
+    pub enum Predictor = "a branch predictor" {
+        /// Taken if it goes back.
+        Static = "static",
+        /// A two-bit counter a branch.
+        Bimodal = "bimodal",
+        /// Counters by the branch's own history.
+        TwoLevel = "two-level",
+        /// Counters by address and global history.
+        Gshare = "gshare",
+        /// A local and a global predictor, and one that chooses between them.
+        Tournament = "tournament",
+        /// Weights of the global history's bits.
+        Perceptron = "perceptron",
+        /// Tagged tables of geometrically longer histories.
+        Tage = "tage",
+    }
+}
+
+choice! {
+    /// A table of what was measured of single instructions.
+    pub enum InstructionTiming = "a table of instruction timing" {
+        /// The LA464 core, as measured on a Loongson 3C5000.
+        La464 = "la464",
+    }
+}
+
 part! {
     /// A type of core.
     pub struct Core = "core" {
@@ -113,8 +141,8 @@ part! {
         units: Vec<Unit>,
         /// Latency and rate of operation classes.
         operations: Map<Timing>,
-        /// Measured table of single instructions' timing that refines the classes, such as "la464".
-        instruction_timing: Option<String>,
+        /// Measured table of single instructions' timing that refines the classes.
+        instruction_timing: Option<InstructionTiming>,
         /// From a system call's instruction to the next one when the kernel has nothing to do but find that out.
         system_call: Latency = SYSTEM_CALL,
         /// Translation look-aside buffers.
@@ -135,8 +163,8 @@ part! {
 part! {
     /// Branch prediction of a core.
     pub struct Branch = "branch prediction" {
-        /// Kind of direction predictor, such as "gshare" or "tage".
-        predictor: String,
+        /// Kind of direction predictor.
+        predictor: Predictor,
         /// From fetching the wrong instruction to fetching the right one.
         mispredict: Option<Latency>,
         /// Branch target buffer.

@@ -1,0 +1,162 @@
+//! Sizes that no machine has and no model could hold in memory, one by one and counted out over a host.
+//! Not shapes: see `sizes`.
+//! Source: our own; every limit is a hundred times and more what machines of today have.
+
+use crate::layout::{HostInstance, Layout};
+use crate::machine::MachineFile;
+use crate::parts::{Cache, Core};
+use crate::read::{Marks, Problems};
+
+/// Entries of a queue, a table, a TLB.
+const MOST_ENTRIES: u32 = 1 << 20;
+/// Parts that work side by side: ports, banks, channels, what happens in a cycle.
+const MOST_PARALLEL: u32 = 4096;
+/// Lines and entries of all caches and cores of a host together: what is modelled of one takes 8 bytes and more.
+const MOST_COUNTED_OUT: u64 = 1 << 27;
+/// Cores that share a cache, and groups of such cores, that can be modelled: a bit each of a word.
+const MOST_SHARERS: usize = 63;
+
+fn at_most(marks: &Marks, limit: u32, counts: &[(&str, Option<u32>)], problems: &mut Problems) {
+    for (key, value) in counts.iter().filter_map(|(key, value)| Some((*key, (*value)?))) {
+        if marks.sound(&[key]) && value > limit {
+            let message = format!("`{key}` is {value}, more than can be modelled");
+            problems.error(marks.key(key), message, "here", format!("give at most {limit}"));
+        }
+    }
+}
+
+pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
+    file.cores.values().for_each(|core| check_core(core, problems));
+    file.caches.values().for_each(|cache| check_cache(cache, problems));
+    for memory in file.memories.values() {
+        let m = &memory.marks;
+        let parallel = [
+            ("channels", Some(memory.channels)),
+            ("ranks", Some(memory.ranks)),
+            ("banks", memory.banks),
+            ("bank_groups", Some(memory.bank_groups)),
+        ];
+        at_most(m, MOST_PARALLEL, &parallel, problems);
+        at_most(m, MOST_ENTRIES, &[("queue_entries", memory.queue_entries)], problems);
+    }
+}
+
+fn check_core(core: &Core, problems: &mut Problems) {
+    let m = &core.marks;
+    at_most(m, MOST_PARALLEL, &parallel_of(core), problems);
+    at_most(m, MOST_ENTRIES, &entries_of(core), problems);
+    if let Some(branch) = &core.branch {
+        let entries = [
+            ("btb_entries", branch.btb_entries),
+            ("ras_entries", branch.ras_entries),
+            ("table_entries", branch.table_entries),
+            ("history_bits", branch.history_bits),
+        ];
+        at_most(&branch.marks, MOST_ENTRIES, &entries, problems);
+    }
+    core.units.iter().for_each(|u| at_most(&u.marks, MOST_PARALLEL, &[("count", Some(u.count))], problems));
+    for tlb in &core.tlbs {
+        let entries = [("entries", Some(tlb.entries)), ("pages_per_entry", Some(tlb.pages_per_entry))];
+        at_most(&tlb.marks, MOST_ENTRIES, &entries, problems);
+    }
+    if let Some(store) = &core.store {
+        at_most(&store.marks, MOST_ENTRIES, &[("registers", Some(store.registers))], problems);
+    }
+    if let Some(idma) = &core.idma {
+        let parallel =
+            [("read_channels", Some(idma.read_channels)), ("write_channels", Some(idma.write_channels))];
+        at_most(&idma.marks, MOST_PARALLEL, &parallel, problems);
+        let entries = [("tags", Some(idma.tags)), ("outstanding", Some(idma.outstanding))];
+        at_most(&idma.marks, MOST_ENTRIES, &entries, problems);
+    }
+    if let Some(cam) = &core.cam {
+        at_most(&cam.marks, MOST_ENTRIES, &[("entries", Some(cam.entries))], problems);
+    }
+}
+
+fn parallel_of(core: &Core) -> [(&'static str, Option<u32>); 5] {
+    [
+        ("threads", Some(core.threads)),
+        ("fetch_width", core.fetch_width),
+        ("decode_width", core.decode_width),
+        ("issue_width", core.issue_width),
+        ("retire_width", core.retire_width),
+    ]
+}
+
+fn entries_of(core: &Core) -> [(&'static str, Option<u32>); 8] {
+    [
+        ("rob_entries", core.rob_entries),
+        ("int_queue_entries", core.int_queue_entries),
+        ("fp_queue_entries", core.fp_queue_entries),
+        ("memory_queue_entries", core.memory_queue_entries),
+        ("load_queue_entries", core.load_queue_entries),
+        ("store_queue_entries", core.store_queue_entries),
+        ("int_registers", core.int_registers),
+        ("fp_registers", core.fp_registers),
+    ]
+}
+
+fn check_cache(cache: &Cache, problems: &mut Problems) {
+    let m = &cache.marks;
+    at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks))], problems);
+    at_most(m, MOST_ENTRIES, &[("mshrs", cache.mshrs), ("queue_entries", cache.queue_entries)], problems);
+    if let Some(prefetcher) = &cache.prefetcher {
+        let entries = [
+            ("degree", Some(prefetcher.degree)),
+            ("distance", Some(prefetcher.distance)),
+            ("streams", Some(prefetcher.streams)),
+        ];
+        at_most(&prefetcher.marks, MOST_ENTRIES, &entries, problems);
+    }
+    if let Some(lock) = &cache.lock {
+        at_most(&lock.marks, MOST_PARALLEL, &[("windows", Some(lock.windows))], problems);
+    }
+}
+
+/// What a machine counted out comes to.
+pub(super) fn check_counted(file: &MachineFile, layout: &Layout, problems: &mut Problems) {
+    // Copies of a host are alike.
+    for (of, part) in file.hosts.iter().enumerate() {
+        let Some(host) = layout.hosts.iter().find(|host| host.of == of) else { continue };
+        let total = counted_out(file, host);
+        if total > MOST_COUNTED_OUT {
+            let message =
+                format!("the caches and cores of host `{}` hold {total} lines and entries in all", host.name);
+            let help = format!("at most {MOST_COUNTED_OUT} can be modelled; look at the sizes of its caches");
+            problems.error(part.marks.at(), message, "counted out here", help);
+        }
+        let sharers = host.caches.iter().map(|cache| cache.cores.len()).max().unwrap_or(0);
+        if sharers > MOST_SHARERS {
+            let message = format!("{sharers} cores of host `{}` share a cache", host.name);
+            let help =
+                format!("programs run on it at level functional only: at most {MOST_SHARERS} are modelled");
+            problems.warn(part.marks.at(), message, "counted out here", help);
+        }
+    }
+}
+
+/// Lines of every cache and entries of every core of a host.
+fn counted_out(file: &MachineFile, host: &HostInstance) -> u64 {
+    let lines = |cache: &crate::layout::CacheInstance| {
+        let part = file.caches.get(&*cache.cache);
+        part.map_or(0, |part| {
+            let registers = u64::from(part.mshrs.unwrap_or(0)).saturating_mul(part.banks.into());
+            part.lines().saturating_add(registers)
+        })
+    };
+    let entries = |core: &crate::layout::CoreInstance| {
+        let part = file.cores.get(&*core.core);
+        part.map_or(0, |part| {
+            let own = entries_of(part).iter().filter_map(|(_, value)| *value).map(u64::from).sum::<u64>();
+            let tlbs = part.tlbs.iter().map(|tlb| u64::from(tlb.entries)).sum::<u64>();
+            let tables = part.branch.as_ref().map_or(0, |branch| {
+                let sizes = [branch.btb_entries, branch.ras_entries, branch.table_entries];
+                sizes.into_iter().flatten().map(u64::from).sum()
+            });
+            own + tlbs + tables
+        })
+    };
+    let caches = host.caches.iter().map(lines).fold(0, u64::saturating_add);
+    host.cores.iter().map(entries).fold(caches, u64::saturating_add)
+}
