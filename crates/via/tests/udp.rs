@@ -94,6 +94,24 @@ fn remote_memory_is_written_and_read() {
 }
 
 #[test]
+fn more_reads_than_the_path_has_room_for_are_answered_though_both_programs_sleep() {
+    let (client, server) = pair(Reliability::ReliableDelivery);
+    let pattern: Vec<u8> = (0..1 << 20).map(|i| (i % 251) as u8).collect();
+    server.memory.write(0, &pattern);
+    for _ in 0..40 {
+        let into = [client.memory.segment(0, 1 << 20)];
+        client.vi.post_send(&Descriptor::rdma_read(&into, server.memory.remote(0))).unwrap();
+    }
+    for turn in 0..40 {
+        let done = client.vi.send_wait(LIMIT).unwrap_or_else(|error| panic!("read {turn}: {error}"));
+        assert!(done.is_success() && done.length == 1 << 20, "{done:?}");
+    }
+    let mut read = vec![0; 1 << 20];
+    client.memory.read(0, &mut read);
+    assert!(read == pattern);
+}
+
+#[test]
 fn disconnecting_is_told_and_what_was_sent_before_arrives() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..50 {

@@ -36,7 +36,7 @@ impl From<&Error> for Return {
         match error {
             Error::InvalidParameter(_) => Return::InvalidParameter,
             Error::Timeout => Return::Timeout,
-            Error::Rejected => Return::Reject,
+            Error::Rejected | Error::Refused(_) => Return::Reject,
             Error::InvalidReliability(_) => Return::InvalidReliabilityLevel,
             Error::InvalidTransferSize(_) => Return::InvalidMtu,
             Error::InvalidQualityOfService => Return::InvalidQos,
@@ -262,4 +262,17 @@ pub(crate) struct ErrorDescriptor {
     pub(crate) operation: c_ulong,
     pub(crate) resource: c_int,
     pub(crate) code: c_int,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_refused_by_a_limit_is_a_rejection() {
+        assert_eq!(
+            Return::from(&Error::Refused("16 processes of this uid".into())) as u32,
+            Return::Reject as u32
+        );
+    }
 }

@@ -331,6 +331,11 @@ impl Connection {
         self.sender.packets() == 0
     }
 
+    /// Whether a message would be refused because too many packets wait.
+    pub fn is_full(&self) -> bool {
+        self.phase == Phase::Open && self.sender.packets() >= self.config.queue
+    }
+
     /// Whether nothing more will happen: with the events taken it can be forgotten.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over && !self.farewell
@@ -347,7 +352,7 @@ impl Connection {
         if parts.iter().map(|p| p.len()).sum::<usize>() > self.max_message {
             return Err(SendError::TooLong(self.max_message));
         }
-        if self.sender.packets() >= self.config.queue {
+        if self.is_full() {
             return Err(SendError::Full);
         }
         Ok(self.sender.queue(parts, self.fragment))

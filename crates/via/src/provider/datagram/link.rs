@@ -2,9 +2,10 @@
 //! Not the connection itself, nor the socket: those are the node's.
 //! Source: VIA, reliability levels, RDMA.
 
+use super::MAX_DESCRIPTORS;
 use super::message::{HEAD_BYTES, Head};
 use super::node::Node;
-use crate::descriptor::Status;
+use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::slices::{gather, scatter};
 use crate::provider::{Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target};
 use crate::reliable::{Event, SendError};
@@ -12,6 +13,17 @@ use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+
+/// Answers that may be owed to a peer. It has one for each descriptor of its send queue at most; one who asks for more before he has
+/// taken what he asked for breaks the protocol.
+const MOST_OWED: usize = MAX_DESCRIPTORS as usize;
+
+/// An answer that is to be given.
+enum Answer {
+    Message(Head),
+    /// The bytes of an RDMA read are gathered when there is room for them, so that a peer's questions cost no copies of memory.
+    Read(RemoteSegment, u32, u32),
+}
 
 pub(super) struct DatagramLink {
     node: Arc<Node>,
@@ -21,7 +33,7 @@ pub(super) struct DatagramLink {
     pending: VecDeque<(u32, Option<Status>)>,
     bytes: Vec<u8>,
     /// Answers that found no room, to be said before anything else.
-    owed: VecDeque<Vec<u8>>,
+    owed: VecDeque<Answer>,
     over: bool,
     armed: bool,
     /// Nothing rings here: the node's thread wakes sleepers through the engine.
@@ -44,21 +56,42 @@ impl DatagramLink {
         }
     }
 
-    fn say(&mut self, head: Head, data: &[u8]) {
-        self.owed.push_back([&head.write()[..], data].concat());
-        self.pay();
+    /// Answers, now or when there is room.
+    fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), Gone> {
+        if self.owed.len() >= MOST_OWED {
+            return Err(self.lose());
+        }
+        self.owed.push_back(answer);
+        self.pay(target)
     }
 
-    /// Hands over what is owed, as far as there is room. `false` if something is left.
-    fn pay(&mut self) -> bool {
-        while let Some(message) = self.owed.front() {
-            match self.node.send(self.tag, &[message]) {
-                Err(SendError::Full) => return false,
-                // With the connection over there is nobody to hear it.
-                Ok(_) | Err(_) => self.owed.pop_front(),
+    /// Gives the answers that are owed, as far as there is room.
+    fn pay(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        while let Some(answer) = self.owed.front() {
+            let sent = match *answer {
+                Answer::Message(head) => self.node.send(self.tag, &[&head.write()]),
+                Answer::Read(..) if !self.node.has_room(self.tag) => return Ok(()),
+                Answer::Read(remote, length, token) => match target.readable(remote, length) {
+                    Ok(slice) => {
+                        self.bytes.clear();
+                        self.bytes.extend(Head::ReadData(token).write());
+                        gather(&[slice], &mut self.bytes);
+                        self.node.send(self.tag, &[&self.bytes])
+                    }
+                    Err(refusal) => {
+                        self.owed.pop_front();
+                        self.refuse(Some(token), refusal)?;
+                        continue;
+                    }
+                },
             };
+            if sent == Err(SendError::Full) {
+                return Ok(());
+            }
+            // With the connection over there is nobody to hear it.
+            self.owed.pop_front();
         }
-        true
+        Ok(())
     }
 
     fn completed(&mut self, token: u32, status: Status, target: &mut dyn Target) {
@@ -76,14 +109,15 @@ impl DatagramLink {
         match head {
             Head::Data(header, token) => match target.deliver(&header, data) {
                 Ok(()) => {
-                    if let Some(token) = token {
-                        self.say(Head::Received(token), &[]);
-                    }
-                    Ok(())
+                    let Some(token) = token else { return Ok(()) };
+                    self.answer(Answer::Message(Head::Received(token)), target)
                 }
                 Err(refusal) => self.refuse(token, refusal),
             },
-            Head::Read(header, token) => self.answer_read(&header, token, target),
+            Head::Read(header, token) => {
+                let Request::RdmaRead(remote) = header.request else { return Ok(()) };
+                self.answer(Answer::Read(remote, header.length, token), target)
+            }
             Head::ReadData(token) => {
                 if let Some(slices) = target.reading(token) {
                     scatter(slices, data);
@@ -106,25 +140,13 @@ impl DatagramLink {
         }
     }
 
-    fn answer_read(&mut self, header: &Header, token: u32, target: &mut dyn Target) -> Result<(), Gone> {
-        let Request::RdmaRead(remote) = header.request else { return Ok(()) };
-        match target.readable(remote, header.length) {
-            Ok(slice) => {
-                let mut data = Vec::with_capacity(slice.length as usize);
-                gather(&[slice], &mut data);
-                self.say(Head::ReadData(token), &data);
-                Ok(())
-            }
-            Err(refusal) => self.refuse(Some(token), refusal),
-        }
-    }
-
     /// The engine did not take what the peer sent: with reliable delivery that is the end of the connection.
     fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), Gone> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
         }
-        self.say(Head::Refused(token, refusal.remote_status()), &[]);
+        // Said at once or not at all: what is owed before it is not given any more, and a full queue tells the peer by its end.
+        let _ = self.node.send(self.tag, &[&Head::Refused(token, refusal.remote_status()).write()]);
         Err(self.lose())
     }
 
@@ -135,7 +157,6 @@ impl DatagramLink {
 
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.over, true) {
-            self.pay();
             self.node.leave(self.tag);
         }
     }
@@ -143,7 +164,8 @@ impl DatagramLink {
 
 impl Link for DatagramLink {
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
-        if !self.pay() {
+        // The next poll pays; what is said later must not overtake it.
+        if !self.owed.is_empty() {
             return Posted::Full;
         }
         let Outgoing { request, token, length, immediate, slices } = *outgoing;
@@ -172,9 +194,9 @@ impl Link for DatagramLink {
     }
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
-        self.pay();
+        self.pay(target)?;
         for turn in 0..budget.max(1) {
-            let Some(event) = self.node.poll(self.tag, turn == 0) else { return Ok(()) };
+            let Some(event) = self.node.poll(self.tag, turn == 0) else { break };
             match event {
                 Event::Message(message) => self.arrived(&message, target)?,
                 Event::Closed => {
@@ -185,7 +207,8 @@ impl Link for DatagramLink {
                 Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
             }
         }
-        Ok(())
+        // What has just come may have made room.
+        self.pay(target)
     }
 
     fn arm(&mut self) -> Bell {

@@ -2,6 +2,8 @@
 //! Not a medium: those are `udp` and `af_xdp`.
 //! Source: `reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
 
+#[cfg(test)]
+mod hostile;
 mod link;
 pub(crate) mod medium;
 pub(super) mod message;
@@ -22,6 +24,9 @@ use std::time::Instant;
 /// The largest transfer.
 const MAX_TRANSFER_BYTES: u32 = 16 << 20;
 
+/// Descriptors in a work queue.
+const MAX_DESCRIPTORS: u32 = 1024;
+
 /// A NIC over a medium.
 pub(crate) struct DatagramNic {
     node: Arc<Node>,
@@ -38,6 +43,7 @@ impl DatagramNic {
             name,
             local_address: host,
             max_discriminator_bytes: MAX_DISCRIMINATOR,
+            max_descriptors_per_queue: MAX_DESCRIPTORS,
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             native_mtu_bytes: mtu,
             ..NicAttributes::default()

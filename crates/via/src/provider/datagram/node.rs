@@ -26,6 +26,9 @@ const MOST_REQUESTS: usize = 64;
 /// Rejections that are remembered, to be said again when the request comes again.
 const MOST_REJECTIONS: usize = 64;
 
+/// Events that wait for one VI to be polled. Messages beyond stay in the connection, which then shuts the peer's window.
+const MOST_EVENTS: usize = 64;
+
 /// How long a connection that is left may take to deliver what is under way.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -66,6 +69,8 @@ struct Path {
     /// The VI it belongs to; none before it is accepted or after it was left.
     vi: Option<u32>,
     events: VecDeque<Event>,
+    /// Something found no room: when there is some again, the VI is told.
+    wants_room: bool,
     /// Since when it is left: it delivers what is under way, then closes.
     left: Option<Duration>,
 }
@@ -183,7 +188,9 @@ impl Node {
         let tag = state.fresh_tag()?;
         let connection = Connection::open(self.config_for(&state, peer), tag, &greeting.write(), self.now());
         let events = VecDeque::new();
-        state.by_tag.insert(tag, Path { connection, peer, vi: Some(vi), events, left: None });
+        state
+            .by_tag
+            .insert(tag, Path { connection, peer, vi: Some(vi), events, wants_room: false, left: None });
         self.wakeup.ring();
         let answer = loop {
             state.turn(self.now());
@@ -226,9 +233,18 @@ impl Node {
         state.polled = now;
         let State { medium, by_tag, out, .. } = &mut *state;
         let path = by_tag.get_mut(&tag).ok_or(SendError::NotOpen)?;
-        let number = path.connection.send(parts)?;
+        let sent = path.connection.send(parts);
+        path.wants_room |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
-        Ok(number)
+        sent
+    }
+
+    /// Whether a connection would not refuse a message as one too many. If it would, its VI is told when that ends.
+    pub(super) fn has_room(&self, tag: u64) -> bool {
+        let mut state = self.lock();
+        let Some(path) = state.by_tag.get_mut(&tag) else { return true };
+        path.wants_room = path.connection.is_full();
+        !path.wants_room
     }
 
     /// What happened on a connection; with `looks`, the medium is looked at before.
@@ -282,7 +298,11 @@ impl Node {
         let mut state = self.lock();
         let now = self.now();
         state.turn(now);
-        let news = std::mem::take(&mut state.news);
+        let mut news = std::mem::take(&mut state.news);
+        // Whoever polled last may have gone to sleep before it took all.
+        news.extend(state.by_tag.values().filter(|path| !path.events.is_empty()).filter_map(|path| path.vi));
+        news.sort_unstable();
+        news.dedup();
         let deadline = state.by_tag.values().filter_map(Path::deadline).min();
         self.changed.notify_all();
         (news, deadline)
@@ -316,12 +336,16 @@ impl Path {
     /// Takes what happened; says whether the VI has to be told.
     fn listen(&mut self) -> bool {
         let before = self.events.len();
-        while let Some(event) = self.connection.take_event() {
+        while self.events.len() < MOST_EVENTS
+            && let Some(event) = self.connection.take_event()
+        {
             if self.vi.is_some() && !matches!(event, Event::Delivered(_)) {
                 self.events.push_back(event);
             }
         }
-        self.events.len() > before
+        let has_room = self.wants_room && !self.connection.is_full();
+        self.wants_room &= !has_room;
+        has_room || self.events.len() > before
     }
 
     fn deadline(&self) -> Option<Duration> {
@@ -464,7 +488,8 @@ impl Incoming for Asked {
         let config = node.config_for(&state, wish.peer);
         let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
         let events = VecDeque::new();
-        let mut path = Path { connection, peer: wish.peer, vi: Some(vi), events, left: None };
+        let mut path =
+            Path { connection, peer: wish.peer, vi: Some(vi), events, wants_room: false, left: None };
         let State { medium, out, by_tag, .. } = &mut *state;
         path.transmit(now, &mut **medium, out);
         by_tag.insert(tag, path);

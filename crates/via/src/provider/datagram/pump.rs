@@ -15,6 +15,11 @@ const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
 /// A program that polled so shortly ago is taken to poll again.
 const STILL_POLLING: Duration = Duration::from_millis(2);
 
+/// How often VIs are looked at before the thread sleeps, and how long it sleeps if there are news still: one that takes none must not
+/// keep it awake.
+const LOOKS: u32 = 64;
+const BREATH: Duration = Duration::from_millis(1);
+
 /// The longest sleep: by then the thread sees that its NIC is closed.
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -61,14 +66,20 @@ pub(super) fn start(node: &Arc<Node>) -> Result<(), Error> {
 
 fn run(weak: &Weak<Node>) {
     while let Some(node) = weak.upgrade() {
-        let (news, deadline) = node.work();
-        if !news.is_empty()
-            && let Some(attention) = node.attention.get().and_then(Weak::upgrade)
-        {
-            news.into_iter().for_each(|vi| attention.look(vi));
-        }
+        let deadline = look(&node);
         sleep(&node, deadline);
     }
+}
+
+/// Works, and looks at the VIs that have news, until there are none. Gives when there is more to do.
+fn look(node: &Node) -> Option<Duration> {
+    let attention = node.attention.get().and_then(Weak::upgrade);
+    for _ in 0..LOOKS {
+        let (news, deadline) = node.work();
+        let Some(attention) = attention.as_ref().filter(|_| !news.is_empty()) else { return deadline };
+        news.into_iter().for_each(|vi| attention.look(vi));
+    }
+    Some(node.now() + BREATH)
 }
 
 fn sleep(node: &Node, deadline: Option<Duration>) {
