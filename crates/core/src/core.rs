@@ -352,7 +352,7 @@ impl Core {
 
     fn host_code(&mut self) -> Option<u64> {
         let (translator, _) = self.translator.as_ref()?;
-        if self.cpu.must_interpret() {
+        if self.cpu.must_interpret() || translator.waits() {
             return None;
         }
         let pc = self.cpu.state.pc;

@@ -198,12 +198,6 @@ impl SharedCode {
         self.untraced.iter().for_each(|untraced| untraced.prepare_fork());
     }
 
-    /// After a fork, in the parent: drops what [`SharedCode::prepare_fork`] kept for the child.
-    pub fn remain_parent(&self) {
-        self.translators.iter().for_each(|translators| translators.remain_parent());
-        self.untraced.iter().for_each(|untraced| untraced.remain_parent());
-    }
-
     /// In a forked child, before its only thread runs anything: what is translated becomes the child's own.
     ///
     /// # Errors

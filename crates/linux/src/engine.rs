@@ -24,9 +24,6 @@ pub trait Engine: Send + Sync {
     /// The process is about to fork, and no other thread holds a lock (`host::locks`) until that is done: keep what the child needs.
     fn before_fork(&self) {}
 
-    /// The process has forked, or could not; this is the parent, and other threads still hold no lock.
-    fn after_fork_parent(&self) {}
-
     /// The process has forked; this is the child, where only the calling thread exists. Its locks (`host::locks`) are free.
     fn after_fork_child(&self) {}
 }

@@ -125,12 +125,6 @@ impl Engine for NodeEngine {
         }
     }
 
-    fn after_fork_parent(&self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.code.remain_parent();
-        }
-    }
-
     fn after_fork_child(&self) {
         if let Some(shared) = self.0.upgrade() {
             if shared.code.become_forked().is_err() {

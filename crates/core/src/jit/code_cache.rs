@@ -21,6 +21,9 @@ const LINE_BYTES: usize = 64;
 /// A child gets a copy of no more than this: to translate anew is cheaper than to copy what it may never run.
 const WORTH_COPYING_BYTES: usize = 8 << 20;
 
+/// With more changes than this since the last fork, the next one copies all code anew.
+const MOST_CHANGED: usize = 4096;
+
 /// Memory for host code. No page of it is writable and executable at once, nor ever becomes executable, so that hosts which refuse
 /// that (PR_SET_MDWE) take it. The two mappings show the same memory, and stay at their addresses.
 pub(crate) struct CodeCache {
@@ -32,8 +35,17 @@ pub(crate) struct CodeCache {
     /// Nothing behind this has been used.
     used: usize,
     free: FreePieces,
-    /// The code as it was just before a fork.
-    copy: Option<Vec<u8>>,
+    copy: Copy,
+    /// The memory is that of the process that this one was forked from.
+    is_parents: bool,
+}
+
+/// The code as it was just before the last fork; the same bytes serve the next one.
+#[derive(Default)]
+struct Copy {
+    bytes: Vec<u8>,
+    /// Where the code has changed since, if a copy is kept: pieces written over others, and jumps redirected.
+    changed: Vec<Range<usize>>,
 }
 
 // SAFETY: the memory is owned by this value and only written through `&mut self` or by single aligned atomic stores.
@@ -44,9 +56,15 @@ impl CodeCache {
     pub fn reserve(bytes: usize) -> io::Result<Self> {
         let start = map(ptr::null_mut(), bytes)?;
         match map_again(start, ptr::null_mut(), bytes) {
-            Ok(writable) => {
-                Ok(Self { start, writable, bytes, used: 0, free: FreePieces::default(), copy: None })
-            }
+            Ok(writable) => Ok(Self {
+                start,
+                writable,
+                bytes,
+                used: 0,
+                free: FreePieces::default(),
+                copy: Copy::default(),
+                is_parents: false,
+            }),
             Err(error) => {
                 // SAFETY: the mapping just made.
                 unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
@@ -79,6 +97,7 @@ impl CodeCache {
         });
         let address = self.start.as_ptr() as u64 + offset as u64;
         let code = code.at(address);
+        self.copy.note(offset..offset + length);
         // SAFETY: the destination lies inside the mapping, where no code is that anybody runs.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(offset), code.len()) };
         address..address + length as u64
@@ -97,36 +116,75 @@ impl CodeCache {
         let distance = target.wrapping_sub(displacement + 4) as u32;
         let (quadword, shift) = (displacement & !7, displacement % 8 * 8);
         let offset = (quadword - self.start.as_ptr() as u64) as usize;
+        self.copy.note(offset..offset + 8);
         // SAFETY: the quadword is inside the mapping, and only this value writes there.
         let whole = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
         let others = whole.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
         whole.store(others | u64::from(distance) << shift, Ordering::Release);
     }
 
-    /// Just before a fork: keeps what the child needs. The memory itself will be the parent's, which goes on writing to it.
+    /// Just before a fork: keeps what the child may need. The memory itself will be the parent's, which goes on writing to it.
     pub fn keep_for_child(&mut self) {
+        if self.is_parents {
+            return;
+        }
+        if self.used > WORTH_COPYING_BYTES {
+            self.copy = Copy::default();
+            return;
+        }
         // SAFETY: the range is inside the mapping, which is only written through this value.
-        let code = || unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) };
-        self.copy = (self.used <= WORTH_COPYING_BYTES).then(|| code().to_vec());
+        let code = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) };
+        self.copy.follow(code);
     }
 
-    /// After a fork, in the parent.
-    pub fn remain_parent(&mut self) {
-        self.copy = None;
-    }
-
-    /// In a forked child: parts with the parent, whose memory it still is, at the same addresses. False if there was so much code
-    /// that nothing is left of it.
+    /// In a forked child. The memory is its parent's still, and must not be run or written to before [`CodeCache::part`]. False if
+    /// there was so much code that nothing is left of it; then the memory is the child's own at once.
     pub fn become_forked(&mut self) -> io::Result<bool> {
+        self.is_parents = true;
+        if self.used > WORTH_COPYING_BYTES {
+            (self.used, self.free) = (0, FreePieces::default());
+            self.part()?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// In a forked child: parts with the parent's memory. The code is at the same addresses afterwards.
+    pub fn part(&mut self) -> io::Result<()> {
+        if !self.is_parents {
+            return Ok(());
+        }
         map(self.start.as_ptr(), self.bytes)?;
         map_again(self.start, self.writable.as_ptr(), self.bytes)?;
-        let Some(code) = self.copy.take() else {
-            (self.used, self.free) = (0, FreePieces::default());
-            return Ok(false);
-        };
+        self.is_parents = false;
+        let code = &self.copy.bytes;
         // SAFETY: the memory just mapped is as large as what was copied out of it.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr(), code.len()) };
-        Ok(true)
+        Ok(())
+    }
+}
+
+impl Copy {
+    /// The code at `range` is about to change.
+    fn note(&mut self, range: Range<usize>) {
+        if self.bytes.is_empty() || range.start >= self.bytes.len() {
+            return;
+        }
+        if self.changed.len() == MOST_CHANGED {
+            *self = Self::default();
+            return;
+        }
+        self.changed.push(range);
+    }
+
+    /// Becomes a copy of `code` again.
+    fn follow(&mut self, code: &[u8]) {
+        let have = self.bytes.len().min(code.len());
+        for range in self.changed.drain(..) {
+            let range = range.start..range.end.min(have);
+            self.bytes[range.clone()].copy_from_slice(&code[range]);
+        }
+        self.bytes.extend_from_slice(&code[have..]);
     }
 }
 
@@ -278,6 +336,37 @@ mod tests {
         assert!(!maps.lines().any(|line| line.contains("rwx")), "{maps}");
         cache.keep_for_child();
         assert!(cache.become_forked().expect("memory"));
+        cache.part().expect("memory");
         assert_eq!(run(), 7);
+    }
+
+    proptest! {
+        /// Code of a byte each that pieces are filled with, put in, taken away and redirected between forks.
+        #[test]
+        fn a_child_has_the_code_of_the_moment_of_its_fork(
+            steps in prop::collection::vec((0u8..4, 1usize..6, any::<prop::sample::Index>()), 1..60),
+        ) {
+            let mut cache = CodeCache::reserve(1 << 20).expect("memory");
+            let mut pieces: Vec<Range<u64>> = Vec::new();
+            for (what, lines, which) in steps {
+                match what {
+                    0 => {
+                        let mut code = crate::jit::assembler::Assembler::new();
+                        (0..lines * LINE_BYTES / 2).for_each(|_| code.op0(iced_x86::Code::Retnq));
+                        pieces.push(cache.insert(&code.finish()));
+                    }
+                    1 if !pieces.is_empty() => cache.remove(pieces.swap_remove(which.index(pieces.len()))),
+                    2 if !pieces.is_empty() => {
+                        cache.redirect(pieces[which.index(pieces.len())].start + 1, 77 * lines as u64);
+                    }
+                    _ => {
+                        cache.keep_for_child();
+                        // SAFETY: the range is inside the mapping, and nobody writes meanwhile.
+                        let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
+                        prop_assert!(cache.copy.bytes == code);
+                    }
+                }
+            }
+        }
     }
 }

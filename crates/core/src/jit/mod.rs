@@ -23,7 +23,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -51,6 +51,9 @@ use crate::{
 
 /// Room that the largest region may need; a cache with less is full.
 pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
+
+/// Blocks that a forked child interprets before it gets a copy of the code: about as long as the copy takes.
+const INTERPRETED_FIRST: u32 = 4000;
 
 /// What the translators of a process have in common.
 #[derive(Clone)]
@@ -90,6 +93,9 @@ pub(crate) struct Translator {
     placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
+    /// In a forked child: how many blocks it has yet to interpret before its code is worth a copy. Most children end or execute
+    /// another program before.
+    to_interpret: AtomicU32,
     origin: Origin,
 }
 
@@ -122,6 +128,7 @@ impl Translator {
             entries: RwLock::default(),
             placed: RwLock::default(),
             trampolines,
+            to_interpret: AtomicU32::new(0),
             origin: origin.clone(),
         })
     }
@@ -194,8 +201,30 @@ impl Translator {
         Some(self.place(&mut work, &region))
     }
 
+    /// The lock that everything is changed under; nobody else's memory is.
     fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().expect("no panic while held")
+        let mut work = self.work.lock().expect("no panic while held");
+        if work.cache.part().is_err() {
+            // What is translated is the parent's, and there is nothing to run it in.
+            longma_linux::die_by(libc::SIGKILL);
+        }
+        self.to_interpret.store(0, Ordering::Relaxed);
+        work
+    }
+
+    /// Whether the code is not to be run or added to yet. A caller who finds so interprets a block.
+    pub fn waits(&self) -> bool {
+        match self.to_interpret.load(Ordering::Relaxed) {
+            0 => false,
+            1 => {
+                drop(self.lock());
+                false
+            }
+            left => {
+                self.to_interpret.store(left - 1, Ordering::Relaxed);
+                true
+            }
+        }
     }
 
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
@@ -315,15 +344,11 @@ impl Translator {
         }
     }
 
-    /// After a fork, in the parent.
-    fn remain_parent(&self) {
-        self.lock().cache.remain_parent();
-    }
-
-    /// In a forked child: makes the code its own. Gives the guest addresses that have none any more.
+    /// In a forked child: the code becomes its own, as soon as it is used. Gives the guest addresses that have none any more.
     fn become_forked(&self) -> io::Result<Vec<u64>> {
-        let mut work = self.lock();
+        let mut work = self.work.lock().expect("no panic while held");
         if work.cache.become_forked()? {
+            self.to_interpret.store(INTERPRETED_FIRST, Ordering::Relaxed);
             return Ok(Vec::new());
         }
         // The same code at the same addresses: they were the first.
@@ -335,6 +360,6 @@ impl Translator {
 
     /// Before a fork, while no other thread holds a lock: keeps what the child will need.
     pub fn prepare_fork(&self) {
-        self.lock().cache.keep_for_child();
+        self.work.lock().expect("no panic while held").cache.keep_for_child();
     }
 }

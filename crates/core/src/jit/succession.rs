@@ -63,12 +63,7 @@ impl Succession {
         self.newest().0.prepare_fork();
     }
 
-    /// After a fork, in the parent: drops what was kept for the child.
-    pub fn remain_parent(&self) {
-        self.newest().0.remain_parent();
-    }
-
-    /// In a forked child: makes the newest translator's code its own, see [`Translator::become_forked`]. The others' is not run again.
+    /// In a forked child: the newest translator's code becomes its own, see [`Translator::become_forked`]. The others' is not run again.
     pub fn become_forked(&self) -> io::Result<Vec<u64>> {
         self.newest().0.become_forked()
     }

@@ -35,9 +35,6 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     // SAFETY: the C library takes care of its own locks, the lines above of ours.
     let pid = unsafe { libc::fork() };
     let error = std::io::Error::last_os_error();
-    if let Some(engine) = engine.as_ref().filter(|_| pid != 0) {
-        engine.after_fork_parent();
-    }
     drop(quiet);
     if pid == 0 {
         workers::forget_ended();
