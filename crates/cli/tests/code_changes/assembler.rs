@@ -33,6 +33,7 @@ pub const INSTRUCTION_BARRIER: u32 = 0x3872_8000;
 
 pub mod call {
     pub const FTRUNCATE: i64 = 46;
+    pub const OPENAT: i64 = 56;
     pub const CLOSE: i64 = 57;
     pub const PIPE2: i64 = 59;
     pub const READ: i64 = 63;

@@ -223,6 +223,75 @@ fn a_private_mapping_shows_what_is_written_to_its_file() {
     );
 }
 
+/// Maps a device of the machine at `address`.
+fn map_device(code: &mut Code, name: &str, address: i64) {
+    const HERE: i64 = -100;
+    const READ_WRITE_FLAG: i64 = 2;
+    code.set(T0, DATA);
+    for (index, bytes) in format!("/dev/longma/{name}\0\0\0\0\0\0\0\0").as_bytes().chunks_exact(8).enumerate()
+    {
+        code.set(T1, i64::from_le_bytes(bytes.try_into().unwrap()));
+        code.push(store(T1, T0, 1024 + 8 * index as i32));
+    }
+    code.system_call(call::OPENAT, &[HERE, DATA + 1024, READ_WRITE_FLAG, 0]);
+    code.push(copy(S3, A0));
+    map_file(code, address, 0, READ_WRITE, SHARED_FIXED);
+}
+
+/// Has the engine's write channel move what a function that returns `number` is made of from the in-core store to `to`.
+fn moved_by_engine(code: &mut Code, number: i32, to: i64) {
+    const WRITER: i32 = 3 * 0x100;
+    const STATUS: i32 = 0x40;
+    const BUSY_OR_RUNNING: u32 = 3;
+    code.set(T0, STORE);
+    code.set(T1, as_number(returns(number)));
+    code.push(store(T1, T0, 0));
+    code.push(DATA_BARRIER);
+    code.set(T0, ENGINE);
+    // Source, destination, length, tags, and to start with all of them the engine's.
+    for (register, value) in [(0, STORE), (8, to), (0x10, 8), (0x30, 0), (0x38, 9)] {
+        code.set(T1, value);
+        code.push(store(T1, T0, WRITER + register));
+    }
+    let again = code.here();
+    code.push(load(T1, T0, WRITER + STATUS));
+    code.push(andi(T1, T1, BUSY_OR_RUNNING));
+    code.if_not_equal(T1, ZERO, again);
+    code.barriers();
+}
+
+const ENGINE: i64 = 0x3_0200_0000;
+const STORE: i64 = 0x3_0201_0000;
+
+#[test]
+fn code_that_an_engine_moves_into_place_runs() {
+    for second in [false, true] {
+        for level in ["functional", "cache", "timing"] {
+            let mut code = prepared();
+            if second {
+                with_file(&mut code);
+                map_file(&mut code, SECOND, 1, READ_WRITE, SHARED_FIXED);
+                map_file(&mut code, SLOT, 1, READ_EXECUTE, SHARED_FIXED);
+            }
+            map_device(&mut code, "idma0", ENGINE);
+            map_device(&mut code, "store0", STORE);
+            for number in 1..=40 {
+                moved_by_engine(&mut code, number, if second { SECOND } else { SLOT });
+                call_often(&mut code, SLOT, number.into(), number.into());
+            }
+            code.exit_group(77);
+            let done = run(code, &["--machine", "godson3", "--level", level]);
+            assert_eq!(
+                done.status.code(),
+                Some(77),
+                "{level} {second}: {:?} {}",
+                done.status,
+                text(&done.stderr)
+            );
+        }
+    }
+}
+
 /// A thread calls the slot without end while the first one rewrites it `rounds` times and calls it each time.
 fn rewritten_while_called(rounds: i64) -> Code {
     let mut code = prepared();
