@@ -461,6 +461,9 @@ impl Core {
         let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
             return false;
         };
+        if translator.waits() {
+            return false;
+        }
         if translator.is_full() {
             // The run loop goes over to the empty one, where the block is soon hot again.
             all.replace(translator);
