@@ -18,28 +18,52 @@ use super::failure::Failure;
 
 /// A place for lines of text, whatever the guest does with its own descriptors.
 #[derive(Clone)]
-pub struct Messages(Arc<File>);
+pub struct Messages(Arc<Place>);
+
+enum Place {
+    Own(File),
+    /// Standard error, as long as it is the file (device, inode) that this command was given.
+    Standard(u64, u64),
+}
 
 impl Messages {
     /// Lines go to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        Ok(Self(Arc::new(descriptors::keep(file.into())?.into())))
+        Ok(Self(Arc::new(Place::Own(descriptors::keep(file.into())?.into()))))
     }
 
     /// Writes a line, in one piece.
     pub fn line(&self, text: &str) {
+        let text = format!("{text}\n");
         // There is no other place to say that this one is gone.
-        let _ = (&*self.0).write_all(format!("{text}\n").as_bytes());
+        let _ = match &*self.0 {
+            Place::Own(file) => {
+                let mut file: &File = file;
+                file.write_all(text.as_bytes())
+            }
+            Place::Standard(device, inode) if standard_error().ok() == Some((*device, *inode)) => {
+                io::stderr().write_all(text.as_bytes())
+            }
+            Place::Standard(..) => Ok(()),
+        };
     }
 }
 
-/// Standard error as this command was given it.
-pub fn messages() -> Result<Messages, Failure> {
-    io::stderr()
-        .as_fd()
-        .try_clone_to_owned()
-        .and_then(Messages::to)
-        .map_err(|error| Failure::host("keep standard error", &error))
+/// Standard error as this command was given it. If there is much to say (`says_more`), under a descriptor that the guest cannot close; a
+/// fork copies the table of descriptors as far as the highest, so that other runs have none so high.
+pub fn messages(says_more: bool) -> Result<Messages, Failure> {
+    let place = if says_more {
+        io::stderr().as_fd().try_clone_to_owned().and_then(Messages::to)
+    } else {
+        standard_error().map(|(device, inode)| Messages(Arc::new(Place::Standard(device, inode))))
+    };
+    place.map_err(|error| Failure::host("keep standard error", &error))
+}
+
+/// Which file standard error is: device and inode.
+fn standard_error() -> io::Result<(u64, u64)> {
+    let status = rustix::fs::fstat(io::stderr())?;
+    Ok((status.st_dev, status.st_ino))
 }
 
 /// Sets the command's own descriptors apart, before it has any. `handed` is the guest's limit of open files, if one guest has executed

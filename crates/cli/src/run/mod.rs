@@ -267,7 +267,9 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let machine =
         modelled.as_ref().map(|modelled| machine::seen_of(modelled, simulates || attends)).transpose()?;
     let started = Instant::now();
-    let messages = descriptors::messages()?;
+    let reports = report::Reports::wanted(&arguments, arguments.program[0].clone().into(), started);
+    let says_more = simulates || attends || arguments.strace || arguments.gdb.is_some() || reports.any();
+    let messages = descriptors::messages(says_more)?;
     let say: Sink = {
         let messages = messages.clone();
         Arc::new(move |line| messages.line(line))
@@ -286,7 +288,6 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         stack_offset: arguments.stack_offset,
         ..ProcessConfig::default()
     };
-    let reports = report::Reports::wanted(&arguments, process.program.clone(), started);
     let execution = Execution {
         translate: !arguments.interpret,
         counting: reports.any(),
