@@ -229,6 +229,11 @@ impl Page {
         }
     }
 
+    /// Where a search looks first.
+    pub(crate) fn first_look(&self) -> *const u8 {
+        if self.count == 0 { std::ptr::null() } else { self.key(self.count() / 2).as_ptr() }
+    }
+
     /// Puts a record at `index`, where [`Page::find`] said; false if it does not fit, and then nothing is changed.
     #[must_use]
     pub fn insert(&mut self, index: usize, key: &[u8], value: Value<'_>) -> bool {

@@ -294,6 +294,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         value: Value<'_>,
     ) -> Result<Effect> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
+        leaves[index].fetch_ahead();
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
         let body = slot.body_mut();

@@ -319,7 +319,14 @@ impl<D: ZonedDevice> Iter<D> {
             let slot = match way.last() {
                 None => Arc::clone(&version.tree.root),
                 Some((slot, child)) => match &slot.inner(&shared.io)?.children {
-                    Children::Leaves(leaves) => break Arc::clone(&leaves[*child]),
+                    Children::Leaves(leaves) => {
+                        let next = match direction {
+                            Direction::Ascending => child.wrapping_add(1),
+                            Direction::Descending => child.wrapping_sub(1),
+                        };
+                        leaves.get(next).into_iter().for_each(|next| next.fetch_ahead());
+                        break Arc::clone(&leaves[*child]);
+                    }
                     Children::Inners(inners) => Arc::clone(&inners[*child]),
                 },
             };

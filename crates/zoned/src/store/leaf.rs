@@ -125,6 +125,12 @@ impl LeafSlot {
         self.body.is_there()
     }
 
+    /// Has the processor fetch it, for one who is about to look at it.
+    #[inline]
+    pub fn fetch_ahead(&self) {
+        self.body.fetch_ahead();
+    }
+
     /// The changes since it was written, if they are kept.
     fn changes(&self) -> Option<Box<Changes>> {
         self.changes.read().unwrap_or_else(PoisonError::into_inner).clone()

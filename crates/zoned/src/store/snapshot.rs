@@ -46,6 +46,7 @@ impl<D: ZonedDevice> Snapshot<D> {
     pub fn get_with<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let io = &self.shared.io;
         let leaf = self.version.tree.leaf_of(io, key)?;
+        leaf.fetch_ahead();
         let loaded = leaf.is_loaded();
         let body = leaf.share(io)?;
         if !loaded {
@@ -96,6 +97,7 @@ enum Found {
 pub(super) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let io = &shared.io;
     let leaf = tree.leaf_of(io, key)?;
+    leaf.fetch_ahead();
     let loaded = leaf.is_loaded();
     let found = leaf.with(io, |body| match body.get(key) {
         None | Some(Value::Deleted) => Found::Nothing,
