@@ -68,7 +68,9 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
 /// What the system says.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it is no file name"))?;
-    let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    // Processes of two hosts that share the folder may have the same number.
+    let (host, process) = (crate::store::host(), std::process::id());
+    let part = path.with_file_name(format!(".{}.{host}-{process}.part", name.to_string_lossy()));
     let written = File::create(&part).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()

@@ -165,10 +165,19 @@ pub enum FailureKind {
     Refused,
     /// It ran and failed.
     Failed,
-    /// It took longer than it may.
-    Late,
+    /// The host let it down: no memory, no room, a limit, a signal from outside, no time. It says nothing of the point, which counts as not
+    /// run.
+    #[serde(alias = "late")]
+    Host,
     /// Somebody stopped the campaign; the point counts as not run.
     Stopped,
+}
+
+impl FailureKind {
+    /// Whether the point itself decides the failure, so that another run would fail too. Only such failures are kept.
+    pub fn is_of_point(self) -> bool {
+        matches!(self, Self::Refused | Self::Failed)
+    }
 }
 
 impl Failure {
@@ -182,10 +191,14 @@ impl Failure {
         Self { kind: FailureKind::Failed, message: message.into() }
     }
 
-    /// It took longer than `limit`.
+    /// The host let it down.
+    pub fn host(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Host, message: message.into() }
+    }
+
+    /// It took longer than `limit`: a quicker host, or one with less to do, may need less.
     pub fn late(limit: Duration) -> Self {
-        let message = format!("took longer than the experiment's time_limit of {} s", limit.as_secs_f64());
-        Self { kind: FailureKind::Late, message }
+        Self::host(format!("took longer than the experiment's time_limit of {} s", limit.as_secs_f64()))
     }
 
     /// The campaign was stopped.

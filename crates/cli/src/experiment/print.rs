@@ -2,7 +2,7 @@
 //! Not their making: that is `longma-lab`.
 //! Source: none.
 
-use super::{Format, Outcome, VERSION, Which, find};
+use super::{Format, Outcome, VERSION, Which, find, status};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
@@ -64,7 +64,7 @@ pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outco
         }
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
-    printed.map(|code| if broken { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, broken, false))
 }
 
 /// `longma experiment check`
@@ -82,14 +82,30 @@ pub fn check(which: &Which, registry: &Registry, format: Format) -> Outcome {
         let _ = writeln!(text, "{}", checked.report);
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
-    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, failed, false))
 }
 
 /// Says on standard error what is odd about a store.
 pub fn complaints(results: &Results) {
     results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
-    for key in &results.contradictions {
-        eprintln!("longma: two runs of the point {key} gave different results; one of them is used");
+    for contradiction in &results.contradictions {
+        eprintln!("longma: {contradiction}; the first of each is used");
+    }
+}
+
+/// Says on standard error what the host did to a campaign.
+pub fn faults(outcome: &longma_lab::Outcome) {
+    /// A fault is often the same at many points; the first ones tell.
+    const SHOWN: usize = 5;
+    for fault in outcome.faults.iter().take(SHOWN) {
+        eprintln!("longma: the host let down a point ({}): {}", fault.point, fault.failure);
+    }
+    if !outcome.faults.is_empty() {
+        let count = outcome.faults.len();
+        eprintln!("longma: {count} points were let down by the host and count as not run; the same command runs them again");
+    }
+    if let Some(why) = &outcome.unclaimed {
+        eprintln!("longma: points cannot be claimed ({why}): another run on this store at the same time may run the same ones");
     }
 }
 
@@ -106,9 +122,6 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     words
         .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let _ = writeln!(out, "{}", words.join(", "));
-    table_of.unknown.iter().for_each(|unknown| {
-        let _ = writeln!(out, "{unknown}");
-    });
     let comparisons = set_beside(experiment, table_of);
     if !comparisons.is_empty() {
         let _ = writeln!(out, "{}", verdict_words(&Verdict::of(&comparisons)));
@@ -140,8 +153,9 @@ fn result_rows(table_of: &Table) -> String {
 }
 
 /// The table of an experiment as JSON.
-pub fn results_json(experiment: &Experiment, table_of: &Table, summary: Value) -> Value {
-    json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects() })
+pub fn results_json(experiment: &Experiment, table_of: &Table, summary: Value, table: Option<&Path>) -> Value {
+    json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects(),
+        "table": table })
 }
 
 fn verdict_words(verdict: &Verdict) -> String {
@@ -192,7 +206,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         text.push('\n');
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
-    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, false, failed))
 }
 
 fn comparison_rows(comparisons: &[Comparison], is_far: &dyn Fn(&Comparison) -> bool) -> String {
@@ -245,7 +259,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
     }
     let page = page(&chapters, VERSION);
     write_whole(output, page.as_bytes())
-        .map_err(|error| format!("cannot write {}: {error}", output.display()))?;
+        .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
