@@ -33,4 +33,6 @@ pub use report::{Chapter, page};
 pub use setting::Setting;
 pub use store::{Contradiction, Damage, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};
-pub use workload::{Failure, FailureKind, Kind, Metrics, Parameter, Registry, Stop, Workload};
+pub use workload::{
+    Failure, FailureKind, Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload,
+};

@@ -42,6 +42,19 @@ pub trait Workload: Send + Sync {
         Ok(BTreeMap::new())
     }
 
+    /// What tells points apart that [`Workload::rehearse`] may answer differently; it is asked once for each.
+    fn setup(&self, point: &Point) -> String {
+        point.key.to_string()
+    }
+
+    /// Sets up a point without running it.
+    ///
+    /// # Errors
+    /// Why it could not be run.
+    fn rehearse(&self, _point: &Point) -> Result<Rehearsal, Failure> {
+        Ok(Rehearsal::default())
+    }
+
     /// Runs one point and measures it.
     ///
     /// # Errors
@@ -128,6 +141,35 @@ impl fmt::Display for Kind {
             Kind::Named => "a table of texts",
             Kind::Word(words) => return write!(f, "one of \"{}\"", words.join("\", \"")),
         })
+    }
+}
+
+/// What is known of a point without running it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rehearsal {
+    /// What it measures; `None` if the workload cannot tell.
+    pub measures: Option<Vec<Measure>>,
+    /// Parameters, or entries of them as `TABLE.NAME`, that are given and do nothing, each with the reason.
+    pub idle: Vec<(String, String)>,
+    /// Those that do something.
+    pub used: Vec<String>,
+}
+
+/// Something that a workload measures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Its name, with `host.` before it if the host's speed decides it.
+    pub name: String,
+    /// Its unit; empty if only the experiment knows.
+    pub unit: String,
+    /// What it says.
+    pub description: String,
+}
+
+impl Measure {
+    /// A measure of these words.
+    pub fn new(name: impl Into<String>, unit: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { name: name.into(), unit: unit.into(), description: description.into() }
     }
 }
 

@@ -5,6 +5,7 @@ mod synthetic;
 use longma_lab::*;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -157,6 +158,42 @@ fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again
 }
 
 #[test]
+fn a_failed_point_that_the_host_lets_down_when_it_is_tried_again_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(&text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let store = Store::new(folder.path());
+    let failed = Record::new(&campaign.points[1], Err(Failure::failed("long ago")), 0.0);
+    store.writer().unwrap().append(&failed).unwrap();
+    let options = Options { retry_failed: true, ..Options::default() };
+    let outcome = campaign.run(&store, &registry, &options, &(), &Stop::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.left, outcome.failed, outcome.faults.len()), (2, 0, 1, 1));
+}
+
+#[test]
+fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    /// Another campaign, whose run of the point ends before this one's does.
+    struct Another<'a>(&'a Store);
+    impl Observer for Another<'_> {
+        fn fault(&self, point: &Point, _: &Failure) {
+            let metrics = Metrics { results: BTreeMap::from([("rate".into(), 1.0)]), ..Metrics::default() };
+            self.0.writer().unwrap().append(&Record::new(point, Ok(metrics), 0.0)).unwrap();
+        }
+    }
+    let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(&text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let store = Store::new(folder.path());
+    let another = Another(&store);
+    let outcome = campaign.run(&store, &registry, &Options::default(), &another, &Stop::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.left, outcome.faults.len(), outcome.results.len()), (2, 0, 0, 3));
+}
+
+#[test]
 fn a_campaign_killed_twenty_times_ends_with_the_bytes_of_one_that_was_not() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = Instant::now();
@@ -192,6 +229,10 @@ fn a_thousand_points_cost_less_than_two_milliseconds_each_beside_their_own_time(
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (0, 1000));
     assert!(start.elapsed() < Duration::from_secs(2));
+    let table = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
+    run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    let again = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
+    assert_eq!(again, table, "a table that is as it should be is not written again");
 }
 
 #[test]

@@ -63,10 +63,14 @@ enum ExperimentCommand {
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Reports everything wrong with experiment files.
+    /// Reports everything wrong with experiment files: every point is set up, with its machine, devices and program, and none is run.
+    #[command(after_help = status::HELP)]
     Check {
         #[command(flatten)]
         which: Which,
+        /// Check what the files say alone; set up no point.
+        #[arg(long)]
+        file_only: bool,
         /// How to print.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
@@ -119,6 +123,14 @@ enum ExperimentCommand {
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
+    /// Lists what experiments could measure, with units; their files choose among it.
+    Metrics {
+        #[command(flatten)]
+        which: Which,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
     /// Names what experiments can run.
     Workloads {
         /// How to print.
@@ -160,7 +172,9 @@ pub fn run(args: Args) -> Outcome {
     let registry = registry()?;
     match args.command {
         ExperimentCommand::List { folder, format } => print::list(folder.as_deref(), &registry, format),
-        ExperimentCommand::Check { which, format } => print::check(&which, &registry, format),
+        ExperimentCommand::Check { which, file_only, format } => {
+            print::check(&which, file_only, &registry, format)
+        }
         ExperimentCommand::Run { which, how, format } => run::run(&which, &how, &registry, format),
         ExperimentCommand::Compare { which, within, format } => {
             print::compare(&which, &registry, within, format)
@@ -168,6 +182,7 @@ pub fn run(args: Args) -> Outcome {
         ExperimentCommand::Report { which, output } => print::report(&which, &registry, &output),
         ExperimentCommand::Merge { from, store } => merge(&from, store),
         ExperimentCommand::Points { which, format } => print::points(&which, &registry, format),
+        ExperimentCommand::Metrics { which, format } => print::metrics(&which, &registry, format),
         ExperimentCommand::Workloads { format } => print::workloads(&registry, format),
     }
 }

@@ -68,14 +68,18 @@ pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outco
 }
 
 /// `longma experiment check`
-pub fn check(which: &Which, registry: &Registry, format: Format) -> Outcome {
+pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format) -> Outcome {
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
     for path in find::wanted(which)? {
         let content = std::fs::read_to_string(&path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let folder =
             which.paths_from.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).into());
-        let checked = Experiment::check(&path, &folder, &content, registry);
+        let checked = if file_only {
+            Experiment::check(&path, &folder, &content, registry)
+        } else {
+            Experiment::check_thoroughly(&path, &folder, &content, registry, VERSION)
+        };
         failed |= checked.experiment.is_none();
         objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
         text.push_str(&checked.report.render(columns(), colour()));
@@ -102,10 +106,14 @@ pub fn faults(outcome: &longma_lab::Outcome) {
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
-        eprintln!("longma: {count} points were let down by the host and count as not run; the same command runs them again");
+        eprintln!(
+            "longma: {count} points were let down by the host and count as not run; the same command runs them again"
+        );
     }
     if let Some(why) = &outcome.unclaimed {
-        eprintln!("longma: points cannot be claimed ({why}): another run on this store at the same time may run the same ones");
+        eprintln!(
+            "longma: points cannot be claimed ({why}): another run on this store at the same time may run the same ones"
+        );
     }
 }
 
@@ -153,7 +161,12 @@ fn result_rows(table_of: &Table) -> String {
 }
 
 /// The table of an experiment as JSON.
-pub fn results_json(experiment: &Experiment, table_of: &Table, summary: Value, table: Option<&Path>) -> Value {
+pub fn results_json(
+    experiment: &Experiment,
+    table_of: &Table,
+    summary: Value,
+    table: Option<&Path>,
+) -> Value {
     json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects(),
         "table": table })
 }
@@ -278,6 +291,40 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
         }
     }
     if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) }
+}
+
+/// `longma experiment metrics`
+pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
+    let (mut text, mut objects, mut wrong, mut host) = (String::new(), Vec::new(), false, false);
+    for experiment in find::open(which, registry)? {
+        let name = &experiment.parts().name;
+        let rehearsed = experiment.rehearse(which.quick, registry, VERSION)?;
+        for (point, failure) in &rehearsed.wrong {
+            let of_host = failure.kind == longma_lab::FailureKind::Host;
+            (host, wrong) = (host || of_host, wrong || !of_host);
+            eprintln!("longma: {name}: {point}: {failure}");
+        }
+        let used: std::collections::BTreeMap<_, _> =
+            experiment.metrics().iter().map(|(name, metric)| (metric.source(name), &metric.unit)).collect();
+        let mut rows = vec![row(["METRIC", "UNIT", "IN FILE", "MEANING"])];
+        for measure in rehearsed.measures.values() {
+            let (is_used, said) = (used.contains_key(&*measure.name), &measure.description);
+            // Of what a program prints only the file knows the unit.
+            let unit = if measure.unit.is_empty() {
+                used.get(&*measure.name).map_or("", |u| u)
+            } else {
+                &measure.unit
+            };
+            rows.push(row([&measure.name, unit, if is_used { "yes" } else { "" }, said]));
+            let object = json!({ "experiment": name, "name": measure.name, "unit": unit, "in_file": is_used, "description": said });
+            objects.push(object);
+        }
+        let _ = writeln!(text, "{}", experiment.parts().title);
+        text.push_str(&lay_out(&rows));
+        text.push('\n');
+    }
+    if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }?;
+    Ok(status::ended(host, wrong, false))
 }
 
 /// `longma experiment workloads`

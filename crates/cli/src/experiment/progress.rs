@@ -78,7 +78,11 @@ impl Observer for Bar {
     }
 
     fn waiting(&self, points: usize) {
-        self.bar.suspend(|| eprintln!("longma: {points} points are being run by another command on this store; waiting for them"));
+        self.bar.suspend(|| {
+            eprintln!(
+                "longma: {points} points are being run by another command on this store; waiting for them"
+            )
+        });
     }
 }
 

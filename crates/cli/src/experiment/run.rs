@@ -5,8 +5,8 @@
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status, summary};
 use longma_lab::{
-    Campaign, ExportError, Exported, Key, Options, Outcome as Campaigned, Registry, Shard, Stop, Store, StoreError, Table,
-    export,
+    Campaign, ExportError, Exported, Key, Options, Outcome as Campaigned, Registry, Shard, Stop, Store,
+    StoreError, Table, export,
 };
 use serde_json::json;
 use std::io::IsTerminal;
@@ -80,8 +80,9 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
             }
             written => Some(written?),
         };
-        table.unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
-        wrong |= !table.unknown.is_empty();
+        let unknown = unmeasured(&campaign, &table, registry);
+        unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
+        wrong |= !unknown.is_empty();
         failed |= outcome.failed > 0 || outcome.contradicts(&campaign);
         match format {
             Format::Table => text.push_str(&print::results(experiment, &table, &outcome)),
@@ -109,6 +110,16 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         return Ok(ExitCode::from(status::INTERRUPTED));
     }
     Ok(status::ended(host, wrong, failed))
+}
+
+/// The metrics that no run gave and none could give: what never happened is left out of a run's statistics.
+fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Vec<String> {
+    if table.unknown.is_empty() {
+        return Vec::new();
+    }
+    let known = campaign.experiment.rehearse(campaign.quick, registry, VERSION).unwrap_or_default();
+    let unknown = table.unknown.iter().filter(|(source, _)| !known.measures.contains_key(source));
+    unknown.map(|(_, message)| message.clone()).collect()
 }
 
 /// The table of all that the store has now, others' results included, and its files. Whoever writes the files last has read last.

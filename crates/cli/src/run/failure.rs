@@ -79,7 +79,10 @@ impl Failure {
             NodeError::Load(LoadError::Host { source, action, .. }) if shortage(source).is_some() => {
                 return match *action {
                     "reserve an address space for" => Self::short(&text, ADDRESSES),
-                    _ => Self::short(&text, &format!("the host is short of {}", shortage(source).unwrap_or(""))),
+                    _ => Self::short(
+                        &text,
+                        &format!("the host is short of {}", shortage(source).unwrap_or("")),
+                    ),
                 };
             }
             NodeError::Load(LoadError::Map { source, .. }) if source.0 == libc::ENOMEM => {

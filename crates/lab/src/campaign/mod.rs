@@ -189,14 +189,18 @@ impl<'a> Campaign<'a> {
         } else {
             work::run_all(workload, &todo, (store, tail), options.jobs, observer, stop)?
         };
+        // What the host did here is of no account if another campaign has run the point since.
+        let mut faults = done.faults;
+        let came: BTreeSet<_> = done.news.iter().map(|record| &record.key).collect();
+        faults.retain(|fault| !came.contains(&fault.key));
         for record in done.news {
             results.add(record);
         }
+        let told = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
         let count = |state| part.iter().filter(|p| Self::state(p, &results) == state).count();
-        let (failed, left) = (count(State::Failed), count(State::Missing) - done.faults.len());
+        let (failed, left) = (count(State::Failed), count(State::Missing) - told);
         let reused = part.len() - todo.len() + done.elsewhere;
-        let (faults, unclaimed) = (done.faults, done.unclaimed);
-        Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed, results })
+        Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
     }
 
     /// The points of this part, each key once.

@@ -79,7 +79,11 @@ pub(super) fn run_all(
         halt: Stop::default(),
         writer,
         claims,
-        queue: Mutex::new(Queue { fresh: todo.iter().copied().collect(), taken: VecDeque::new(), told: false }),
+        queue: Mutex::new(Queue {
+            fresh: todo.iter().copied().collect(),
+            taken: VecDeque::new(),
+            told: false,
+        }),
         seen: Mutex::new(Seen { tail, keys: BTreeSet::new(), done }),
         broken: Mutex::new(None),
     };

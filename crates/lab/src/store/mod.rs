@@ -12,13 +12,13 @@ pub use record::Record;
 use crate::point::Key;
 pub(crate) use claims::{Claims, Turn};
 use segment::Segment;
-pub(crate) use tail::Tail;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
+pub(crate) use tail::Tail;
 
 /// The folder of segments inside a store.
 const SEGMENTS: &str = "segments";
@@ -109,9 +109,8 @@ impl std::fmt::Display for Contradiction {
         let names: BTreeSet<_> =
             kept.keys().chain(other.keys()).filter(|name| kept.get(*name) != other.get(*name)).collect();
         let value = |value: Option<&f64>| value.map_or("nothing".into(), f64::to_string);
-        let pair = |name: &&String| {
-            format!("{name} {} and {}", value(kept.get(*name)), value(other.get(*name)))
-        };
+        let pair =
+            |name: &&String| format!("{name} {} and {}", value(kept.get(*name)), value(other.get(*name)));
         let shown: Vec<_> = names.iter().take(SHOWN).map(pair).collect();
         write!(f, "two runs of the point {} gave different results: {}", self.kept.key, shown.join(", "))?;
         match names.len().saturating_sub(SHOWN) {
@@ -432,7 +431,8 @@ pub(crate) mod tests {
     #[test]
     fn a_merge_tells_every_contradiction_with_both_values_and_keeps_both() {
         let ((_a, mine), (_b, theirs)) = (store(), store());
-        let with = |value: f64| Record { metrics: BTreeMap::from([("value".to_string(), value)]), ..record(1) };
+        let with =
+            |value: f64| Record { metrics: BTreeMap::from([("value".to_string(), value)]), ..record(1) };
         let put = |store: &Store, records: &[Record]| {
             let writer = store.writer().unwrap();
             records.iter().for_each(|record| writer.append(record).unwrap());
@@ -470,9 +470,8 @@ pub(crate) mod tests {
             }
             let told: Vec<_> = results.contradictions.iter().map(ToString::to_string).collect();
             let key = record(1).key;
-            let wanted = format!(
-                "two runs of the point {key} gave different results: value 0.3333333333333333 and 7"
-            );
+            let wanted =
+                format!("two runs of the point {key} gave different results: value 0.3333333333333333 and 7");
             assert_eq!(told, [wanted]);
             results.get(&record(1).key).cloned()
         });

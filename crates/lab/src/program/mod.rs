@@ -2,9 +2,11 @@
 //! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
 //! Source: docs/src/running.md describes `longma run` and its statistics.
 
+mod rehearsal;
+
 use crate::point::{Point, digest};
 use crate::setting::Setting;
-use crate::workload::{Failure, FailureKind, Kind, Metrics, Parameter, Stop, Workload};
+use crate::workload::{Failure, FailureKind, Kind, Metrics, Parameter, Rehearsal, Stop, Workload};
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -30,6 +32,12 @@ const FROM_OUTSIDE: [Signal; 6] =
     [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::XCPU, Signal::XFSZ];
 /// What the command says before it aborts for lack of memory.
 const OUT_OF_MEMORY: &str = "memory allocation of ";
+/// A status with words, of the command or of who loads it, that tell of a host that is short of something.
+const SHORTAGES: [(i32, &str); 3] = [
+    (HOST_FAULT_STATUS as i32, HOST_FAULT_WORDS),
+    (101, "failed to spawn thread"),
+    (127, "error while loading shared libraries"),
+];
 
 /// How often a running program is asked whether it should be stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -137,9 +145,10 @@ impl Program {
         Self { longma: longma.into(), parameters, digests: Mutex::default() }
     }
 
-    fn command(&self, point: &Point, files: &Files) -> Command {
+    /// The run of `point`; if it is `rehearsed`, only set up.
+    fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
         let mut command = Command::new(&self.longma);
-        command.arg("run");
+        command.arg("run").args(rehearsed.then_some("--measures"));
         if point.machine.is_some() {
             command.arg("--machine").arg(files.machine.path());
         }
@@ -222,10 +231,18 @@ impl Workload for Program {
         Ok(BTreeMap::from([("program".into(), digest)]))
     }
 
+    fn setup(&self, point: &Point) -> String {
+        Self::setup_of(point)
+    }
+
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        self.rehearsal_of(point)
+    }
+
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let patterns = patterns(point)?;
         let mut files = Files::new(point)?;
-        let ended = run_child(&mut self.command(point, &files), point.time_limit, stop)?;
+        let ended = run_child(&mut self.command(point, &files, false), point.time_limit, stop)?;
         let wanted = match point.parameter("status") {
             Some(Setting::Integer(status)) => *status,
             _ => 0,
@@ -331,7 +348,10 @@ impl Files {
         // The command writes them whole unless the host lets it down, and then says why.
         value.map_err(|error| {
             let said = words(&ended.errors);
-            Failure::host(format!("cannot read the run's statistics: {error}{}{said}", if said.is_empty() { "" } else { ": " }))
+            Failure::host(format!(
+                "cannot read the run's statistics: {error}{}{said}",
+                if said.is_empty() { "" } else { ": " }
+            ))
         })
     }
 }
@@ -418,7 +438,9 @@ fn words(errors: &str) -> String {
 /// Whether the host, not the program, decided how the run ended.
 fn is_of_host(ended: &Ended) -> bool {
     match (ended.status.code(), ended.status.signal()) {
-        (Some(code), _) => code == i32::from(HOST_FAULT_STATUS) && ended.errors.contains(HOST_FAULT_WORDS),
+        (Some(code), _) => {
+            SHORTAGES.iter().any(|(status, words)| code == *status && ended.errors.contains(words))
+        }
         (None, Some(signal)) => {
             let is_abort = signal == Signal::ABORT.as_raw();
             FROM_OUTSIDE.iter().any(|outside| outside.as_raw() == signal)
@@ -491,7 +513,7 @@ mod tests {
             time_limit: None,
         };
         let files = Files::new(&point).unwrap();
-        let command = Program::new("longma").command(&point, &files);
+        let command = Program::new("longma").command(&point, &files, false);
         assert_eq!(command.get_envs().count(), 0);
         let given: Vec<_> = command.get_args().collect();
         assert!(given.contains(&"--env=LD_PRELOAD=/tmp/x.so".as_ref()), "{given:?}");
@@ -526,11 +548,13 @@ mod tests {
         for script in ["kill -9 $$", "kill -TERM $$", "kill -XCPU $$"] {
             assert!(is_of_host(script), "{script}");
         }
-        for script in ["exit 1", "exit 124", "kill -SEGV $$", "kill -ABRT $$", "exit 137"] {
+        for script in ["exit 1", "exit 124", "exit 127", "kill -SEGV $$", "kill -ABRT $$", "exit 137"] {
             assert!(!is_of_host(script), "{script}");
         }
         assert!(is_of_host("echo 'memory allocation of 8 bytes failed' >&2; kill -ABRT $$"));
-        assert!(is_of_host(&format!("echo '{HOST_FAULT_WORDS}' >&2; exit {HOST_FAULT_STATUS}")));
+        for (status, words) in SHORTAGES {
+            assert!(is_of_host(&format!("echo 'x: {words}: y' >&2; exit {status}")), "{words}");
+        }
     }
 
     #[test]
