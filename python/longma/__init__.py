@@ -5,7 +5,7 @@ own, because a guest program ends the process it runs in; :func:`longma.command`
 """
 
 from ._native import __version__
-from .command import Failed, command
+from .command import Failed, HostFault, command
 from .experiment import Experiment, Point, experiments
 from .machine import Machine, Part
 from .program import Run, run
@@ -15,6 +15,7 @@ from .table import Table
 __all__ = [
     "Experiment",
     "Failed",
+    "HostFault",
     "Machine",
     "Part",
     "Point",

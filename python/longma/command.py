@@ -5,16 +5,32 @@ Not what it does: that is the command's own.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Sequence
+
+HOST_FAULT = 3
+"""The exit status of ``longma experiment`` if the host was at fault."""
+PREFIX = "longma-py-"
+"""How the names of temporary folders begin."""
+LEFT_AFTER_S = 60
+"""A temporary folder that is younger may just be in the making."""
 
 
 class Failed(RuntimeError):
     """The command could not do what it was asked; the text is what it said."""
+
+
+class HostFault(Failed):
+    """The host was at fault: a full disk, a limit on memory or time, a process killed from outside. The same may succeed later."""
 
 
 def command() -> Path:
@@ -42,15 +58,51 @@ def call(arguments: Sequence[str | os.PathLike[str]], *, folder: str | os.PathLi
     """What ``longma ARGUMENTS`` prints, run in ``folder``.
 
     Raises:
-        Failed: if its exit status is none of ``accept``.
+        Failed: if its exit status is none of ``accept``, or if it printed nothing and did not succeed.
+        HostFault: if the host was at fault.
     """
     done = subprocess.run([command(), *map(os.fspath, arguments)], cwd=folder, input=stdin, capture_output=True, text=True)
-    if done.returncode not in accept:
+    if done.returncode not in accept or (done.returncode != 0 and not done.stdout.strip()):
         said = done.stderr.strip() or done.stdout.strip() or "nothing"
-        raise Failed(f"longma {arguments[0]} {arguments[1]} ended with exit status {done.returncode}: {said}")
+        kind = HostFault if done.returncode == HOST_FAULT or done.returncode < 0 else Failed
+        raise kind(f"longma {arguments[0]} {arguments[1]} ended with exit status {done.returncode}: {said}")
     return done.stdout
 
 
 def call_json(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> Any:
     """As :func:`call`, for a command that prints JSON."""
     return json.loads(call([*arguments, "--format", "json"], **options))
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary folder. Those that killed processes have left are removed first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        _remove_if_left(left)
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        # The kernel frees the lock when this process ends, however it ends.
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(folder)
+        finally:
+            os.close(lock)
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Removes a temporary folder of this user that nobody holds."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        about = os.fstat(lock)
+        if about.st_uid != os.getuid() or time.time() - about.st_mtime < LEFT_AFTER_S:
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        # Somebody holds it.
+        return
+    finally:
+        os.close(lock)

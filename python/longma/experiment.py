@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 
 import pyarrow
 
-from .command import call, call_json
+from .command import Failed, call, call_json, scratch
 from .machine import Machine
 from .table import Table
 
@@ -39,7 +38,7 @@ class Point:
 def experiments(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
     """The experiments in ``folder`` (the nearest ``experiments`` without it): name, file, title, number of points."""
     where = [] if folder is None else ["--folder", folder]
-    return call_json(["experiment", "list", *where], accept=(0, 1))
+    return call_json(["experiment", "list", *where], accept=(0, 2))
 
 
 class Experiment:
@@ -65,8 +64,10 @@ class Experiment:
             path = Path(known[os.fspath(file)])
         self._folder = path.resolve().parent
         self._machines: dict[str, str] = {}
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no experiment file {path}")
         self.content = tomllib.loads(path.read_text())
-        self.check()
+        self._call("check", "--file-only")
 
     @property
     def name(self) -> str:
@@ -84,8 +85,13 @@ class Experiment:
         return other
 
     def with_machines(self, machines: Sequence[Machine | str]) -> Experiment:
-        """A copy that runs on these machines."""
+        """A copy that runs on these machines, its quick form too.
+
+        Raises:
+            Failed: if the experiment cannot be run on one of them; the text says why.
+        """
         other = self._copy()
+        other.content.get("quick", {}).pop("machines", None)
         names = []
         for machine in machines:
             if isinstance(machine, Machine):
@@ -99,6 +105,7 @@ class Experiment:
             else:
                 names.append(machine)
         other.content["machines"] = names
+        other.check()
         return other
 
     def with_parameters(self, **parameters: Any) -> Experiment:
@@ -115,12 +122,12 @@ class Experiment:
 
     def _call(self, verb: str, *arguments: str | os.PathLike[str], **options: Any) -> str:
         """``longma experiment VERB`` on this content."""
-        with tempfile.TemporaryDirectory(prefix="longma-") as folder:
-            file = Path(folder, f"{self.name}.toml")
+        with scratch() as folder:
+            file = folder / f"{self.name}.toml"
             content, start = self.content, self._folder
             if self._machines:
-                content = self._moved(Path(folder))
-                start = Path(folder)
+                content = self._moved(folder)
+                start = folder
             file.write_text(_toml(content))
             return call(["experiment", verb, file, "--paths-from", start, *arguments], **options)
 
@@ -130,22 +137,37 @@ class Experiment:
         (folder / "files").symlink_to(self._folder)
         for name, text in self._machines.items():
             (folder / name).write_text(text)
-        moved = [name if name in self._machines or not ("/" in name or "." in name) else f"files/{name}" for name in content["machines"]]
-        content["machines"] = moved
+        def moved(name: str) -> str:
+            is_path = "/" in name or "." in name
+            return f"files/{name}" if is_path and name not in self._machines else name
+
+        content["machines"] = [moved(name) for name in content["machines"]]
+        for mechanism in content.get("explain", {}).get("mechanisms", {}).values():
+            for settings in (mechanism.get("off", {}), mechanism.get("on", {})):
+                if "machine" in settings:
+                    settings["machine"] = moved(settings["machine"])
         # Only the workload `program` has paths: they begin at its folder.
         if content["workload"] != "program":
             return content
         parameters = content.setdefault("parameters", {})
         parameters["folder"] = f"files/{parameters.get('folder', '')}"
+        of_quick = content.get("quick", {}).get("parameters", {})
+        if "folder" in of_quick:
+            of_quick["folder"] = f"files/{of_quick['folder']}"
         return content
 
     def check(self) -> None:
-        """Checks the content.
+        """Checks the content, and sets up every point without running it: its machine, its devices, its program, its metrics.
 
         Raises:
             Failed: if it has errors; the text says where and what.
         """
         self._call("check")
+
+    def metrics(self, *, quick: bool = False) -> dict[str, str]:
+        """What its points could measure, each with its unit; ``[metrics]`` chooses among it."""
+        said = json.loads(self._call("metrics", "--format", "json", *_form(quick)))
+        return {entry["name"]: entry["unit"] for entry in said}
 
     def points(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> list[Point]:
         """Every point with what has become of it."""
@@ -157,11 +179,19 @@ class Experiment:
         """Runs the points that have no result yet, and returns the table of all.
 
         Points that fail are in the table with their error; they raise nothing.
+
+        Raises:
+            HostFault: if the host let points down: a full disk, a limit, a run killed from outside. What was measured is stored, and
+                another call runs only what is left.
+            Failed: if the experiment cannot be run, or its table cannot be written.
         """
         how = [*_form(quick), *(["--jobs", str(jobs)] if jobs else []), *(["--retry-failed"] if retry_failed else [])]
         store = os.path.abspath(store)
-        self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1))
-        return Table.read(Path(store, f"{self.name}{'.quick' if quick else ''}.parquet"))
+        said = json.loads(self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1)))
+        table = said[0]["table"]
+        if table is None:
+            raise Failed(f"the results are stored, but their table cannot be written to {store}, and one there may be of another time")
+        return Table.read(table)
 
     def compare(self, *, quick: bool = False, store: str | os.PathLike[str] = "results") -> Table:
         """Every published value beside ours."""
@@ -176,7 +206,7 @@ class Experiment:
 
     def run_point(self, key: str, *, quick: bool = False) -> str:
         """Runs one point and returns its record, a line for :meth:`merge`. It stores nothing; it is what a worker does."""
-        with tempfile.TemporaryDirectory(prefix="longma-") as store:
+        with scratch() as store:
             return self._call("run", "--store", store, "--only", key, "--records", "--jobs", "1", *_form(quick))
 
     def merge(self, records: str, *, store: str | os.PathLike[str] = "results") -> None:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .command import command
+from .command import Failed, HostFault, command, scratch
 from .machine import Machine
+
+
+LEVELS = ("functional", "cache", "timing")
+"""How much can be modelled."""
+HOST_FAULT = 124
+"""The exit status of ``longma run`` if the host is short of something."""
+HOST_FAULT_WORDS = "this host is at fault, not the program"
+"""What it then says, since a program may end with any status."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +54,37 @@ def run(program: str | os.PathLike[str], *arguments: str, machine: Machine | str
 
     Raises:
         subprocess.TimeoutExpired: if it took longer than ``timeout``.
+        ValueError: if there is no such level.
+        HostFault: if the host is short of what the run needs.
+        Failed: if the program succeeded and its statistics cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="longma-") as folder:
-        words = [os.fspath(command()), "run", "--stats", "--format", "json"]
-        statistics = Path(folder, "statistics.json")
-        if level != "functional":
-            words += ["--level", level, "--stats-out", os.fspath(statistics)]
+    if level not in LEVELS:
+        raise ValueError(f"there is no level `{level}`; there are: {', '.join(LEVELS)}")
+    with scratch() as folder:
+        words = [os.fspath(command()), "run"]
+        statistics = folder / "statistics.json"
+        if level == "functional":
+            words += ["--stats", "--format", "json"]
+        else:
+            words += ["--level", level, "--quiet", "--stats-out", os.fspath(statistics)]
         if machine is not None:
-            words += ["--machine", _file(machine, Path(folder))]
+            words += ["--machine", _file(machine, folder)]
         words += ["--", os.fspath(program), *arguments]
         done = subprocess.run(words, env=environment, input=stdin, capture_output=True, text=True, timeout=timeout, errors="replace")
-        if statistics.exists():
-            counted = json.loads(statistics.read_text())
-        else:
-            counted = _last_object(done.stderr)
+        counted = _last_object(done.stderr) if level == "functional" else _read(statistics)
+    if done.returncode == HOST_FAULT and HOST_FAULT_WORDS in done.stderr:
+        raise HostFault(done.stderr.strip())
+    if done.returncode == 0 and not counted and level != "functional":
+        raise Failed(f"the run's statistics cannot be read: {done.stderr.strip() or 'nothing was said'}")
     return Run(done.returncode, done.stdout, done.stderr, counted)
+
+
+def _read(statistics: Path) -> dict[str, Any]:
+    """What was counted; nothing if the run was not set up or did not come to its end."""
+    try:
+        return json.loads(statistics.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def _file(machine: Machine | str, folder: Path) -> str:

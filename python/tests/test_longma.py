@@ -5,10 +5,13 @@ Needs the command: $LONGMA or one on the path.
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
+from contextlib import contextmanager
 from pathlib import Path
 
 import longma
@@ -16,6 +19,23 @@ import longma
 ROOT = Path(__file__).resolve().parents[2]
 GUESTS = ROOT / "guests/prebuilt/loongarch64"
 EXPERIMENTS = ROOT / "experiments"
+
+
+@contextmanager
+def limited(limit):
+    """The command under a limit of the shell's ulimit."""
+    before = os.environ.get("LONGMA")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "longma")
+        script.write_text(f'#!/bin/sh\nulimit {limit}\nexec "{longma.command()}" "$@"\n')
+        script.chmod(0o755)
+        os.environ["LONGMA"] = str(script)
+        try:
+            yield
+        finally:
+            os.environ.pop("LONGMA")
+            if before:
+                os.environ["LONGMA"] = before
 
 
 class Machines(unittest.TestCase):
@@ -62,6 +82,18 @@ class Programs(unittest.TestCase):
         self.assertEqual((done.status, done.output), (0, "queens 6: 4 ways, checksum 2301c005ca0d9055\n"))
         self.assertGreater(done.statistics["instructions"], 10_000)
 
+    def test_a_simulated_run_gives_its_statistics(self):
+        for level, counted in [("cache", "instructions"), ("timing", "cycles")]:
+            done = longma.run(GUESTS / "queens", "5", "1", machine="loongson-3a5000", level=level, timeout=120)
+            self.assertEqual((done.status, done.errors), (0, ""))
+            self.assertGreater(done.statistics["statistics"]["run"][counted]["value"], 10_000)
+        with self.assertRaisesRegex(ValueError, "there are: functional, cache, timing"):
+            longma.run(GUESTS / "queens", level="exact")
+
+    def test_a_host_that_is_short_of_memory_raises(self):
+        with limited("-v 4000000"), self.assertRaisesRegex(longma.HostFault, "ulimit -v"):
+            longma.run(GUESTS / "queens", "5", timeout=60)
+
     def test_a_program_that_is_not_there_says_so(self):
         done = longma.run("/no/such/program", timeout=60)
         self.assertEqual(done.status, 127)
@@ -98,6 +130,60 @@ class Experiments(unittest.TestCase):
         self.assertEqual(len(table), 6)
         self.assertEqual(len({point.key for point in experiment.points(store=self.folder)}), 6)
         self.assertEqual({row["failure"] for row in table.rows()}, {None})
+
+    def test_a_host_that_lets_points_down_raises_and_the_next_run_does_them(self):
+        self.experiment.content["time_limit"] = "1 us"
+        with self.assertRaisesRegex(longma.HostFault, "time_limit"):
+            self.experiment.run(store=self.folder)
+        self.assertEqual({point.state for point in self.experiment.points(store=self.folder)}, {"missing"})
+        self.experiment.content["time_limit"] = "60 s"
+        with limited("-v 4000000"), self.assertRaises(longma.HostFault):
+            self.experiment.run(store=self.folder)
+        self.assertEqual(len(self.experiment.run(store=self.folder)), 3)
+
+    def test_no_table_of_another_time_is_returned(self):
+        self.experiment.run(store=self.folder)
+        wrong = self.experiment.with_parameters(program="absent")
+        with self.assertRaisesRegex(longma.Failed, "absent"):
+            wrong.run(store=self.folder)
+        table = self.folder / "queens-growth.parquet"
+        table.unlink()
+        table.mkdir()
+        with self.assertRaisesRegex(longma.Failed, "cannot be written"):
+            self.experiment.run(store=self.folder)
+
+    def test_machines_that_cannot_run_it_are_refused(self):
+        for machine in ["hygon-8node", longma.Machine("hygon-8node")]:
+            with self.assertRaisesRegex(longma.Failed, "x86-64 cores"):
+                self.experiment.with_machines([machine])
+        with self.assertRaisesRegex(longma.Failed, "loongson-3a500"):
+            self.experiment.with_machines(["loongson-3a500"])
+        self.experiment.content["quick"]["machines"] = ["loongson-3a4000"]
+        other = self.experiment.with_machines(["loongson-3a5000"])
+        machines = {point.machine for point in other.points(quick=True, store=self.folder)}
+        self.assertEqual(machines, {"loongson-3a5000"})
+
+    def test_what_an_experiment_could_measure_is_listed_with_units(self):
+        metrics = self.experiment.metrics()
+        self.assertEqual((metrics["ways"], metrics["blocks_decoded"]), ("ways", "blocks"))
+
+    def test_what_a_killed_process_leaves_is_removed_by_the_next_and_what_is_held_is_not(self):
+        hold = "import time\nfrom longma.command import scratch\nwith scratch() as f: print(f, flush=True); time.sleep(600)"
+        environment = dict(os.environ, TMPDIR=str(self.folder))
+        processes = [subprocess.Popen([sys.executable, "-c", hold], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        folders = [Path(process.stdout.readline().strip()) for process in processes]
+        long_ago = time.time() - 3600
+        for folder in folders:
+            os.utime(folder, (long_ago, long_ago))
+        processes[0].kill()
+        processes[0].wait()
+        again = "from longma.command import scratch\nwith scratch(): pass"
+        subprocess.run([sys.executable, "-c", again], env=environment, check=True)
+        self.assertEqual([folder.exists() for folder in folders], [False, True])
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
     def test_an_experiment_with_errors_says_where(self):
         self.experiment.content["metrics"]["ways"]["unti"] = "ways"

@@ -52,8 +52,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => return run::run(*arguments),
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
-        Command::Experiment(args) => experiment::run(args),
-        Command::Explain(arguments) => experiment::explain::run(&arguments),
+        Command::Experiment(args) => return experiment::ended(experiment::run(args)),
+        Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
         Command::Zoned(args) => zoned::run(args),
         Command::Via(args) => via::run(args),
     };

@@ -47,6 +47,7 @@ fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
     let folder = folder.path().canonicalize().unwrap();
     place(&folder, "text", b"not a program");
     place(&folder, "empty", b"");
+    place(&folder, "tiny", b"\x7fE");
     place(&folder, "x86", &altered(18, &[62, 0]));
     place(&folder, "arm", &altered(18, &[183, 0]));
     place(&folder, "narrow", &altered(4, &[1]));
@@ -65,6 +66,7 @@ fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
         "folder",
         "text",
         "empty",
+        "tiny",
         "x86",
         "arm",
         "narrow",

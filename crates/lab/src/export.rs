@@ -56,7 +56,9 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     let costs: String = costs.map(|r| format!("{}\n", json!({ "key": r.key, "host": r.host }))).collect();
     let all =
         [(&files.parquet, parquet), (&files.lines, lines.into_bytes()), (&files.host, costs.into_bytes())];
-    for (path, bytes) in all {
+    // What is there already need not be written: a folder that cannot be written to serves its table, too.
+    let is_news = |(path, bytes): &(&PathBuf, Vec<u8>)| !std::fs::read(path).is_ok_and(|old| old == *bytes);
+    for (path, bytes) in all.into_iter().filter(is_news) {
         write_whole(path, &bytes).map_err(|error| failed(path, error.to_string()))?;
     }
     Ok(files)
@@ -68,7 +70,8 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
 /// What the system says.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it is no file name"))?;
-    let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    let part =
+        path.with_file_name(part_of(&name.to_string_lossy(), &crate::store::host(), std::process::id()));
     let written = File::create(&part).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -77,6 +80,11 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // The partial file may not exist; that is as good.
         let _ = std::fs::remove_file(&part);
     })
+}
+
+/// What a file is called while `process` of `host` writes it: processes of two hosts that share the folder may have the same number.
+fn part_of(name: &str, host: &str, process: u32) -> String {
+    format!(".{name}.{host}-{process}.part")
 }
 
 /// A row as an object: key, machine, what varies, what was measured, why it failed.
@@ -175,4 +183,21 @@ fn put<T: DataType, W: Write + Send>(
     let levels: Vec<_> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
     column.typed::<T>().write_batch(&present, Some(&levels), None)?;
     column.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_two_hosts_with_one_number_write_to_different_files() {
+        assert_ne!(part_of("t.jsonl", "a", 7), part_of("t.jsonl", "b", 7));
+        // It is what a writer uses: a folder in its place is in the way.
+        let folder = tempfile::tempdir().unwrap();
+        let part = part_of("t.jsonl", &crate::store::host(), std::process::id());
+        std::fs::create_dir(folder.path().join(part)).unwrap();
+        let error = write_whole(&folder.path().join("t.jsonl"), b"{}").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        write_whole(&folder.path().join("u.jsonl"), b"{}").unwrap();
+    }
 }

@@ -19,7 +19,7 @@ mod store;
 mod table;
 mod workload;
 
-pub use campaign::{Campaign, Observer, Options, Outcome, RunError, Shard, State};
+pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard, State};
 pub use compare::{Comparison, Verdict, compare};
 pub use experiment::*;
 pub use explain::{
@@ -28,9 +28,11 @@ pub use explain::{
 pub use export::{ExportError, Exported, export, write_whole};
 pub use number::number;
 pub use point::{Key, Point, PointError};
-pub use program::Program;
+pub use program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS, Program};
 pub use report::{Chapter, page};
 pub use setting::Setting;
-pub use store::{Damage, Merged, Record, Results, Store, StoreError, Writer};
+pub use store::{Contradiction, Damage, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};
-pub use workload::{Failure, FailureKind, Kind, Metrics, Parameter, Registry, Stop, Workload};
+pub use workload::{
+    Failure, FailureKind, Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload,
+};

@@ -49,8 +49,8 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// How many points were not run.
     pub missing: usize,
-    /// Metrics that no run gave, each with what there is instead.
-    pub unknown: Vec<String>,
+    /// The workload's metrics that no run gave, each with a message that says what there is instead.
+    pub unknown: Vec<(String, String)>,
 }
 
 impl Table {
@@ -107,7 +107,8 @@ impl Table {
 }
 
 impl Metric {
-    fn source<'a>(&'a self, name: &'a str) -> &'a str {
+    /// Which of the workload's metrics it is, if it is called `name`.
+    pub fn source<'a>(&'a self, name: &'a str) -> &'a str {
         self.of.as_deref().unwrap_or(name)
     }
 
@@ -133,7 +134,10 @@ impl Metric {
 }
 
 /// Metrics that no successful record has.
-fn unknown<'a>(metrics: &[(&str, &Metric)], records: impl Iterator<Item = &'a Record>) -> Vec<String> {
+fn unknown<'a>(
+    metrics: &[(&str, &Metric)],
+    records: impl Iterator<Item = &'a Record>,
+) -> Vec<(String, String)> {
     let records: Vec<_> = records.filter(|record| record.failure.is_none()).collect();
     let Some(example) = records.first() else { return Vec::new() };
     let absent =
@@ -144,7 +148,8 @@ fn unknown<'a>(metrics: &[(&str, &Metric)], records: impl Iterator<Item = &'a Re
         .map(|(name, metric)| {
             let help =
                 crate::read::suggestion(metric.source(name), names.iter().map(String::as_str), "metric");
-            format!("the workload does not measure `{}`; {help}", metric.source(name))
+            let source = metric.source(name);
+            (source.into(), format!("the workload does not measure `{source}`; {help}"))
         })
         .collect()
 }

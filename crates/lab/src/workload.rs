@@ -42,6 +42,19 @@ pub trait Workload: Send + Sync {
         Ok(BTreeMap::new())
     }
 
+    /// What tells points apart that [`Workload::rehearse`] may answer differently; it is asked once for each.
+    fn setup(&self, point: &Point) -> String {
+        point.key.to_string()
+    }
+
+    /// Sets up a point without running it.
+    ///
+    /// # Errors
+    /// Why it could not be run.
+    fn rehearse(&self, _point: &Point) -> Result<Rehearsal, Failure> {
+        Ok(Rehearsal::default())
+    }
+
     /// Runs one point and measures it.
     ///
     /// # Errors
@@ -131,6 +144,35 @@ impl fmt::Display for Kind {
     }
 }
 
+/// What is known of a point without running it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rehearsal {
+    /// What it measures; `None` if the workload cannot tell.
+    pub measures: Option<Vec<Measure>>,
+    /// Parameters, or entries of them as `TABLE.NAME`, that are given and do nothing, each with the reason.
+    pub idle: Vec<(String, String)>,
+    /// Those that do something.
+    pub used: Vec<String>,
+}
+
+/// Something that a workload measures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Its name, with `host.` before it if the host's speed decides it.
+    pub name: String,
+    /// Its unit; empty if only the experiment knows.
+    pub unit: String,
+    /// What it says.
+    pub description: String,
+}
+
+impl Measure {
+    /// A measure of these words.
+    pub fn new(name: impl Into<String>, unit: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { name: name.into(), unit: unit.into(), description: description.into() }
+    }
+}
+
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -165,10 +207,19 @@ pub enum FailureKind {
     Refused,
     /// It ran and failed.
     Failed,
-    /// It took longer than it may.
-    Late,
+    /// The host let it down: no memory, no room, a limit, a signal from outside, no time. It says nothing of the point, which counts as not
+    /// run.
+    #[serde(alias = "late")]
+    Host,
     /// Somebody stopped the campaign; the point counts as not run.
     Stopped,
+}
+
+impl FailureKind {
+    /// Whether the point itself decides the failure, so that another run would fail too. Only such failures are kept.
+    pub fn is_of_point(self) -> bool {
+        matches!(self, Self::Refused | Self::Failed)
+    }
 }
 
 impl Failure {
@@ -182,10 +233,14 @@ impl Failure {
         Self { kind: FailureKind::Failed, message: message.into() }
     }
 
-    /// It took longer than `limit`.
+    /// The host let it down.
+    pub fn host(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Host, message: message.into() }
+    }
+
+    /// It took longer than `limit`: a quicker host, or one with less to do, may need less.
     pub fn late(limit: Duration) -> Self {
-        let message = format!("took longer than the experiment's time_limit of {} s", limit.as_secs_f64());
-        Self { kind: FailureKind::Late, message }
+        Self::host(format!("took longer than the experiment's time_limit of {} s", limit.as_secs_f64()))
     }
 
     /// The campaign was stopped.

@@ -5,6 +5,7 @@ mod synthetic;
 use longma_lab::*;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,10 +64,133 @@ fn child(folder: &Path) -> Command {
 fn child_runs_the_campaign() {
     let Some(folder) = std::env::var_os("LONGMA_TEST_STORE") else { return };
     let jobs = std::env::var("LONGMA_TEST_JOBS").map_or(2, |jobs| jobs.parse().unwrap());
-    match run(THOUSAND, Path::new(&folder), &Options { jobs, ..Options::default() }) {
+    let text = std::env::var("LONGMA_TEST_TEXT").unwrap_or(THOUSAND.into());
+    match run(&text, Path::new(&folder), &Options { jobs, ..Options::default() }) {
         Ok((outcome, _)) => println!("ran {} reused {}", outcome.ran, outcome.reused),
         Err(error) => panic!("ERROR {error}"),
     }
+}
+
+/// How many points a child says that it ran.
+fn ran_by(output: &std::process::Output) -> usize {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, rest) = said.split_once("ran ").unwrap_or_else(|| panic!("{said}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Three points of which each takes a second.
+const SLOW: &str = r#"
+format = 1
+name = "thousand"
+title = "Slow points"
+workload = "synthetic"
+[parameters]
+takes_ms = 1000
+[sweep]
+n = [1, 2, 3]
+[metrics.rate]
+unit = "MB/s"
+"#;
+
+#[test]
+fn what_another_campaign_runs_is_waited_for_and_taken_over_if_that_one_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let worker = |jobs: &str| {
+        let mut command = child(folder.path());
+        command.env("LONGMA_TEST_TEXT", SLOW).env("LONGMA_TEST_JOBS", jobs).spawn().unwrap()
+    };
+    // The first has all three, the second has nothing to do but to wait.
+    let mut first = worker("3");
+    let begin = Instant::now();
+    while !folder.path().join("claims").exists() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let second = worker("2");
+    std::thread::sleep(Duration::from_millis(300));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(ran_by(&output), 3, "nobody else is left to run them");
+    // And nothing of what one has run is run by the other.
+    fs::remove_dir_all(folder.path().join("segments")).unwrap();
+    let both = [worker("1"), worker("1")].map(|worker| ran_by(&worker.wait_with_output().unwrap()));
+    assert_eq!(both.iter().sum::<usize>(), 3, "{both:?}");
+}
+
+#[test]
+fn a_table_that_is_written_while_others_add_to_the_store_has_what_they_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    run(THOUSAND, folder.path(), &Options { shard: "1/2".parse().unwrap(), ..Options::default() }).unwrap();
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(THOUSAND, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    /// Runs the other shard when the first point is done.
+    struct Meanwhile<'a>(&'a Path, std::sync::Once);
+    impl Observer for Meanwhile<'_> {
+        fn point(&self, _: &Point, _: &Record) {
+            self.1.call_once(|| {
+                let options = Options { shard: "2/4".parse().unwrap(), ..Options::default() };
+                run(THOUSAND, self.0, &options).unwrap();
+            });
+        }
+    }
+    let options = Options { shard: "4/4".parse().unwrap(), ..Options::default() };
+    let observer = Meanwhile(folder.path(), std::sync::Once::new());
+    let outcome = campaign.run(&store, &registry, &options, &observer, &Stop::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.results.len()), (250, 1000));
+}
+
+#[test]
+fn what_the_host_does_to_a_point_is_told_and_not_kept_and_the_point_is_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |number: i64| format!("{THOUSAND}\n[parameters]\nlet_down_at = {number}\n");
+    for _ in 0..2 {
+        let (outcome, table) = run(&with(3), folder.path(), &Options::default()).unwrap();
+        assert_eq!((outcome.faults.len(), outcome.failed, outcome.left), (10, 0, 0));
+        assert_eq!((table.rows.len(), table.missing), (990, 10));
+        assert!(outcome.faults.iter().all(|fault| fault.failure.kind == FailureKind::Host));
+        assert!(outcome.faults[0].point.contains("n 3"), "{:?}", outcome.faults[0]);
+    }
+    assert_eq!(Store::new(folder.path()).results().unwrap().len(), 990);
+}
+
+#[test]
+fn a_failed_point_that_the_host_lets_down_when_it_is_tried_again_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(&text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let store = Store::new(folder.path());
+    let failed = Record::new(&campaign.points[1], Err(Failure::failed("long ago")), 0.0);
+    store.writer().unwrap().append(&failed).unwrap();
+    let options = Options { retry_failed: true, ..Options::default() };
+    let outcome = campaign.run(&store, &registry, &options, &(), &Stop::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.left, outcome.failed, outcome.faults.len()), (2, 0, 1, 1));
+}
+
+#[test]
+fn a_point_that_the_host_lets_down_here_and_another_campaign_runs_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    /// Another campaign, whose run of the point ends before this one's does.
+    struct Another<'a>(&'a Store);
+    impl Observer for Another<'_> {
+        fn fault(&self, point: &Point, _: &Failure) {
+            let metrics = Metrics { results: BTreeMap::from([("rate".into(), 1.0)]), ..Metrics::default() };
+            self.0.writer().unwrap().append(&Record::new(point, Ok(metrics), 0.0)).unwrap();
+        }
+    }
+    let text = SLOW.replace("takes_ms = 1000", "let_down_at = 2");
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(&text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let store = Store::new(folder.path());
+    let another = Another(&store);
+    let outcome = campaign.run(&store, &registry, &Options::default(), &another, &Stop::default()).unwrap();
+    assert_eq!((outcome.ran, outcome.left, outcome.faults.len(), outcome.results.len()), (2, 0, 0, 3));
 }
 
 #[test]
@@ -105,6 +229,10 @@ fn a_thousand_points_cost_less_than_two_milliseconds_each_beside_their_own_time(
     let (outcome, _) = run(THOUSAND, folder.path(), &Options::default()).unwrap();
     assert_eq!((outcome.ran, outcome.reused), (0, 1000));
     assert!(start.elapsed() < Duration::from_secs(2));
+    let table = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
+    run(THOUSAND, folder.path(), &Options::default()).unwrap();
+    let again = fs::metadata(folder.path().join("thousand.parquet")).unwrap().ino();
+    assert_eq!(again, table, "a table that is as it should be is not written again");
 }
 
 #[test]
@@ -112,10 +240,14 @@ fn two_workers_on_one_store_and_shards_in_several_make_the_same_table() {
     let (whole, both, shards) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     run(THOUSAND, whole.path(), &Options::default()).unwrap();
-    let workers: Vec<_> = (0..2).map(|_| child(both.path()).spawn().unwrap()).collect();
+    let workers: Vec<_> = (0..3).map(|_| child(both.path()).spawn().unwrap()).collect();
+    let mut ran = 0;
     for worker in workers {
-        assert!(worker.wait_with_output().unwrap().status.success());
+        let output = worker.wait_with_output().unwrap();
+        assert!(output.status.success());
+        ran += ran_by(&output);
     }
+    assert_eq!(ran, 1000, "each point is run by one of them");
     run(THOUSAND, both.path(), &Options::default()).unwrap();
     assert_eq!(exported(both.path()), exported(whole.path()));
 

@@ -144,9 +144,20 @@ pub enum StatisticsError {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
     entries: BTreeMap<String, Statistic>,
+    is_complete: bool,
 }
 
 impl Statistics {
+    /// Statistics that shall have what never happened, too: for a list of all there are.
+    pub fn complete() -> Self {
+        Self { is_complete: true, ..Self::default() }
+    }
+
+    /// Whether a statistic of which this many happened is wanted: zeros are only in a complete list.
+    pub fn wants(&self, count: u64) -> bool {
+        count > 0 || self.is_complete
+    }
+
     /// Adds a statistic called `name`, such as "core0.l1d.misses".
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Source: Shapley values as `longma_lab::Game` says.
 
 use super::progress::Bar;
-use super::{Format, Outcome, VERSION, Which, find, print};
+use super::{Format, Outcome, VERSION, Which, find, print, status};
 use crate::machine::print_json;
 use longma_lab::{
     Contribution, Experiment, Explanation, Game, Options, Outcome as Campaigned, Place, Registry, Selection,
@@ -15,11 +15,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// After Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 /// `longma explain ...`
 #[derive(clap::Args)]
+#[command(after_help = status::HELP)]
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
@@ -56,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let heard = stop.clone();
     // Without a handler Ctrl-C ends the command at once, and nothing stored is lost either.
     let _ = ctrlc::set_handler(move || heard.request());
-    let (mut text, mut objects, mut gaps) = (String::new(), Vec::new(), false);
+    let (mut text, mut objects, mut gaps, mut host) = (String::new(), Vec::new(), false, false);
     for experiment in find::open(&arguments.which, &registry)? {
         let explanation =
             Explanation::plan(&experiment, arguments.which.quick, &selection, &registry, VERSION)?;
@@ -64,9 +62,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         if stop.is_requested() {
             let left = outcome.left;
             eprintln!("longma: stopped; {left} runs are left, and the same command goes on");
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(status::INTERRUPTED));
         }
+        print::faults(&outcome);
         print::complaints(&outcome.results);
+        host |= !outcome.faults.is_empty();
         let _ = writeln!(text, "{}", experiment.parts().title);
         for place in &explanation.places {
             let (shown, object) = explained(&explanation, place, &outcome, &mut gaps);
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let printed =
         if arguments.format == Format::Json { print_json(&json!(objects)) } else { print::text(&text) };
-    printed.map(|code| if gaps { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(host, false, gaps))
 }
 
 fn campaign(

@@ -7,6 +7,7 @@ mod find;
 mod print;
 mod progress;
 mod run;
+pub(crate) mod status;
 
 use clap::{Subcommand, ValueEnum};
 use longma_lab::{Program, Registry, Shard, Store};
@@ -22,6 +23,7 @@ const VERSION: &str = env!("LONGMA_MODEL_VERSION");
 
 /// `longma experiment ...`
 #[derive(clap::Args)]
+#[command(after_help = status::HELP)]
 pub struct Args {
     #[command(subcommand)]
     command: ExperimentCommand,
@@ -61,15 +63,20 @@ enum ExperimentCommand {
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
-    /// Reports everything wrong with experiment files.
+    /// Reports everything wrong with experiment files: every point is set up, with its machine, devices and program, and none is run.
+    #[command(after_help = status::HELP)]
     Check {
         #[command(flatten)]
         which: Which,
+        /// Check what the files say alone; set up no point.
+        #[arg(long)]
+        file_only: bool,
         /// How to print.
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
     /// Runs the points of experiments that have no result yet, and prints the results.
+    #[command(after_help = status::HELP)]
     Run {
         #[command(flatten)]
         which: Which,
@@ -98,7 +105,8 @@ enum ExperimentCommand {
         #[arg(long, short, value_name = "FILE", default_value = "report.html")]
         output: PathBuf,
     },
-    /// Adds the results of other folders to one.
+    /// Adds the results of other folders to one. Results that contradict each other are told with both values, and the status is 1.
+    #[command(after_help = status::HELP)]
     Merge {
         /// The folders to take results from; `-` takes lines from standard input.
         #[arg(required = true, value_name = "FOLDER")]
@@ -109,6 +117,14 @@ enum ExperimentCommand {
     },
     /// Prints the points of experiments with what has become of them.
     Points {
+        #[command(flatten)]
+        which: Which,
+        /// How to print.
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// Lists what experiments could measure, with units; their files choose among it.
+    Metrics {
         #[command(flatten)]
         which: Which,
         /// How to print.
@@ -143,12 +159,22 @@ fn registry() -> Result<Registry, Box<dyn Error>> {
     Ok(registry)
 }
 
+/// Says what went wrong, and with which status the command ends.
+pub fn ended(outcome: Outcome) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprintln!("longma: {error}");
+        ExitCode::from(status::of(&*error))
+    })
+}
+
 /// Runs `longma experiment`.
 pub fn run(args: Args) -> Outcome {
     let registry = registry()?;
     match args.command {
         ExperimentCommand::List { folder, format } => print::list(folder.as_deref(), &registry, format),
-        ExperimentCommand::Check { which, format } => print::check(&which, &registry, format),
+        ExperimentCommand::Check { which, file_only, format } => {
+            print::check(&which, file_only, &registry, format)
+        }
         ExperimentCommand::Run { which, how, format } => run::run(&which, &how, &registry, format),
         ExperimentCommand::Compare { which, within, format } => {
             print::compare(&which, &registry, within, format)
@@ -156,17 +182,18 @@ pub fn run(args: Args) -> Outcome {
         ExperimentCommand::Report { which, output } => print::report(&which, &registry, &output),
         ExperimentCommand::Merge { from, store } => merge(&from, store),
         ExperimentCommand::Points { which, format } => print::points(&which, &registry, format),
+        ExperimentCommand::Metrics { which, format } => print::metrics(&which, &registry, format),
         ExperimentCommand::Workloads { format } => print::workloads(&registry, format),
     }
 }
 
 fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
-    let store = Store::new(store);
+    let (store, mut is_odd) = (Store::new(store), false);
     for folder in from {
         let merged = if folder.as_os_str() == "-" {
             let mut lines = Vec::new();
             std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut lines)
-                .map_err(|error| format!("cannot read standard input: {error}"))?;
+                .map_err(|error| status::HostError(format!("cannot read standard input: {error}")))?;
             store.merge_lines(&lines)?
         } else {
             if !folder.is_dir() {
@@ -174,9 +201,12 @@ fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
             }
             store.merge(&Store::new(folder))?
         };
+        merged.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
+        merged.contradictions.iter().for_each(|contradiction| eprintln!("longma: {contradiction}"));
+        is_odd |= !merged.contradictions.is_empty() || !merged.damage.is_empty();
         eprintln!("{}: {} results added, {} known", folder.display(), merged.added, merged.known);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(status::ended(false, false, is_odd))
 }
 
 impl Which {
@@ -198,5 +228,7 @@ pub(super) fn shard(text: &str) -> Result<Shard, String> {
 
 /// What a campaign did, as JSON.
 pub(super) fn summary(outcome: &longma_lab::Outcome) -> serde_json::Value {
-    json!({ "ran": outcome.ran, "reused": outcome.reused, "failed": outcome.failed, "left": outcome.left })
+    let fault = |fault: &longma_lab::Fault| json!({ "key": fault.key, "point": fault.point, "error": fault.failure.message });
+    let faults: Vec<_> = outcome.faults.iter().map(fault).collect();
+    json!({ "ran": outcome.ran, "reused": outcome.reused, "failed": outcome.failed, "left": outcome.left, "host_faults": faults })
 }

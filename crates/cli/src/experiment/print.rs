@@ -2,7 +2,7 @@
 //! Not their making: that is `longma-lab`.
 //! Source: none.
 
-use super::{Format, Outcome, VERSION, Which, find};
+use super::{Format, Outcome, VERSION, Which, find, status};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict, compare as set_beside,
@@ -64,32 +64,56 @@ pub fn list(folder: Option<&Path>, registry: &Registry, format: Format) -> Outco
         }
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
-    printed.map(|code| if broken { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, broken, false))
 }
 
 /// `longma experiment check`
-pub fn check(which: &Which, registry: &Registry, format: Format) -> Outcome {
+pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format) -> Outcome {
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
     for path in find::wanted(which)? {
         let content = std::fs::read_to_string(&path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let folder =
             which.paths_from.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).into());
-        let checked = Experiment::check(&path, &folder, &content, registry);
+        let checked = if file_only {
+            Experiment::check(&path, &folder, &content, registry)
+        } else {
+            Experiment::check_thoroughly(&path, &folder, &content, registry, VERSION)
+        };
         failed |= checked.experiment.is_none();
         objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
         text.push_str(&checked.report.render(columns(), colour()));
         let _ = writeln!(text, "{}", checked.report);
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
-    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, failed, false))
 }
 
 /// Says on standard error what is odd about a store.
 pub fn complaints(results: &Results) {
     results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
-    for key in &results.contradictions {
-        eprintln!("longma: two runs of the point {key} gave different results; one of them is used");
+    for contradiction in &results.contradictions {
+        eprintln!("longma: {contradiction}; the first of each is used");
+    }
+}
+
+/// Says on standard error what the host did to a campaign.
+pub fn faults(outcome: &longma_lab::Outcome) {
+    /// A fault is often the same at many points; the first ones tell.
+    const SHOWN: usize = 5;
+    for fault in outcome.faults.iter().take(SHOWN) {
+        eprintln!("longma: the host let down a point ({}): {}", fault.point, fault.failure);
+    }
+    if !outcome.faults.is_empty() {
+        let count = outcome.faults.len();
+        eprintln!(
+            "longma: {count} points were let down by the host and count as not run; the same command runs them again"
+        );
+    }
+    if let Some(why) = &outcome.unclaimed {
+        eprintln!(
+            "longma: points cannot be claimed ({why}): another run on this store at the same time may run the same ones"
+        );
     }
 }
 
@@ -106,9 +130,6 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     words
         .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let _ = writeln!(out, "{}", words.join(", "));
-    table_of.unknown.iter().for_each(|unknown| {
-        let _ = writeln!(out, "{unknown}");
-    });
     let comparisons = set_beside(experiment, table_of);
     if !comparisons.is_empty() {
         let _ = writeln!(out, "{}", verdict_words(&Verdict::of(&comparisons)));
@@ -140,8 +161,14 @@ fn result_rows(table_of: &Table) -> String {
 }
 
 /// The table of an experiment as JSON.
-pub fn results_json(experiment: &Experiment, table_of: &Table, summary: Value) -> Value {
-    json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects() })
+pub fn results_json(
+    experiment: &Experiment,
+    table_of: &Table,
+    summary: Value,
+    table: Option<&Path>,
+) -> Value {
+    json!({ "experiment": experiment.parts().name, "summary": summary, "missing": table_of.missing, "rows": table_of.objects(),
+        "table": table })
 }
 
 fn verdict_words(verdict: &Verdict) -> String {
@@ -192,7 +219,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         text.push('\n');
     }
     let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
-    printed.map(|code| if failed { ExitCode::FAILURE } else { code })
+    printed.map(|_| status::ended(false, false, failed))
 }
 
 fn comparison_rows(comparisons: &[Comparison], is_far: &dyn Fn(&Comparison) -> bool) -> String {
@@ -245,7 +272,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
     }
     let page = page(&chapters, VERSION);
     write_whole(output, page.as_bytes())
-        .map_err(|error| format!("cannot write {}: {error}", output.display()))?;
+        .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -264,6 +291,40 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
         }
     }
     if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) }
+}
+
+/// `longma experiment metrics`
+pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
+    let (mut text, mut objects, mut wrong, mut host) = (String::new(), Vec::new(), false, false);
+    for experiment in find::open(which, registry)? {
+        let name = &experiment.parts().name;
+        let rehearsed = experiment.rehearse(which.quick, registry, VERSION)?;
+        for (point, failure) in &rehearsed.wrong {
+            let of_host = failure.kind == longma_lab::FailureKind::Host;
+            (host, wrong) = (host || of_host, wrong || !of_host);
+            eprintln!("longma: {name}: {point}: {failure}");
+        }
+        let used: std::collections::BTreeMap<_, _> =
+            experiment.metrics().iter().map(|(name, metric)| (metric.source(name), &metric.unit)).collect();
+        let mut rows = vec![row(["METRIC", "UNIT", "IN FILE", "MEANING"])];
+        for measure in rehearsed.measures.values() {
+            let (is_used, said) = (used.contains_key(&*measure.name), &measure.description);
+            // Of what a program prints only the file knows the unit.
+            let unit = if measure.unit.is_empty() {
+                used.get(&*measure.name).map_or("", |u| u)
+            } else {
+                &measure.unit
+            };
+            rows.push(row([&measure.name, unit, if is_used { "yes" } else { "" }, said]));
+            let object = json!({ "experiment": name, "name": measure.name, "unit": unit, "in_file": is_used, "description": said });
+            objects.push(object);
+        }
+        let _ = writeln!(text, "{}", experiment.parts().title);
+        text.push_str(&lay_out(&rows));
+        text.push('\n');
+    }
+    if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }?;
+    Ok(status::ended(host, wrong, false))
 }
 
 /// `longma experiment workloads`

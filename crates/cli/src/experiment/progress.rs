@@ -3,7 +3,7 @@
 //! Source: none.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use longma_lab::{Better, Experiment, Metric, Observer, Point, Record, number};
+use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub struct Bar {
 #[derive(Default)]
 struct Seen {
     failed: usize,
+    faults: usize,
     least: Option<(f64, String)>,
     most: Option<(f64, String)>,
 }
@@ -64,6 +65,25 @@ impl Observer for Bar {
         self.bar.set_message(seen.words(self.metric.as_ref()));
         self.bar.inc(1);
     }
+
+    fn fault(&self, _: &Point, _: &Failure) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.faults += 1;
+        self.bar.set_message(seen.words(self.metric.as_ref()));
+        self.bar.inc(1);
+    }
+
+    fn elsewhere(&self, _: &Point) {
+        self.bar.inc(1);
+    }
+
+    fn waiting(&self, points: usize) {
+        self.bar.suspend(|| {
+            eprintln!(
+                "longma: {points} points are being run by another command on this store; waiting for them"
+            )
+        });
+    }
 }
 
 impl Seen {
@@ -71,6 +91,9 @@ impl Seen {
         let mut words = Vec::new();
         if self.failed > 0 {
             words.push(format!("{} failed", self.failed));
+        }
+        if self.faults > 0 {
+            words.push(format!("{} let down by the host", self.faults));
         }
         if let (Some((_, metric)), Some(least), Some(most)) = (metric, &self.least, &self.most) {
             let (first, second, names) = match metric.better {

@@ -1,17 +1,17 @@
 //! `longma experiment run`: campaigns, one after the other.
 //! Not the running of a point: that is `longma-lab`.
-//! Source: our own; exit status 130 after Ctrl-C as the shells use it.
+//! Source: our own.
 
 use super::progress::Bar;
-use super::{Format, Outcome, VERSION, Which, find, print, summary};
-use longma_lab::{Campaign, Key, Options, Registry, Shard, Stop, Table, export};
+use super::{Format, Outcome, VERSION, Which, find, print, status, summary};
+use longma_lab::{
+    Campaign, ExportError, Exported, Key, Options, Outcome as Campaigned, Registry, Shard, Stop, Store,
+    StoreError, Table, export,
+};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// After Ctrl-C.
-const INTERRUPTED: u8 = 130;
 
 /// How campaigns are run.
 #[derive(clap::Args)]
@@ -55,32 +55,41 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
     // Without a handler Ctrl-C ends the command at once, and nothing stored is lost either.
     let _ = ctrlc::set_handler(move || heard.request());
     let (store, options) = (which.store(), how.options());
-    let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    let (mut host, mut wrong, mut failed) = (false, false, false);
     for experiment in &experiments {
         let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
         unknown_keys(&campaign, &options)?;
         let bar = Bar::new(experiment);
         let outcome = campaign.run(&store, registry, &options, &bar, &stop);
         bar.clear();
-        let outcome = outcome?;
+        let mut outcome = outcome?;
+        print::faults(&outcome);
+        host |= !outcome.faults.is_empty();
         if how.records {
             let keys = options.only.iter().flatten();
-            return print::text(&outcome.results.lines(keys));
+            return print::text(&outcome.results.lines(keys)).map(|_| status::ended(host, false, false));
         }
+        let (table, written) = exported(&store, &campaign, &mut outcome)?;
         print::complaints(&outcome.results);
-        let table = Table::of(&campaign, &outcome.results);
-        let form = if which.quick { ".quick" } else { "" };
-        let written =
-            export(store.folder(), &format!("{}{form}", experiment.parts().name), &table, &outcome.results);
-        match written {
+        let written = match written {
             // A folder that cannot be written to still serves results.
-            Err(error) if outcome.ran == 0 => eprintln!("longma: {error}"),
-            written => drop(written?),
-        }
-        failed |= outcome.failed > 0 || !table.unknown.is_empty();
+            Err(error) if outcome.ran == 0 => {
+                eprintln!("longma: {error}");
+                None
+            }
+            written => Some(written?),
+        };
+        let unknown = unmeasured(&campaign, &table, registry);
+        unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
+        wrong |= !unknown.is_empty();
+        failed |= outcome.failed > 0 || outcome.contradicts(&campaign);
         match format {
             Format::Table => text.push_str(&print::results(experiment, &table, &outcome)),
-            Format::Json => objects.push(print::results_json(experiment, &table, summary(&outcome))),
+            Format::Json => {
+                let path = written.as_ref().map(|files| files.parquet.as_path());
+                objects.push(print::results_json(experiment, &table, summary(&outcome), path));
+            }
         }
         if stop.is_requested() {
             let left = outcome.left;
@@ -96,11 +105,39 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
     } else if std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
         text.push_str(&format!("Results are in {}\n", store.folder().display()));
     }
-    let printed = print::text(&text)?;
-    Ok(match (stop.is_requested(), failed) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::FAILURE,
-        (false, false) => printed,
+    print::text(&text)?;
+    if stop.is_requested() {
+        return Ok(ExitCode::from(status::INTERRUPTED));
+    }
+    Ok(status::ended(host, wrong, failed))
+}
+
+/// The metrics that no run gave and none could give: what never happened is left out of a run's statistics.
+fn unmeasured(campaign: &Campaign<'_>, table: &Table, registry: &Registry) -> Vec<String> {
+    if table.unknown.is_empty() {
+        return Vec::new();
+    }
+    let known = campaign.experiment.rehearse(campaign.quick, registry, VERSION).unwrap_or_default();
+    let unknown = table.unknown.iter().filter(|(source, _)| !known.measures.contains_key(source));
+    unknown.map(|(_, message)| message.clone()).collect()
+}
+
+/// The table of all that the store has now, others' results included, and its files. Whoever writes the files last has read last.
+fn exported(
+    store: &Store,
+    campaign: &Campaign<'_>,
+    outcome: &mut Campaigned,
+) -> Result<(Table, Result<Exported, ExportError>), StoreError> {
+    let form = if campaign.quick { ".quick" } else { "" };
+    let name = format!("{}{form}", campaign.experiment.parts().name);
+    store.exclusively(|| {
+        let damage = std::mem::take(&mut outcome.results.damage);
+        outcome.results = store.results()?;
+        // What another command is just writing is not damaged.
+        outcome.results.damage = damage;
+        let table = Table::of(campaign, &outcome.results);
+        let written = export(store.folder(), &name, &table, &outcome.results);
+        Ok((table, written))
     })
 }
 

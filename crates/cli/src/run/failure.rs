@@ -1,9 +1,10 @@
 //! Why a program could not be started: what, where, what to do, and the exit status that says so.
 //! Not the program's own failures: those are its exit status or its signal.
-//! Source: our own; POSIX shell exit statuses 126 and 127, timeout(1) for 125.
+//! Source: our own; POSIX shell exit statuses 126 and 127, timeout(1) for 124 and 125.
 
 use std::{fmt, io, path::Path};
 
+use longma_lab::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 use longma_node::{ElfError, LoadError, NodeError};
 
 /// longma itself failed.
@@ -44,11 +45,24 @@ impl Failure {
 
     /// The host refused something.
     pub fn host(action: &str, error: &io::Error) -> Self {
-        Self::own(&format!("cannot {action}: {error}"), "")
+        let message = format!("cannot {action}: {error}");
+        match shortage(error) {
+            Some(what) => Self::short(&message, &format!("the host is short of {what}")),
+            None => Self::own(&message, ""),
+        }
+    }
+
+    /// The host has too little of something, or allows too little of it.
+    fn short(message: &str, advice: &str) -> Self {
+        let advice = format!("{advice}; {HOST_FAULT_WORDS}");
+        Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }
 
     /// The program's file could not be read; `confined` if it has a root of its own.
     pub fn not_readable(path: &Path, error: &io::Error, confined: bool) -> Self {
+        if shortage(error).is_some() {
+            return Self::host(&format!("open {}", path.display()), error);
+        }
         let (advice, status) = of_host(error.kind(), confined);
         Self { message: format!("cannot open {}: {error}", path.display()), advice: advice.into(), status }
     }
@@ -62,6 +76,19 @@ impl Failure {
             NodeError::Load(LoadError::Host { action: "use as the root", .. }) => {
                 (message, "give --root a directory that exists", OWN_FAILURE)
             }
+            NodeError::Load(LoadError::Host { source, action, .. }) if shortage(source).is_some() => {
+                return match *action {
+                    "reserve an address space for" => Self::short(&text, ADDRESSES),
+                    _ => Self::short(
+                        &text,
+                        &format!("the host is short of {}", shortage(source).unwrap_or("")),
+                    ),
+                };
+            }
+            NodeError::Load(LoadError::Map { source, .. }) if source.0 == libc::ENOMEM => {
+                return Self::short(message, "check `ulimit -v` and the memory that is free");
+            }
+            NodeError::Host(_) => return Self::short(message, advice),
             NodeError::Load(LoadError::Host { source, .. }) => {
                 let (advice, status) = of_host(source.kind(), confined);
                 (&*text, advice, status)
@@ -78,12 +105,28 @@ impl Failure {
                 "give the directory that holds a LoongArch64 system's files: -L DIR if only the libraries come from there, --root DIR if it shall be the program's whole file system; or link the program statically",
                 NOT_FOUND,
             ),
-            NodeError::Load(LoadError::Map { .. }) | NodeError::Host(_) | NodeError::Checkpoint(_) => {
+            NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) => {
                 (message, advice, OWN_FAILURE)
             }
             NodeError::Load(_) => (message, advice, CANNOT_EXECUTE),
         };
         Self { message: message.into(), advice: advice.into(), status }
+    }
+}
+
+/// What to do about a limit on addresses.
+const ADDRESSES: &str = "longma reserves at least 512 GiB of addresses, which take no memory: lift the limit on virtual memory, as `ulimit -v \
+                         unlimited` does";
+
+/// What the host is short of, if that is why it refused.
+fn shortage(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::ENOMEM => Some("memory, or a limit on it is low (`ulimit -a` shows them)"),
+        libc::EMFILE | libc::ENFILE => Some("descriptors (`ulimit -n` shows the limit)"),
+        libc::EAGAIN => Some("processes (`ulimit -u` shows the limit)"),
+        libc::ENOSPC | libc::EDQUOT => Some("room on that disk"),
+        libc::EFBIG => Some("what a file may grow to (`ulimit -f` shows the limit)"),
+        _ => None,
     }
 }
 
@@ -116,6 +159,25 @@ mod tests {
         assert_eq!(host(io::ErrorKind::NotFound, false).status, 127);
         assert_eq!(host(io::ErrorKind::PermissionDenied, false).status, 126);
         assert!(host(io::ErrorKind::NotFound, true).advice.contains("--root"));
+    }
+
+    #[test]
+    fn a_host_that_is_short_of_something_is_told_from_a_wrong_program() {
+        let source = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let reserve =
+            LoadError::Host { action: "reserve an address space for", path: "/x".into(), source: source() };
+        for failure in [
+            Failure::of_loading(reserve.into(), false),
+            Failure::of_loading(NodeError::Host(source()), false),
+            Failure::host("write the trace", &io::Error::from_raw_os_error(libc::ENOSPC)),
+            Failure::not_readable(Path::new("/x"), &io::Error::from_raw_os_error(libc::EMFILE), false),
+        ] {
+            assert_eq!(failure.status, HOST_FAULT_STATUS, "{failure}");
+            assert!(failure.advice.ends_with(HOST_FAULT_WORDS), "{failure:?}");
+            assert!(!failure.advice.contains("LoongArch64 program"), "{failure:?}");
+        }
+        let missing = Failure::host("write the trace", &io::ErrorKind::NotFound.into());
+        assert_eq!(missing.status, OWN_FAILURE);
     }
 
     #[test]

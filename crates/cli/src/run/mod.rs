@@ -5,6 +5,7 @@
 mod descriptors;
 mod failure;
 mod machine;
+mod measures;
 mod placement;
 mod report;
 mod restart;
@@ -51,6 +52,10 @@ pub struct Arguments {
     /// How --stats and --profile print.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+
+    /// Print what such a run would measure, each with its unit, as JSON, and run nothing.
+    #[arg(long)]
+    measures: bool,
 
     /// Wait for a debugger on this port of 127.0.0.1 (0: any free one) and stop before the first instruction.
     #[arg(long, value_name = "PORT")]
@@ -319,6 +324,9 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         None => Node::load(config),
     };
     let mut node = node.map_err(|error| Failure::of_loading(error, confined))?;
+    if arguments.measures {
+        return measures::print(outcome.as_ref());
+    }
     if let Some(debugger) = debugger {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }

@@ -18,7 +18,7 @@ use longma_node::{
     simulation::{self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline},
     timing::ModelKind,
 };
-use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region};
+use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
 use longma_topology::Machine;
 
 use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary, wires};
@@ -279,6 +279,17 @@ fn writable(path: &Path) -> Result<(), Failure> {
 }
 
 impl Outcome {
+    /// The statistics that the run could give, none counted yet.
+    ///
+    /// # Errors
+    /// Two parts use one name: an error of the models.
+    pub fn measurable(&self) -> Result<Statistics, Failure> {
+        let simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        simulation
+            .measurable()
+            .map_err(|error| Failure::own(&format!("the statistics do not fit together: {error}"), ""))
+    }
+
     /// Prints the summary and writes the files.
     pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) {
         if std::process::id() != self.process {
@@ -312,9 +323,12 @@ impl Outcome {
         }
     }
 
-    /// Writes the result, and beside it the machine with every default written out.
+    /// Writes the result, and beside it the machine with every default written out. Nothing lies beside a descriptor.
     fn write(&self, path: &Path, result: &str) -> io::Result<()> {
         fs::write(path, format!("{result}\n"))?;
+        if path.starts_with("/proc") || path.starts_with("/dev") {
+            return Ok(());
+        }
         fs::write(path.with_extension("machine.toml"), self.machine.to_toml())
     }
 }

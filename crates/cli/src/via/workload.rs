@@ -5,13 +5,25 @@
 use super::exchange::{Measure, Order};
 use super::modelled::{ModelError, Modelled};
 use super::report::Row;
-use longma_lab::{Failure, FailureKind, Kind, Metrics, Parameter, Point, Setting, Stop, Workload};
+use longma_lab::{
+    Failure, FailureKind, Kind, Measure as Measured, Metrics, Parameter, Point, Rehearsal, Setting, Stop,
+    Workload,
+};
 use longma_topology::Machine;
 use longma_topology::units::Size;
 use longma_via::Reliability;
 use longma_via::provider::myrinet::{self, Settings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What is counted at both ends: name, unit, meaning.
+const AT_ENDS: [(&str, &str, &str); 5] = [
+    ("processor_busy", "share", "of the time that the NIC's processor worked"),
+    ("interrupts", "interrupts", "of the host"),
+    ("bus_accesses", "accesses", "to the host's bus"),
+    ("tlb_misses", "misses", "of the TLB on the NIC"),
+    ("most_in_big_ring", "descriptors", "at once in MyVIA's big ring"),
+];
 
 /// VIA on the modelled Myrinet.
 pub struct Via {
@@ -76,17 +88,26 @@ impl Workload for Via {
         &self.parameters
     }
 
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        let (order, _) = modelled(point)?;
+        let mut measures = if order.measure == Measure::Ping {
+            vec![Measured::new("latency_us", "us", "one way, the mean")]
+        } else {
+            vec![
+                Measured::new("bandwidth_mbps", "MB/s", "of messages"),
+                Measured::new("messages_per_second", "messages/s", "that arrived"),
+            ]
+        };
+        for end in ["sender", "receiver"] {
+            measures.extend(
+                AT_ENDS.map(|(name, unit, about)| Measured::new(format!("{end}.{name}"), unit, about)),
+            );
+        }
+        Ok(Rehearsal { measures: Some(measures), ..Rehearsal::default() })
+    }
+
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
-        let machine = point
-            .machine
-            .as_ref()
-            .ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
-        let machine = Machine::parse(&machine.name, &machine.text)
-            .map_err(|report| Failure::refused(report.to_string()))?;
-        let settings = settings(point)?;
-        let order = order(point)?;
-        let modelled =
-            Modelled::new(&machine, settings, order.bytes, Reliability::ReliableDelivery).map_err(failure)?;
+        let (order, modelled) = modelled(point)?;
         let began = modelled.seconds();
         let times = watched(point, stop, |flag| modelled.measure(order, flag))?;
         let row = Row::new(order, times);
@@ -109,6 +130,17 @@ impl Workload for Via {
         }
         Ok(metrics)
     }
+}
+
+/// The measurement of a point, and both ends of its network.
+fn modelled(point: &Point) -> Result<(Order, Modelled), Failure> {
+    let machine =
+        point.machine.as_ref().ok_or_else(|| Failure::refused("needs a machine, such as piii-myrinet"))?;
+    let machine = Machine::parse(&machine.name, &machine.text)
+        .map_err(|report| Failure::refused(report.to_string()))?;
+    let (settings, order) = (settings(point)?, order(point)?);
+    let modelled = Modelled::new(&machine, settings, order.bytes, Reliability::ReliableDelivery);
+    Ok((order, modelled.map_err(failure)?))
 }
 
 /// Runs `work`, and asks it to stop when the campaign does or the point's time is over.

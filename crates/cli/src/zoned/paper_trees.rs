@@ -2,7 +2,7 @@
 //! Not the durable map: that one is measured by `bench/zoned`.
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index", evaluation.
 
-use longma_lab::{Failure, Kind, Metrics, Parameter, Point, Setting, Stop, Workload};
+use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
 use longma_topology::units::Size;
 use longma_zoned::device::{BlankDevice, Geometry, ModelledDevice, Parameters};
 use longma_zoned::paper::{CowTree, Fanout, Kept, PaperCounts, ZbTree};
@@ -27,6 +27,22 @@ const DISTRIBUTIONS: &[(&str, Distribution)] = &[
     ("exponential", Distribution::Exponential),
 ];
 const DISTRIBUTION_NAMES: &[&str] = &["zipfian", "uniform", "latest", "hotspot", "exponential"];
+
+/// What is measured: name, unit, meaning.
+const MEASURES: [(&str, &str, &str); 12] = [
+    ("reads", "nodes", "read from the device"),
+    ("writes", "nodes", "written to the device"),
+    ("workload_reads", "nodes", "read after the load"),
+    ("workload_writes", "nodes", "written after the load"),
+    ("conventional_writes", "nodes", "written in place"),
+    ("resets", "resets", "of zones"),
+    ("run_time_s", "s", "simulated, of the whole"),
+    ("workload_time_s", "s", "simulated, after the load"),
+    ("sequential_occupied", "share", "of the sequential zones that is used"),
+    ("conventional_occupied", "share", "of the conventional zones that is used"),
+    ("pairs_left", "pairs", "in the tree at the end"),
+    ("host.wall_s", "s", "that the run took"),
+];
 
 /// The device that the trees run on: counted and timed as a ZN540, its contents beside it.
 type Device = ModelledDevice<BlankDevice>;
@@ -133,6 +149,13 @@ impl Workload for PaperTrees {
 
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        let geometry = Setup::of(point)?.load.geometry;
+        BlankDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
+        let measures = MEASURES.map(|(name, unit, about)| Measure::new(name, unit, about));
+        Ok(Rehearsal { measures: Some(measures.to_vec()), ..Rehearsal::default() })
     }
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {

@@ -2,6 +2,9 @@
 //! Not the counting.
 //! Source: none; names as in the other crates' statistics.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use longma_loongarch::Op;
 use longma_memory::Source;
 use longma_sim::{Statistics, StatisticsError};
 
@@ -12,7 +15,13 @@ pub(super) fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Res
     let instructions = model.instructions();
     let name = |rest: &str| format!("{prefix}.{rest}");
     to.count(&name("instructions"), instructions, "instructions", "executed")?;
-    for (class, count) in model.program().instructions_by_class() {
+    let executed: BTreeMap<_, _> = model.program().instructions_by_class().into_iter().collect();
+    let classes: BTreeSet<_> = Op::all().map(|op| op.row().class).collect();
+    for class in classes {
+        let count = executed.get(&class).copied().unwrap_or(0);
+        if !to.wants(count) {
+            continue;
+        }
         let class = kebab(&format!("{class:?}"));
         to.count(&name(&format!("class.{class}")), count, "instructions", "executed, of this class")?;
     }

@@ -6,11 +6,13 @@ mod check;
 mod mechanism;
 mod plot;
 mod published;
+mod rehearse;
 mod sweep;
 
 pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
+pub use rehearse::Rehearsed;
 pub use sweep::{Axis, Column as SweepColumn};
 
 use crate::read::{Map, PartDoc, Problems, Value, choice, part, read_text};
@@ -178,6 +180,30 @@ impl Experiment {
         });
         let report = problems.into_report(&path.display().to_string(), text);
         let experiment = Experiment { file, path: path.into(), folder: folder.into() };
+        CheckedExperiment { experiment: (report.errors() == 0).then_some(experiment), report }
+    }
+
+    /// Checks as [`Experiment::check`] does, and then sets up every point without running it: its machine, its devices, its program, and
+    /// whether its metrics are measured. `version` is that of the models.
+    pub fn check_thoroughly(
+        path: &Path,
+        folder: &Path,
+        text: &str,
+        registry: &Registry,
+        version: &str,
+    ) -> CheckedExperiment {
+        let first = Self::check(path, folder, text, registry);
+        let Some(experiment) = first.experiment else { return first };
+        // What was found before is found again, since a report cannot be added to.
+        let mut problems = Problems::default();
+        let again = read_text(text, &mut problems, |table, problems| {
+            let file = ExperimentFile::read_table(table, 0..0, problems);
+            check::check(&file, folder, registry, problems);
+            file
+        });
+        drop(again);
+        rehearse::check(&experiment, registry, version, &mut problems);
+        let report = problems.into_report(&path.display().to_string(), text);
         CheckedExperiment { experiment: (report.errors() == 0).then_some(experiment), report }
     }
 

@@ -155,7 +155,7 @@ fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
             chapter.campaign.points.len()
         );
     }
-    chapter.table.unknown.iter().for_each(|unknown| {
+    chapter.table.unknown.iter().for_each(|(_, unknown)| {
         put!(out, "<p class=\"note\">{}</p>\n", escape(unknown));
     });
     out.push_str("<div class=\"charts\">\n");

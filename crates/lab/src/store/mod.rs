@@ -2,19 +2,23 @@
 //! Not a table of one experiment: that is `table`, which takes what it wants out of the merged results.
 //! Source: our own; docs/src/experiments.md describes the files.
 
+mod claims;
 mod record;
 mod segment;
+mod tail;
 
 pub use record::Record;
 
 use crate::point::Key;
+pub(crate) use claims::{Claims, Turn};
 use segment::Segment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
+pub(crate) use tail::Tail;
 
 /// The folder of segments inside a store.
 const SEGMENTS: &str = "segments";
@@ -85,16 +89,48 @@ pub struct Results {
     /// Lines that are no records.
     pub damage: Vec<Damage>,
     /// Points whose runs gave different results.
-    pub contradictions: Vec<Key>,
+    pub contradictions: Vec<Contradiction>,
+}
+
+/// A point of which two runs gave different results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contradiction {
+    /// The record that is used.
+    pub kept: Record,
+    /// The other one.
+    pub other: Record,
+}
+
+impl std::fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        /// More metrics than this are counted only.
+        const SHOWN: usize = 4;
+        let (kept, other) = (&self.kept.metrics, &self.other.metrics);
+        let names: BTreeSet<_> =
+            kept.keys().chain(other.keys()).filter(|name| kept.get(*name) != other.get(*name)).collect();
+        let value = |value: Option<&f64>| value.map_or("nothing".into(), f64::to_string);
+        let pair =
+            |name: &&String| format!("{name} {} and {}", value(kept.get(*name)), value(other.get(*name)));
+        let shown: Vec<_> = names.iter().take(SHOWN).map(pair).collect();
+        write!(f, "two runs of the point {} gave different results: {}", self.kept.key, shown.join(", "))?;
+        match names.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more metrics"),
+        }
+    }
 }
 
 /// What [`Store::merge`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
     /// Records that were new.
     pub added: usize,
     /// Records that were there before.
     pub known: usize,
+    /// Points of what was merged whose results differ, from each other or from those that were there.
+    pub contradictions: Vec<Contradiction>,
+    /// Lines of what was merged that are no records.
+    pub damage: Vec<Damage>,
 }
 
 impl Store {
@@ -113,21 +149,15 @@ impl Store {
     /// # Errors
     /// If its files cannot be read; damaged lines are no error, see [`Results::damage`].
     pub fn results(&self) -> Result<Results, StoreError> {
-        let mut results = Results::default();
-        for path in self.segments()? {
-            let bytes = match read_file(&path) {
-                Ok(bytes) => bytes,
-                Err(error) => return Err(StoreError::Read { path, error }),
-            };
-            let (records, damaged) = segment::read(&bytes);
-            records.into_iter().for_each(|record| results.add(record));
-            results.damage.extend(damaged.into_iter().map(|(line, what)| Damage {
-                path: path.clone(),
-                line,
-                what: what.into(),
-            }));
-        }
-        Ok(results)
+        Tail::begin(self).map(|(results, _)| results)
+    }
+
+    /// Does `work` while nobody else does anything here in this way, on this host or another that shares the folder. Without locks it is
+    /// done all the same.
+    pub fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
+        let claims = Claims::open(self);
+        let _held = claims.hold();
+        work()
     }
 
     fn segments(&self) -> Result<Vec<PathBuf>, StoreError> {
@@ -157,8 +187,7 @@ impl Store {
         };
         fs::create_dir_all(&folder).map_err(refuse(&folder))?;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let host: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let host = host();
         for attempt in 0.. {
             let name = format!("{:020}-{host}-{}-{attempt}{ENDING}", since.as_nanos(), std::process::id());
             let path = folder.join(name);
@@ -181,33 +210,39 @@ impl Store {
     /// # Errors
     /// If one store cannot be read or the other written.
     pub fn merge(&self, other: &Store) -> Result<Merged, StoreError> {
-        let (mine, theirs) = (self.results()?, other.results()?);
-        self.add(theirs.records.values().filter(|r| mine.is_news(r)).cloned(), theirs.records.len())
+        let theirs = other.results()?;
+        let damage = theirs.damage;
+        let disputed = theirs.contradictions.into_iter().map(|c| c.other);
+        self.add(theirs.records.into_values().chain(disputed).collect(), damage)
     }
 
     /// Adds the records of `lines`, as [`Results::lines`] gives them.
     ///
     /// # Errors
-    /// If the store cannot be read or written. Lines that are no records are left out.
+    /// If the store cannot be read or written. Lines that are no records are left out and told.
     pub fn merge_lines(&self, lines: &[u8]) -> Result<Merged, StoreError> {
-        let mine = self.results()?;
-        let (records, _) = segment::read(lines);
-        let all = records.len();
-        self.add(records.into_iter().filter(|r| mine.is_news(r)), all)
+        let (records, damaged) = segment::read(lines);
+        let damage = damaged.into_iter().map(|(line, what)| Damage {
+            path: "standard input".into(),
+            line,
+            what: what.into(),
+        });
+        self.add(records, damage.collect())
     }
 
-    fn add(&self, records: impl Iterator<Item = Record>, all: usize) -> Result<Merged, StoreError> {
-        let mut records = records.peekable();
-        let mut added = 0;
-        if records.peek().is_some() {
+    fn add(&self, records: Vec<Record>, damage: Vec<Damage>) -> Result<Merged, StoreError> {
+        let mut mine = self.results()?;
+        let all = records.len();
+        let keys: BTreeSet<_> = records.iter().map(|record| record.key.clone()).collect();
+        let news: Vec<_> = records.into_iter().filter(|record| mine.add(record.clone())).collect();
+        if !news.is_empty() {
             let writer = self.writer()?;
-            for record in records {
-                writer.append(&record)?;
-                added += 1;
-            }
+            news.iter().try_for_each(|record| writer.append(record))?;
             writer.finish()?;
         }
-        Ok(Merged { added, known: all - added })
+        let mut contradictions = mine.contradictions;
+        contradictions.retain(|contradiction| keys.contains(&contradiction.kept.key));
+        Ok(Merged { added: news.len(), known: all - news.len(), contradictions, damage })
     }
 }
 
@@ -227,34 +262,43 @@ impl Results {
         self.records.is_empty()
     }
 
-    /// Adds a record. A result stands above a failure; of two results of one point the same one is kept whatever their order.
-    pub fn add(&mut self, record: Record) {
-        match self.records.entry(record.key.clone()) {
+    /// Adds a record and says whether it is news. A result stands above a failure; of two results of one point the same one is kept
+    /// whatever their order. A failure that is not the point's own is none of its results.
+    pub fn add(&mut self, record: Record) -> bool {
+        if record.failure.as_ref().is_some_and(|failure| !failure.kind.is_of_point()) {
+            return false;
+        }
+        let mut entry = match self.records.entry(record.key.clone()) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(record);
+                return true;
             }
-            std::collections::btree_map::Entry::Occupied(mut entry) => {
-                let rank = |r: &Record| (r.failure.is_some(), r.result_text());
-                let (old, new) = (rank(entry.get()), rank(&record));
-                if !old.0 && !new.0 && old.1 != new.1 && !self.contradictions.contains(&record.key) {
-                    self.contradictions.push(record.key.clone());
-                }
-                if new < old {
-                    entry.insert(record);
-                }
-            }
-        }
+            std::collections::btree_map::Entry::Occupied(entry) => entry,
+        };
+        let rank = |r: &Record| (r.failure.is_some(), r.result_text());
+        let (old, new) = (rank(entry.get()), rank(&record));
+        let other = if new < old { entry.insert(record) } else { record };
+        let differ = !old.0 && !new.0 && old.1 != new.1;
+        let is_disputed = differ && dispute(&mut self.contradictions, entry.get(), other);
+        is_disputed || new < old
     }
 
     /// The records under `keys` as the lines of a segment.
     pub fn lines<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> String {
         keys.into_iter().filter_map(|key| self.get(key)).map(Record::to_line).collect()
     }
+}
 
-    fn is_news(&self, record: &Record) -> bool {
-        let known = self.get(&record.key);
-        known.is_none_or(|known| known.result_text() != record.result_text())
+/// Notes that `other` says something else than `kept`, each thing once; whether it was not known.
+fn dispute(contradictions: &mut Vec<Contradiction>, kept: &Record, other: Record) -> bool {
+    for known in contradictions.iter_mut().filter(|known| known.kept.key == kept.key) {
+        known.kept = kept.clone();
+        if known.other.result_text() == other.result_text() {
+            return false;
+        }
     }
+    contradictions.push(Contradiction { kept: kept.clone(), other });
+    true
 }
 
 /// Appends records to a segment of its own.
@@ -290,6 +334,12 @@ impl Writer {
         let stored = inner.stored;
         inner.segment.sync().map_err(|error| StoreError::Append { path: self.path, error, stored })
     }
+}
+
+/// This host's name as a part of a file's.
+pub(crate) fn host() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// What a regular file holds. Anything else that lies there could keep whoever opens it waiting for ever.
@@ -361,9 +411,53 @@ pub(crate) mod tests {
             Record { metrics: BTreeMap::new(), failure: Some(Failure::failed("broken")), ..record(1) };
         for order in [[record(1), failed.clone()], [failed, record(1)]] {
             let mut results = Results::default();
-            order.into_iter().for_each(|r| results.add(r));
+            for record in order {
+                results.add(record);
+            }
             assert_eq!(results.get(&record(1).key), Some(&record(1)));
         }
+    }
+
+    #[test]
+    fn what_a_host_did_to_a_point_is_no_result_of_it() {
+        // As stores have it that were written before host faults were told apart.
+        let late = serde_json::json!({ "kind": "late", "message": "took longer than 1 s" });
+        let failure = Some(serde_json::from_value(late).unwrap());
+        let mut results = Results::default();
+        assert!(!results.add(Record { metrics: BTreeMap::new(), failure, ..record(1) }));
+        assert!(results.is_empty());
+    }
+
+    #[test]
+    fn a_merge_tells_every_contradiction_with_both_values_and_keeps_both() {
+        let ((_a, mine), (_b, theirs)) = (store(), store());
+        let with =
+            |value: f64| Record { metrics: BTreeMap::from([("value".to_string(), value)]), ..record(1) };
+        let put = |store: &Store, records: &[Record]| {
+            let writer = store.writer().unwrap();
+            records.iter().for_each(|record| writer.append(record).unwrap());
+        };
+        put(&mine, &[with(1.0)]);
+        put(&theirs, &[with(2.0), with(3.0), record(4)]);
+        let merged = mine.merge(&theirs).unwrap();
+        assert_eq!((merged.added, merged.known), (3, 0));
+        let pairs = |contradictions: &[Contradiction]| -> Vec<_> {
+            contradictions.iter().map(|c| (c.kept.metrics["value"], c.other.metrics["value"])).collect()
+        };
+        assert_eq!(pairs(&merged.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
+        assert_eq!(pairs(&mine.results().unwrap().contradictions), [(1.0, 2.0), (1.0, 3.0)]);
+        // The same again is no news, and still a contradiction.
+        let again = mine.merge(&theirs).unwrap();
+        assert_eq!((again.added, again.known), (0, 3));
+        assert_eq!(pairs(&again.contradictions), [(1.0, 2.0), (1.0, 3.0)]);
+    }
+
+    #[test]
+    fn a_merge_tells_the_lines_that_it_leaves_out() {
+        let (_folder, store) = store();
+        let lines = record(1).to_line() + "0000000 {}\n";
+        let merged = store.merge_lines(lines.as_bytes()).unwrap();
+        assert_eq!((merged.added, merged.damage.len(), merged.damage[0].line), (1, 1, 2));
     }
 
     #[test]
@@ -371,8 +465,14 @@ pub(crate) mod tests {
         let other = Record { metrics: BTreeMap::from([("value".to_string(), 7.0)]), ..record(1) };
         let kept = [[record(1), other.clone()], [other, record(1)]].map(|order| {
             let mut results = Results::default();
-            order.into_iter().for_each(|r| results.add(r));
-            assert_eq!(results.contradictions, [record(1).key]);
+            for record in order {
+                results.add(record);
+            }
+            let told: Vec<_> = results.contradictions.iter().map(ToString::to_string).collect();
+            let key = record(1).key;
+            let wanted =
+                format!("two runs of the point {key} gave different results: value 0.3333333333333333 and 7");
+            assert_eq!(told, [wanted]);
             results.get(&record(1).key).cloned()
         });
         assert_eq!(kept[0], kept[1]);
@@ -383,8 +483,9 @@ pub(crate) mod tests {
         let ((_a, mine), (_b, theirs)) = (store(), store());
         fill(&mine, 0..10);
         fill(&theirs, 5..20);
-        assert_eq!(mine.merge(&theirs).unwrap(), Merged { added: 10, known: 5 });
-        assert_eq!(mine.merge(&theirs).unwrap(), Merged { added: 0, known: 15 });
+        let merged = |added, known| Merged { added, known, ..Merged::default() };
+        assert_eq!(mine.merge(&theirs).unwrap(), merged(10, 5));
+        assert_eq!(mine.merge(&theirs).unwrap(), merged(0, 15));
         assert_eq!(mine.results().unwrap().len(), 20);
         let lines = theirs.results().unwrap().lines(&[record(7).key]);
         assert_eq!(Store::new(mine.folder().join("third")).merge_lines(lines.as_bytes()).unwrap().added, 1);

@@ -6,6 +6,7 @@
 use longma_lab::*;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Computes, fails where told to, and counts its runs.
 pub struct Synthetic {
@@ -23,6 +24,8 @@ impl Synthetic {
             parameter("notes", Kind::Named, Some(Setting::Named(Default::default()))),
             parameter("fails_at", Kind::Integer, Some((-1).into())),
             parameter("panics_at", Kind::Integer, Some((-1).into())),
+            parameter("let_down_at", Kind::Integer, Some((-1).into())),
+            parameter("takes_ms", Kind::Integer, Some(0.into())),
         ];
         Self { runs, parameters }
     }
@@ -49,6 +52,10 @@ impl Workload for Synthetic {
             return Err(Failure::failed("told to fail"));
         }
         assert!(n != number(point, "panics_at"), "told to panic");
+        if n == number(point, "let_down_at") {
+            return Err(Failure::host("told that the disk is full"));
+        }
+        std::thread::sleep(Duration::from_millis(number(point, "takes_ms") as u64));
         let speed = if point.text("mode") == "fast" { 3.0 } else { 1.0 };
         let mut metrics = Metrics::default();
         metrics.result("rate", speed * n / (1.0 + n / 8.0) * 1000.0);

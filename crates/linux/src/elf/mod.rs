@@ -73,9 +73,15 @@ pub enum ElfError {
     /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] std::io::Error),
+    /// No byte at all.
+    #[error("it is empty; give a LoongArch64 Linux program")]
+    NoBytes,
     /// No ELF magic.
     #[error("it is not an ELF file: it starts with {0:02x?}; give a LoongArch64 Linux program")]
     Magic([u8; 4]),
+    /// Too short for the magic.
+    #[error("it is not an ELF file: it has {0} bytes; give a LoongArch64 Linux program")]
+    Short(u64),
     /// Fewer bytes than the header says.
     #[error(
         "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; the file is truncated"
@@ -206,7 +212,13 @@ impl Image {
     pub fn parse(file: &(impl Source + ?Sized), limit: u64) -> Result<Self, ElfError> {
         let mut header = [0; HEADER_BYTES];
         let mut magic = [0; 4];
-        if !file.read_at(0, &mut magic)? || magic != *b"\x7fELF" {
+        if !file.read_at(0, &mut magic)? {
+            return Err(match file.size()? {
+                0 => ElfError::NoBytes,
+                bytes => ElfError::Short(bytes),
+            });
+        }
+        if magic != *b"\x7fELF" {
             return Err(ElfError::Magic(magic));
         }
         if !file.read_at(0, &mut header)? {

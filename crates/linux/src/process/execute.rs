@@ -272,7 +272,13 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     match Image::parse(file, process.memory().limit()) {
         Ok(_) => Ok(true),
         Err(ElfError::Read(error)) => Err(error.into()),
-        Err(ElfError::Magic(_) | ElfError::Class { .. } | ElfError::Machine(_)) => Ok(false),
+        Err(
+            ElfError::NoBytes
+            | ElfError::Short(_)
+            | ElfError::Magic(_)
+            | ElfError::Class { .. }
+            | ElfError::Machine(_),
+        ) => Ok(false),
         Err(_) => Err(Errno(libc::ENOEXEC)),
     }
 }

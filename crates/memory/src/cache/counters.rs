@@ -91,7 +91,7 @@ impl Counters {
     /// If a name is taken.
     pub fn report(&self, of: &str, time_unit: &str, to: &mut Statistics) -> Result<(), StatisticsError> {
         for (kind, name) in Kind::NAMES.iter().enumerate() {
-            if self.accesses[kind] > 0 {
+            if to.wants(self.accesses[kind]) {
                 let (accesses, misses) = (self.accesses[kind], self.misses[kind]);
                 to.count(&format!("{of}.{name}s"), accesses, "accesses", "accesses of this kind")?;
                 let misses_name = format!("{of}.{name}_misses");
@@ -108,7 +108,7 @@ impl Counters {
             "of all accesses",
         )?;
         for (name, value, unit, description) in self.rare(time_unit) {
-            if value > 0 {
+            if to.wants(value) {
                 to.count(&format!("{of}.{name}"), value, unit, description)?;
             }
         }

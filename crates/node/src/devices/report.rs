@@ -136,7 +136,7 @@ impl Devices {
         let before = |index: usize| self.before.get(index).copied().unwrap_or(0);
         let since = |(index, count): (usize, &Count)| count.value.saturating_sub(before(index));
         let used = self.accesses > 0 || counts.iter().enumerate().any(|count| since(count) > 0);
-        if !used {
+        if !statistics.wants(used.into()) {
             return Ok(());
         }
         let about = "loads and stores of device registers";
@@ -146,7 +146,10 @@ impl Devices {
         for (index, count) in counts.iter().enumerate() {
             *idle.entry(device(count)).or_insert(true) &= since((index, count)) == 0;
         }
-        for (index, count) in counts.iter().enumerate().filter(|(_, count)| !idle[&device(count)]) {
+        for (index, count) in counts.iter().enumerate() {
+            if !statistics.wants((!idle[&device(count)]).into()) {
+                continue;
+            }
             let name = format!("devices.{}", statistic_name(&count.name));
             statistics.count(&name, since((index, count)), count.unit, count.about)?;
         }

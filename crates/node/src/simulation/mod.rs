@@ -405,10 +405,21 @@ impl Simulation {
     /// # Errors
     /// Two parts use one name: an error of the models.
     pub fn statistics(&self) -> Result<Statistics, StatisticsError> {
-        let mut statistics = Statistics::default();
+        self.add_to(Statistics::default())
+    }
+
+    /// Everything that could be counted, what has never happened and cores that have run nothing, too.
+    ///
+    /// # Errors
+    /// Two parts use one name: an error of the models.
+    pub fn measurable(&self) -> Result<Statistics, StatisticsError> {
+        self.add_to(Statistics::complete())
+    }
+
+    fn add_to(&self, mut statistics: Statistics) -> Result<Statistics, StatisticsError> {
         result::add_run(self, &mut statistics)?;
         for (number, core) in self.cores.iter().enumerate() {
-            if core.model.instructions() > 0 {
+            if statistics.wants(core.model.instructions()) {
                 core.model.statistics(&mut statistics, &format!("core{number}"))?;
             }
         }

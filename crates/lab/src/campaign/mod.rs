@@ -4,14 +4,12 @@
 
 use crate::experiment::Experiment;
 use crate::point::{Key, Point, PointError};
-use crate::store::{Record, Results, Store, StoreError, Writer};
-use crate::workload::{Failure, FailureKind, Registry, Stop, Workload};
+use crate::store::{Record, Results, Store, StoreError, Tail};
+use crate::workload::{Failure, Registry, Stop};
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+
+mod work;
 
 /// An experiment with its points counted out.
 pub struct Campaign<'a> {
@@ -60,6 +58,12 @@ pub trait Observer: Sync {
     fn begin(&self, _to_run: usize, _reused: usize) {}
     /// A point has its record.
     fn point(&self, _point: &Point, _record: &Record) {}
+    /// The host let a point down.
+    fn fault(&self, _point: &Point, _failure: &Failure) {}
+    /// Another campaign on the same store has run a point.
+    fn elsewhere(&self, _point: &Point) {}
+    /// Nothing is left but so many points that other campaigns on the same store are running.
+    fn waiting(&self, _points: usize) {}
 }
 
 impl Observer for () {}
@@ -69,14 +73,37 @@ impl Observer for () {}
 pub struct Outcome {
     /// Points that were run now, failed ones included.
     pub ran: usize,
-    /// Points whose results were there before.
+    /// Points whose results were there before, or came from another campaign meanwhile.
     pub reused: usize,
     /// Points of this part that have failed, now or before.
     pub failed: usize,
     /// Points of this part that were not run because the campaign was stopped.
     pub left: usize,
+    /// Points of this part that the host let down: they have no record and are run again next time.
+    pub faults: Vec<Fault>,
+    /// Why another campaign on the same store could not be kept from running the same points at the same time.
+    pub unclaimed: Option<String>,
     /// All results of the store.
     pub results: Results,
+}
+
+impl Outcome {
+    /// Whether two runs of a point of `campaign` gave different results.
+    pub fn contradicts(&self, campaign: &Campaign<'_>) -> bool {
+        let mut keys = self.results.contradictions.iter().map(|contradiction| &contradiction.kept.key);
+        keys.any(|key| campaign.points.iter().any(|point| point.key == *key))
+    }
+}
+
+/// What the host did to a point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// The point's key.
+    pub key: Key,
+    /// The point, in words.
+    pub point: String,
+    /// What happened.
+    pub failure: Failure,
 }
 
 /// Why a campaign could not go on.
@@ -137,7 +164,8 @@ impl<'a> Campaign<'a> {
         }
     }
 
-    /// Runs the points of this part that have no result yet. A point that fails does not stop the others.
+    /// Runs the points of this part that have no result yet. A point that fails does not stop the others. Points that another campaign
+    /// is running on the same store are waited for.
     ///
     /// # Errors
     /// If results cannot be read or stored; those stored before are safe.
@@ -151,21 +179,28 @@ impl<'a> Campaign<'a> {
     ) -> Result<Outcome, RunError> {
         let name = &*self.experiment.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
-        let mut results = store.results()?;
+        let (mut results, tail) = Tail::begin(store)?;
         let part = self.part(options);
         let again = |state| state == State::Missing || options.retry_failed && state == State::Failed;
         let todo: Vec<_> = part.iter().copied().filter(|p| again(Self::state(p, &results))).collect();
         observer.begin(todo.len(), part.len() - todo.len());
-        let ran = if todo.is_empty() {
-            Vec::new()
+        let done = if todo.is_empty() {
+            work::Done::default()
         } else {
-            run_all(workload, &todo, store, options.jobs, observer, stop)?
+            work::run_all(workload, &todo, (store, tail), options.jobs, observer, stop)?
         };
-        let (all, reused) = (ran.len(), part.len() - todo.len());
-        ran.into_iter().for_each(|record| results.add(record));
+        // What the host did here is of no account if another campaign has run the point since.
+        let mut faults = done.faults;
+        let came: BTreeSet<_> = done.news.iter().map(|record| &record.key).collect();
+        faults.retain(|fault| !came.contains(&fault.key));
+        for record in done.news {
+            results.add(record);
+        }
+        let told = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
         let count = |state| part.iter().filter(|p| Self::state(p, &results) == state).count();
-        let (failed, left) = (count(State::Failed), count(State::Missing));
-        Ok(Outcome { ran: all, reused, failed, left, results })
+        let (failed, left) = (count(State::Failed), count(State::Missing) - told);
+        let reused = part.len() - todo.len() + done.elsewhere;
+        Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
     }
 
     /// The points of this part, each key once.
@@ -174,77 +209,5 @@ impl<'a> Campaign<'a> {
         let different = self.points.iter().filter(|point| seen.insert(&point.key)).enumerate();
         let wanted = |key: &Key| options.only.as_ref().is_none_or(|only| only.contains(key));
         different.filter(|(index, p)| options.shard.has(*index) && wanted(&p.key)).map(|(_, p)| p).collect()
-    }
-}
-
-/// Runs `todo` on `jobs` threads and stores the records as they come.
-fn run_all(
-    workload: &dyn Workload,
-    todo: &[&Point],
-    store: &Store,
-    jobs: usize,
-    observer: &dyn Observer,
-    stop: &Stop,
-) -> Result<Vec<Record>, RunError> {
-    let writer = store.writer()?;
-    let (next, broken) = (AtomicUsize::new(0), Mutex::new(None));
-    let records = Mutex::new(Vec::with_capacity(todo.len()));
-    let halt = Stop::default();
-    let work = || {
-        while !stop.is_requested() && !halt.is_requested() {
-            let Some(point) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let record = match run_one(workload, point, stop) {
-                Some(record) => record,
-                None => break,
-            };
-            if let Err(error) = store_one(&writer, &record) {
-                // What runs still may end; nothing new begins, since nothing could be kept.
-                halt.request();
-                lock(&broken).get_or_insert(error);
-                break;
-            }
-            observer.point(point, &record);
-            lock(&records).push(record);
-        }
-    };
-    std::thread::scope(|scope| (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(work))));
-    let finished = writer.finish();
-    if let Some(error) = broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error.into());
-    }
-    finished?;
-    Ok(records.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn store_one(writer: &Writer, record: &Record) -> Result<(), StoreError> {
-    writer.append(record)
-}
-
-/// The record of a point; `None` if it was stopped.
-fn run_one(workload: &dyn Workload, point: &Point, stop: &Stop) -> Option<Record> {
-    let start = Instant::now();
-    // A defect of one workload must not cost the campaign.
-    let run = match &point.refused {
-        Some(refused) => Ok(Err(refused.clone())),
-        None => catch_unwind(AssertUnwindSafe(|| workload.run(point, stop))),
-    };
-    let outcome = run.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
-        Err(Failure::failed(format!("the workload panicked; it said: {said}")))
-    });
-    let outcome = outcome.and_then(|metrics| {
-        match metrics.results.iter().chain(&metrics.host).find(|(_, value)| !value.is_finite()) {
-            Some((name, value)) => Err(Failure::failed(format!("the metric `{name}` is {value}"))),
-            None => Ok(metrics),
-        }
-    });
-    match outcome {
-        Err(Failure { kind: FailureKind::Stopped, .. }) => None,
-        outcome => Some(Record::new(point, outcome, start.elapsed().as_secs_f64())),
     }
 }

@@ -2,21 +2,42 @@
 //! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
 //! Source: docs/src/running.md describes `longma run` and its statistics.
 
+mod rehearsal;
+
 use crate::point::{Point, digest};
 use crate::setting::Setting;
-use crate::workload::{Failure, Kind, Metrics, Parameter, Stop, Workload};
+use crate::workload::{Failure, FailureKind, Kind, Metrics, Parameter, Rehearsal, Stop, Workload};
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
-use tempfile::TempDir;
+
+/// `longma run` ends with this status if the host is short of something that it needs.
+pub const HOST_FAULT_STATUS: u8 = 124;
+/// What it then says, among other things: a program may end with any status.
+pub const HOST_FAULT_WORDS: &str = "this host is at fault, not the program";
+
+/// Signals that come from outside: from the kernel when memory is out, from limits, from whoever ends processes.
+const FROM_OUTSIDE: [Signal; 6] =
+    [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP, Signal::XCPU, Signal::XFSZ];
+/// What the command says before it aborts for lack of memory.
+const OUT_OF_MEMORY: &str = "memory allocation of ";
+/// A status with words, of the command or of who loads it, that tell of a host that is short of something.
+const SHORTAGES: [(i32, &str); 3] = [
+    (HOST_FAULT_STATUS as i32, HOST_FAULT_WORDS),
+    (101, "failed to spawn thread"),
+    (127, "error while loading shared libraries"),
+];
 
 /// How often a running program is asked whether it should be stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -124,15 +145,16 @@ impl Program {
         Self { longma: longma.into(), parameters, digests: Mutex::default() }
     }
 
-    fn command(&self, point: &Point, files: &Files) -> Command {
+    /// The run of `point`; if it is `rehearsed`, only set up.
+    fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
         let mut command = Command::new(&self.longma);
-        command.arg("run");
+        command.arg("run").args(rehearsed.then_some("--measures"));
         if point.machine.is_some() {
-            command.arg("--machine").arg(&files.machine);
+            command.arg("--machine").arg(files.machine.path());
         }
         match point.text("level") {
             "functional" => command.args(["--fixed-names", "--stats", "--format", "json"]),
-            level => command.args(["--level", level, "--quiet", "--stats-out"]).arg(&files.statistics),
+            level => command.args(["--level", level, "--quiet", "--stats-out"]).arg(files.statistics.path()),
         };
         if point.text("level") != "functional" {
             Self::simulation(point, &mut command);
@@ -209,21 +231,31 @@ impl Workload for Program {
         Ok(BTreeMap::from([("program".into(), digest)]))
     }
 
+    fn setup(&self, point: &Point) -> String {
+        Self::setup_of(point)
+    }
+
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        self.rehearsal_of(point)
+    }
+
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let patterns = patterns(point)?;
-        let files = Files::new(point)?;
-        let ended = run_child(&mut self.command(point, &files), point.time_limit, stop)?;
+        let mut files = Files::new(point)?;
+        let ended = run_child(&mut self.command(point, &files, false), point.time_limit, stop)?;
         let wanted = match point.parameter("status") {
             Some(Setting::Integer(status)) => *status,
             _ => 0,
         };
         if ended.status.code().map(i64::from) != Some(wanted) {
-            return Err(Failure::failed(complaint(&ended)));
+            let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Failed };
+            return Err(Failure { kind, message: complaint(&ended) });
         }
         let mut metrics = Metrics::default();
-        let printed = last_object(&ended.errors);
-        let statistics =
-            if files.statistics.exists() { files.read_statistics()? } else { printed.unwrap_or_default() };
+        let statistics = match point.text("level") {
+            "functional" => last_object(&ended.errors).unwrap_or_default(),
+            _ => files.read_statistics(&ended)?,
+        };
         // A simulated run's statistics stand beside its manifest.
         let counted = statistics.get("statistics").unwrap_or(&statistics);
         flatten(counted, String::new(), &mut metrics);
@@ -245,7 +277,7 @@ impl Workload for Program {
 
 impl Program {
     /// The digest of a file, worked out once for each state of it.
-    fn digest(&self, path: &Path) -> std::io::Result<String> {
+    fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
         let state = (about.modified()?, about.len());
         let mut digests = self.digests.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -277,35 +309,50 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
     prints.iter().map(compile).collect()
 }
 
-/// The files of one run, gone when it is over.
+/// The files of one run: in memory and without names, so that nothing is left of them however the campaign ends.
 struct Files {
-    machine: PathBuf,
-    statistics: PathBuf,
-    /// Removes itself and what is in it; one left behind by a campaign that was killed is in nobody's way.
-    _folder: TempDir,
+    machine: Nameless,
+    statistics: Nameless,
+}
+
+/// A file in memory that a child opens through this process.
+struct Nameless(File);
+
+impl Nameless {
+    fn new() -> io::Result<Self> {
+        Ok(Self(File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?)))
+    }
+
+    /// What a child can open it as, while this process lives.
+    fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
 }
 
 impl Files {
     fn new(point: &Point) -> Result<Self, Failure> {
-        let failed =
-            |path: &Path, error| Failure::failed(format!("cannot write to {}: {error}", path.display()));
-        let folder = tempfile::Builder::new().prefix("longma-").tempdir();
-        let folder = folder.map_err(|error| failed(&std::env::temp_dir(), error))?;
-        let (machine, statistics) =
-            (folder.path().join("machine.toml"), folder.path().join("statistics.json"));
-        let files = Self { machine, statistics, _folder: folder };
-        if let Some(machine) = &point.machine {
-            std::fs::write(&files.machine, &*machine.text).map_err(|error| failed(&files.machine, error))?;
-        }
-        Ok(files)
+        let made = || {
+            let mut files = Self { machine: Nameless::new()?, statistics: Nameless::new()? };
+            let text = point.machine.as_ref().map_or("", |machine| &*machine.text);
+            files.machine.0.write_all(text.as_bytes()).map(|()| files)
+        };
+        made().map_err(|error| Failure::host(format!("cannot make the files of the run: {error}")))
     }
 
-    fn read_statistics(&self) -> Result<Value, Failure> {
-        let text = std::fs::read(&self.statistics);
-        let value = text
-            .map_err(|e| e.to_string())
-            .and_then(|t| serde_json::from_slice(&t).map_err(|e| e.to_string()));
-        value.map_err(|error| Failure::failed(format!("cannot read the run's statistics: {error}")))
+    fn read_statistics(&mut self, ended: &Ended) -> Result<Value, Failure> {
+        let (file, mut text) = (&mut self.statistics.0, Vec::new());
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut text));
+        let value = read
+            .map_err(|error| error.to_string())
+            .and_then(|_| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+        // The command writes them whole unless the host lets it down, and then says why.
+        value.map_err(|error| {
+            let said = words(&ended.errors);
+            Failure::host(format!(
+                "cannot read the run's statistics: {error}{}{said}",
+                if said.is_empty() { "" } else { ": " }
+            ))
+        })
     }
 }
 
@@ -325,7 +372,7 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
         command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
     let mut child = command.spawn().map_err(|error| {
-        Failure::refused(format!("cannot start {}: {error}", command.get_program().to_string_lossy()))
+        Failure::host(format!("cannot start {}: {error}", command.get_program().to_string_lossy()))
     })?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
@@ -349,7 +396,7 @@ fn keep(pipe: Option<impl Read>) -> String {
 }
 
 fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitStatus, Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for the run: {error}"));
+    let failed = |error: io::Error| Failure::host(format!("cannot wait for the run: {error}"));
     let start = Instant::now();
     let pid = Pid::from_child(child);
     let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
@@ -377,9 +424,30 @@ fn complaint(ended: &Ended) -> String {
         (None, Some(signal)) => format!("the run was killed by signal {signal}"),
         _ => "the run ended".into(),
     };
+    let said = words(&ended.errors);
+    if said.is_empty() { how } else { format!("{how}: {said}") }
+}
+
+/// The first lines of what was said.
+fn words(errors: &str) -> String {
     let said: Vec<_> =
-        ended.errors.lines().filter(|line| !line.starts_with('{') && !line.trim().is_empty()).collect();
-    if said.is_empty() { how } else { format!("{how}: {}", said[..said.len().min(4)].join(" ")) }
+        errors.lines().map(str::trim).filter(|line| !line.starts_with('{') && !line.is_empty()).collect();
+    said[..said.len().min(4)].join(" ")
+}
+
+/// Whether the host, not the program, decided how the run ended.
+fn is_of_host(ended: &Ended) -> bool {
+    match (ended.status.code(), ended.status.signal()) {
+        (Some(code), _) => {
+            SHORTAGES.iter().any(|(status, words)| code == *status && ended.errors.contains(words))
+        }
+        (None, Some(signal)) => {
+            let is_abort = signal == Signal::ABORT.as_raw();
+            FROM_OUTSIDE.iter().any(|outside| outside.as_raw() == signal)
+                || is_abort && ended.errors.contains(OUT_OF_MEMORY)
+        }
+        _ => false,
+    }
 }
 
 /// The last line that is an object: what `--stats --format json` prints.
@@ -445,7 +513,7 @@ mod tests {
             time_limit: None,
         };
         let files = Files::new(&point).unwrap();
-        let command = Program::new("longma").command(&point, &files);
+        let command = Program::new("longma").command(&point, &files, false);
         assert_eq!(command.get_envs().count(), 0);
         let given: Vec<_> = command.get_args().collect();
         assert!(given.contains(&"--env=LD_PRELOAD=/tmp/x.so".as_ref()), "{given:?}");
@@ -467,7 +535,44 @@ mod tests {
         let failure =
             run_child(&mut command, Some(Duration::from_millis(100)), &Stop::default()).err().unwrap();
         assert!(failure.message.contains("time_limit of 0.1 s"), "{failure}");
+        assert_eq!(failure.kind, FailureKind::Host);
         assert!(start.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn what_the_host_did_is_told_from_what_the_program_did() {
+        let is_of_host = |script: &str| {
+            let ended = run_child(Command::new("/bin/sh").args(["-c", script]), None, &Stop::default());
+            super::is_of_host(&ended.unwrap())
+        };
+        for script in ["kill -9 $$", "kill -TERM $$", "kill -XCPU $$"] {
+            assert!(is_of_host(script), "{script}");
+        }
+        for script in ["exit 1", "exit 124", "exit 127", "kill -SEGV $$", "kill -ABRT $$", "exit 137"] {
+            assert!(!is_of_host(script), "{script}");
+        }
+        assert!(is_of_host("echo 'memory allocation of 8 bytes failed' >&2; kill -ABRT $$"));
+        for (status, words) in SHORTAGES {
+            assert!(is_of_host(&format!("echo 'x: {words}: y' >&2; exit {status}")), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_run_have_no_names_and_a_child_writes_to_them() {
+        let file = Nameless::new().unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo '{}' > $0"]).arg(file.path());
+        let ended = run_child(&mut command, None, &Stop::default()).unwrap();
+        assert!(ended.status.success(), "{}", ended.errors);
+        let mut files = Files { machine: Nameless::new().unwrap(), statistics: file };
+        assert_eq!(files.read_statistics(&ended).unwrap(), serde_json::json!({}));
+        files.machine.0.write_all(b"{").unwrap();
+        files.statistics = files.machine;
+        files.machine = Nameless::new().unwrap();
+        let cut = files.read_statistics(&Ended { errors: "longma: cannot write the result".into(), ..ended });
+        let failure = cut.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Host);
+        assert!(failure.message.contains("longma: cannot write the result"), "{failure}");
     }
 
     #[test]

@@ -1,0 +1,380 @@
+//! `longma experiment`: what check finds before anything runs, exit statuses, and what is left of runs that the host let down.
+//! Not the tables: the lab's own tests have them.
+
+mod programs;
+mod typed;
+
+use programs::guest;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::{TempDir, tempdir};
+use typed::{Group, text};
+
+const EXPERIMENT: Group = Group("experiment");
+
+/// A simulated run with a wire, an environment and a quick form.
+const RECEIVE: &str = r#"
+format = 1
+name = "receive"
+title = "Received"
+workload = "program"
+machines = ["MACHINE"]
+time_limit = "60 s"
+[parameters]
+folder = "GUESTS"
+program = "tcp_receive"
+arguments = ["eth0"]
+level = "cache"
+roi = true
+wire = { bytes = "100000", message = "1024", device = "eth0" }
+environment = { check = "0", message = "1024" }
+[parameters.prints]
+bandwidth = '([\d.]+) Mb/s'
+[sweep]
+"environment.ways" = [1, 2]
+"wire.message" = [64, 1024]
+[metrics.bandwidth]
+unit = "Mb/s"
+[metrics.leaks]
+of = "l3.dca_leaks"
+unit = "lines"
+[metrics.missed]
+of = "devices.ports.rx_missed"
+unit = "frames"
+[explain]
+at = { "environment.ways" = 1, "wire.message" = 64 }
+[explain.mechanisms.dca]
+off = { "environment.dca" = 0 }
+on = { "environment.dca" = 1 }
+[quick]
+parameters = { "wire.bytes" = 50000 }
+"#;
+
+/// A program that is quick to run.
+const QUEENS: &str = r#"
+format = 1
+name = "queens"
+title = "Queens"
+workload = "program"
+machines = ["loongson-3a5000"]
+time_limit = "60 s"
+[parameters]
+folder = "GUESTS"
+program = "queens"
+[sweep]
+argument = ["4", "5"]
+[metrics.instructions]
+unit = "instructions"
+"#;
+
+/// An experiment file in a folder of its own, with places filled in and one text replaced.
+struct Written {
+    folder: TempDir,
+}
+
+impl Written {
+    fn new(content: &str, from: &str, to: &str) -> Self {
+        assert!(content.contains(from), "{from}");
+        let guests = guest("queens").parent().unwrap().display().to_string();
+        let machine = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../experiments/machines/3a5000-ethernet.toml")
+            .display()
+            .to_string();
+        let folder = tempdir().unwrap();
+        let content = content.replace(from, to).replace("GUESTS", &guests).replace("MACHINE", &machine);
+        fs::write(folder.path().join("file.toml"), content).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("file.toml")
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// `longma experiment VERB` on it.
+    fn command(&self, verb: &str, words: &[&str]) -> Command {
+        let mut command = EXPERIMENT.command(&[verb]);
+        command.arg(self.path()).args(words).arg("--store").arg(self.store());
+        command
+    }
+
+    fn output(&self, verb: &str, words: &[&str]) -> Output {
+        self.command(verb, words).output().unwrap()
+    }
+}
+
+/// Exit status, standard output and standard error.
+fn ended(output: &Output) -> (i32, String, String) {
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn check_finds_what_would_fail_or_do_nothing_later() {
+    let cases = [
+        ("check = \"0\"", "check = \"0\"", ""),
+        ("device = \"eth0\"", "device = \"eth1\"", "eth1"),
+        ("environment.ways", "environment.wayz", "no word `wayz`"),
+        ("message = \"1024\" }\n[", "message = \"1024\", chek = \"1\" }\n[", "no word `chek`"),
+        ("\"environment.dca\"", "\"environment.dcb\"", "no word `dcb`"),
+        ("l3.dca_leaks", "l3.dca_leak", "did you mean `l3.dca_leaks`"),
+        ("devices.ports.rx_missed", "devices.ports.rx_mist", "did you mean `devices.ports.rx_missed`"),
+        ("\"tcp_receive\"", "\"tcp_recieve\"", "tcp_recieve"),
+        ("\"wire.bytes\" = 50000", "program = \"nothing\"", "nothing"),
+        ("\"wire.message\" = [64, 1024]", "\"wire.message\" = [64, 0]", "message is a number from 1"),
+        ("\"wire.bytes\" = 50000", "\"wire.size\" = 50000", "no key `size`"),
+        ("roi = true", "roi = true\ncpu = \"0-99\"", "--cpu names cores"),
+        ("roi = true", "roi = true\nnuma = \"bind\"", "no memory policy"),
+        ("roi = true", "roi = true\ncore = \"fast\"", "fast"),
+        ("level = \"cache\"", "level = \"functional\"", "`roi` does nothing"),
+        ("([\\d.]+) Mb/s", "[\\d.]+ Mb/s", "no group"),
+        ("parameters = { \"wire.bytes\" = 50000 }", "machines = [\"loongson-3a5000\"]", "eth0"),
+        ("\"wire.message\" = 64 }", "\"wire.message\" = 0 }", "help: explained, "),
+    ];
+    for (from, to, wanted) in cases {
+        let (status, said, errors) = ended(&Written::new(RECEIVE, from, to).output("check", &[]));
+        let fits = if wanted.is_empty() { 0 } else { 2 };
+        assert_eq!(status, fits, "{to}: {said}{errors}");
+        // Messages are broken into lines.
+        let words: Vec<_> = said.split_whitespace().filter(|word| *word != "│").collect();
+        assert!(words.join(" ").contains(wanted), "{to}: {said}{errors}");
+    }
+    // Whoever has no programs here can still check the file's own words.
+    let absent = Written::new(RECEIVE, "\"tcp_receive\"", "\"absent\"");
+    assert_eq!(ended(&absent.output("check", &["--file-only"])).0, 0);
+}
+
+#[test]
+fn a_machine_that_cannot_run_the_program_is_refused_in_the_quick_form_too() {
+    let cases = [
+        ("\"loongson-3a5000\"", "\"hygon-8node\""),
+        ("unit = \"instructions\"", "unit = \"instructions\"\n[quick]\nmachines = [\"hygon-8node\"]"),
+    ];
+    for (from, to) in cases {
+        let (status, said, _) = ended(&Written::new(QUEENS, from, to).output("check", &[]));
+        assert_eq!(status, 2, "{said}");
+        assert!(said.contains("x86-64 cores"), "{said}");
+    }
+}
+
+#[test]
+fn every_experiment_that_comes_along_can_be_set_up_and_measures_what_it_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let said = EXPERIMENT.success(&["check", "--all", "--folder", folder.to_str().unwrap()]);
+    assert!(
+        said.lines().count() > 20 && said.lines().all(|line| line.ends_with("0 errors, 0 warnings")),
+        "{said}"
+    );
+}
+
+/// The names of all numbers below `value`, as experiments call them.
+fn names(value: &serde_json::Value, path: &str, into: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Number(_) => into.push(path.into()),
+        serde_json::Value::Object(object) if object.contains_key("unit") => {
+            names(&object["value"], path, into)
+        }
+        serde_json::Value::Object(object) => object.iter().for_each(|(name, value)| {
+            names(value, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, into);
+        }),
+        _ => {}
+    }
+}
+
+#[test]
+fn metrics_lists_with_units_all_that_a_run_gives() {
+    let file = Written::new(RECEIVE, "[1, 2]", "[2]");
+    let listed: serde_json::Value =
+        serde_json::from_str(&text(&file.output("metrics", &["--format", "json"]).stdout)).unwrap();
+    let listed: std::collections::BTreeMap<_, _> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| (m["name"].as_str().unwrap().to_string(), m["unit"].as_str().unwrap().to_string()))
+        .collect();
+    assert_eq!(listed["l3.dca_leaks"], "lines");
+    assert_eq!(listed["bandwidth"], "Mb/s");
+    assert_eq!(listed["run.instructions"], "instructions");
+    let statistics = file.folder.path().join("statistics.json");
+    let machine =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/machines/3a5000-ethernet.toml");
+    let mut run = programs::longma_run();
+    run.args(["--level", "cache", "--roi", "--quiet", "--wire", "eth0,tcp,bytes=100000,message=1024"]);
+    run.arg("--machine").arg(machine).arg("--stats-out").arg(&statistics).arg("--").arg(guest("tcp_receive"));
+    let done = programs::finish(run.arg("eth0"));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
+    let mut given = Vec::new();
+    names(&result["statistics"], "", &mut given);
+    assert!(given.len() > 100);
+    let unlisted: Vec<_> = given.iter().filter(|name| !listed.contains_key(*name)).collect();
+    assert!(unlisted.is_empty(), "{unlisted:?}");
+}
+
+#[test]
+fn what_a_run_without_a_model_counts_is_listed() {
+    let done = programs::finish(
+        programs::longma_run()
+            .args(["--stats", "--format", "json", "--"])
+            .arg(guest("queens"))
+            .args(["4", "1"]),
+    );
+    let counted = text(&done.stderr);
+    let counted: serde_json::Value = serde_json::from_str(counted.lines().last().unwrap()).unwrap();
+    let mut given = Vec::new();
+    names(&counted, "", &mut given);
+    let done = programs::finish(programs::longma_run().args(["--measures", "--"]).arg(guest("queens")));
+    let listed: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let mut listed: Vec<_> = listed["measures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["name"].as_str().unwrap().trim_start_matches("host.").to_string())
+        .collect();
+    given.sort();
+    listed.sort();
+    assert_eq!(given, listed);
+}
+
+#[test]
+fn a_failed_point_wrong_input_and_the_host_have_statuses_of_their_own() {
+    let run =
+        |from: &str, to: &str| ended(&Written::new(QUEENS, from, to).output("run", &["--format", "json"]));
+    assert_eq!(run("5", "5").0, 0);
+    let (status, said, _) = run("\"5\"", "\"no number\"");
+    assert_eq!(status, 1, "{said}");
+    for (from, to) in [
+        ("\"queens\"\n[", "\"absent\"\n["),
+        ("loongson-3a5000", "nowhere"),
+        ("unit", "unti"),
+        ("[metrics.instructions]", "[metrics.instructoins]"),
+    ] {
+        let (status, said, errors) = run(from, to);
+        assert_eq!(status, 2, "{to}: {said}{errors}");
+    }
+    assert_eq!(EXPERIMENT.output(&["run", "--bogus"]).status.code(), Some(2));
+    let (status, said, errors) = run("60 s", "1 us");
+    assert_eq!(status, 3, "{said}{errors}");
+    assert!(errors.contains("time_limit") && errors.contains("the same command runs them again"), "{errors}");
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said[0]["summary"]["host_faults"].as_array().unwrap().len(), 2);
+    assert_eq!((&said[0]["missing"], said[0]["rows"].as_array().unwrap().len()), (&serde_json::json!(2), 0));
+    let help = EXPERIMENT.success(&["run", "--help"]);
+    assert!(help.contains("Exit statuses:") && help.contains("the host was at fault"), "{help}");
+}
+
+/// The command under a limit.
+fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) -> Output {
+    // SAFETY: between fork and exec only setrlimit and signal are called, which are safe there.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            match libc::setrlimit(resource, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
+    let file = Written::new(QUEENS, "5", "5");
+    let (status, _, errors) = ended(&limited(&mut file.command("run", &[]), libc::RLIMIT_AS, 4 << 30));
+    assert_eq!(status, 3, "{errors}");
+    assert!(errors.contains("ulimit -v") && errors.contains("2 points were let down"), "{errors}");
+    let (status, said, errors) = ended(&file.output("run", &[]));
+    assert_eq!(status, 0, "{errors}");
+    assert!(said.contains("2 run, 0 known before"), "{said}");
+    let done =
+        limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(124), "{said}");
+    assert!(said.contains("512 GiB of addresses") && !said.contains("give the path"), "{said}");
+}
+
+#[test]
+fn a_full_disk_is_the_hosts_fault() {
+    let file = Written::new(QUEENS, "5", "5");
+    let (status, _, errors) = ended(&limited(&mut file.command("run", &[]), libc::RLIMIT_FSIZE, 100));
+    assert_eq!(status, 3, "{errors}");
+    assert_eq!(ended(&file.output("run", &[])).0, 0);
+}
+
+/// Waits until `what` is so.
+fn wait_until(what: &dyn Fn() -> bool) {
+    let begin = Instant::now();
+    while !what() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_campaign_that_is_killed_leaves_nothing_in_the_temporary_folder_and_no_claim() {
+    let file = Written::new(QUEENS, "\"4\", \"5\"", "\"13\"");
+    let temporary = tempdir().unwrap();
+    let mut command = file.command("run", &[]);
+    command.env("TMPDIR", temporary.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = command.spawn().unwrap();
+    let children = format!("/proc/{0}/task", running.id());
+    let has_child = || {
+        let tasks = fs::read_dir(&children).into_iter().flatten().flatten();
+        tasks
+            .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default())
+            .any(|c| !c.is_empty())
+    };
+    wait_until(&has_child);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+    let quick = Written::new(QUEENS, "\"4\", \"5\"", "\"6\"");
+    fs::copy(quick.path(), file.path()).unwrap();
+    assert_eq!(ended(&file.output("run", &[])).0, 0);
+}
+
+#[test]
+fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
+    let stores = ["[metrics.instructions]", "[metrics.instructions] "].map(|to| {
+        let file = Written::new(QUEENS, "[metrics.instructions]", to);
+        assert_eq!(ended(&file.output("run", &[])).0, 0);
+        file
+    });
+    let merge = |from: &Path, into: &Path| {
+        let from = from.to_str().unwrap();
+        ended(&EXPERIMENT.output(&["merge", from, "--store", into.to_str().unwrap()]))
+    };
+    assert_eq!(merge(&stores[0].store(), &stores[1].store()).0, 0);
+    // One result is another in one of them.
+    let segments = stores[0].store().join("segments");
+    let segment = fs::read_dir(&segments).unwrap().next().unwrap().unwrap().path();
+    let lines = fs::read_to_string(&segment).unwrap();
+    let (_, json) = lines.lines().next().unwrap().split_once(' ').unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(json).unwrap();
+    // Which point's record comes first is chance.
+    let told = format!(
+        "gave different results: instructions {} and 7",
+        record["metrics"]["instructions"].as_f64().unwrap()
+    );
+    record["metrics"]["instructions"] = 7.0.into();
+    fs::write(&segment, longma_lab_line(&record)).unwrap();
+    let (status, _, errors) = merge(&stores[0].store(), &stores[1].store());
+    assert_eq!(status, 1, "{errors}");
+    assert!(errors.contains(&told), "{errors}");
+    let (status, _, errors) = ended(&stores[1].output("run", &[]));
+    assert_eq!(status, 1, "{errors}");
+    assert!(errors.contains(&told), "{errors}");
+}
+
+/// A record as a line of a segment.
+fn longma_lab_line(record: &serde_json::Value) -> String {
+    let json = record.to_string();
+    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+}

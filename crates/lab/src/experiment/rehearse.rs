@@ -1,0 +1,172 @@
+//! An experiment rehearsed: every set-up of its points is made and nothing is run, so that what would fail or do nothing later is told now.
+//! Not the check of the file's own words: that is `check`.
+//! Source: none.
+
+use super::{Experiment, in_order};
+use crate::explain::{Explanation, Selection};
+use crate::point::{Point, PointError};
+use crate::read::{Problems, nearest};
+use crate::workload::{Failure, Measure, Registry, Rehearsal, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Of so many set-ups each is tried; a sweep whose points all need one of their own is tried in part.
+const MOST_SETUPS: usize = 256;
+
+/// What all rehearsals came to.
+#[derive(Clone, Debug, Default)]
+pub struct Rehearsed {
+    /// What the points measure, by name.
+    pub measures: BTreeMap<String, Measure>,
+    /// What is wrong, each with a point that has it.
+    pub wrong: Vec<(String, Failure)>,
+    /// Parameters that do nothing at any point, with the reason.
+    pub idle: BTreeMap<String, String>,
+    /// Whether the workload says what it measures.
+    pub knows_measures: bool,
+    /// Set-ups that were not tried, because there are too many.
+    pub untried: usize,
+}
+
+impl Experiment {
+    /// Rehearses the points of the whole or the quick form. `version` is that of the models.
+    ///
+    /// # Errors
+    /// If something that a point needs is missing.
+    pub fn rehearse(&self, quick: bool, registry: &Registry, version: &str) -> Result<Rehearsed, PointError> {
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        Ok(all(workload, &self.points(quick, registry, version)?))
+    }
+}
+
+fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
+    let mut setups: BTreeMap<String, &Point> = BTreeMap::new();
+    // Points whose machines do not fit together are told by the check of the edits, or fail one by one.
+    for point in points.iter().filter(|point| point.refused.is_none()) {
+        setups.entry(workload.setup(point)).or_insert(point);
+    }
+    let mut rehearsed =
+        Rehearsed { untried: setups.len().saturating_sub(MOST_SETUPS), ..Rehearsed::default() };
+    let (mut busy, mut said) = (BTreeSet::new(), BTreeSet::new());
+    for point in setups.into_values().take(MOST_SETUPS) {
+        match workload.rehearse(point) {
+            Ok(Rehearsal { measures, idle, used }) => {
+                rehearsed.knows_measures |= measures.is_some();
+                let measures = measures.into_iter().flatten();
+                rehearsed.measures.extend(measures.map(|measure| (measure.name.clone(), measure)));
+                rehearsed.idle.extend(idle);
+                busy.extend(used);
+            }
+            Err(failure) if said.insert(failure.message.clone()) => {
+                rehearsed.wrong.push((point.label(), failure));
+            }
+            Err(_) => {}
+        }
+    }
+    rehearsed.idle.retain(|name, _| !busy.contains(name));
+    rehearsed
+}
+
+/// Notes all that the rehearsals of both forms, and of the mechanisms, find.
+pub(super) fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: &mut Problems) {
+    let quick = experiment.parts().quick.is_some();
+    let mut said = BTreeSet::new();
+    let mut forms = Vec::new();
+    for (quick, form) in [(false, ""), (true, "quick form, ")].into_iter().take(1 + usize::from(quick)) {
+        match experiment.rehearse(quick, registry, version) {
+            Ok(rehearsed) => forms.push((form, rehearsed)),
+            Err(error) => missing(experiment, &error, problems, &mut said),
+        }
+    }
+    if experiment.parts().explain.is_some() {
+        match Explanation::plan(experiment, false, &Selection::default(), registry, version) {
+            Ok(explanation) => {
+                let workload = registry.get(&experiment.parts().workload);
+                let points = &explanation.campaign.points;
+                forms.extend(workload.map(|workload| ("explained, ", all(workload, points))));
+            }
+            Err(error) => {
+                let at = experiment.parts().marks.key("explain");
+                problems.error(at, format!("`longma explain` cannot be run: {error}"), "here", String::new());
+            }
+        }
+    }
+    for (form, rehearsed) in &forms {
+        report(experiment, form, rehearsed, problems, &mut said);
+    }
+    check_metrics(experiment, &forms, problems);
+}
+
+fn missing(
+    experiment: &Experiment,
+    error: &PointError,
+    problems: &mut Problems,
+    said: &mut BTreeSet<String>,
+) {
+    let message = error.to_string();
+    if said.insert(message.clone()) {
+        let name = if matches!(error, PointError::Input(_)) { "program" } else { "machine" };
+        problems.error(place(experiment, name), message, "here", String::new());
+    }
+}
+
+fn report(
+    experiment: &Experiment,
+    form: &str,
+    rehearsed: &Rehearsed,
+    problems: &mut Problems,
+    said: &mut BTreeSet<String>,
+) {
+    for (label, failure) in &rehearsed.wrong {
+        if said.insert(failure.message.clone()) {
+            let point = if label.is_empty() { "the point" } else { label };
+            let help = format!("{form}{point}: found without running it");
+            problems.error(place(experiment, "parameters"), failure.message.clone(), "at these", help);
+        }
+    }
+    for (name, why) in &rehearsed.idle {
+        let message = format!("`{name}` does nothing: {why}");
+        if said.insert(message.clone()) {
+            problems.error(place(experiment, name), message, "here", String::new());
+        }
+    }
+    let untried = rehearsed.untried;
+    if untried > 0 {
+        let message = format!("{form}{untried} set-ups were not tried");
+        let help = format!("only the first {MOST_SETUPS} different ones are");
+        problems.warn(place(experiment, "sweep"), message, "here", help);
+    }
+}
+
+/// Metrics that no point of any form measures. Without a point that could be set up nothing is known of them.
+fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems: &mut Problems) {
+    let known: BTreeSet<_> =
+        forms.iter().flat_map(|(_, form)| form.measures.keys().map(String::as_str)).collect();
+    let is_whole =
+        forms.iter().all(|(_, form)| form.knows_measures && form.wrong.is_empty() && form.untried == 0);
+    if !is_whole || forms.is_empty() {
+        return;
+    }
+    for (name, metric) in in_order(&experiment.parts().metrics, |metric| metric.marks.at()) {
+        let source = metric.source(name);
+        if !known.contains(source) {
+            let message = format!("nothing measures `{source}`");
+            let list = format!("`longma experiment metrics {}` lists all", experiment.parts().name);
+            let near = nearest(source, known.iter().copied());
+            let help = near.map_or(list.clone(), |near| format!("did you mean `{near}`?; {list}"));
+            problems.error(metric.marks.at(), message, "this metric", help);
+        }
+    }
+}
+
+/// Where the file gives the parameter called `name`, or the table that it is an entry of.
+fn place(experiment: &Experiment, name: &str) -> Range<usize> {
+    let parts = experiment.parts();
+    let quick = parts.quick.iter();
+    let axes = parts.sweep.iter().chain(parts.zip.iter().flatten());
+    let axes = axes.chain(quick.flat_map(|quick| quick.sweep.iter().chain(quick.zip.iter().flatten())));
+    let axis = axes.into_iter().find(|(known, _)| *known == name).map(|(_, axis)| axis.at());
+    let key = if name == "machine" { "machines" } else { "parameters" };
+    axis.unwrap_or_else(|| parts.marks.key(key))
+}

@@ -1,0 +1,139 @@
+//! A run rehearsed: the command sets it up, says what it would measure, and runs nothing.
+//! Not what the program makes of its arguments: only the program knows.
+//! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
+
+use super::{Files, Program, complaint, is_of_host, patterns, program, run_child};
+use crate::point::{Point, digest};
+use crate::setting::Setting;
+use crate::workload::{Failure, FailureKind, Measure, Rehearsal, Stop};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Setting up takes moments; a busy host may need longer.
+const AT_MOST: Duration = Duration::from_secs(120);
+/// What only a simulated run looks at.
+const OF_SIMULATION: [&str; 6] = ["roi", "core", "numa", "cpu", "seed", "wire"];
+/// What the set-up does not depend on: what is the program's own, and what is only looked at afterwards.
+const OF_PROGRAM: [&str; 4] = ["argument", "arguments", "prints", "status"];
+const PT_INTERP: u32 = 3;
+
+impl Program {
+    /// What tells set-ups apart. Of the environment only the names count.
+    pub(super) fn setup_of(point: &Point) -> String {
+        let mut told = point.told();
+        OF_PROGRAM.iter().for_each(|name| drop(told.remove(*name)));
+        if let Some(Setting::Named(variables)) = told.get_mut("environment") {
+            variables.values_mut().for_each(String::clear);
+        }
+        let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
+        json!([machine, told, program(point)]).to_string()
+    }
+
+    pub(super) fn rehearsal_of(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        let printed = patterns(point)?;
+        let mut rehearsal = Rehearsal::default();
+        let mut measures = self.measures(point)?;
+        measures
+            .extend(printed.into_iter().map(|(name, _)| Measure::new(name, "", "printed by the program")));
+        rehearsal.measures = Some(measures);
+        self.simulation_options(point, &mut rehearsal);
+        environment(point, &mut rehearsal)?;
+        Ok(rehearsal)
+    }
+
+    /// What the command says that the run would measure.
+    fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
+        let files = Files::new(point)?;
+        let mut command = self.command(point, &files, true);
+        let ended = run_child(&mut command, Some(AT_MOST), &Stop::default())?;
+        if !ended.status.success() {
+            let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Refused };
+            return Err(Failure { kind, message: complaint(&ended) });
+        }
+        let listed = serde_json::from_str::<Value>(&ended.output).ok();
+        let listed = listed.and_then(|listed| serde_json::from_value(listed["measures"].clone()).ok());
+        listed.ok_or_else(|| Failure::failed("`longma run --measures` printed no list of measures"))
+    }
+
+    fn simulation_options(&self, point: &Point, rehearsal: &mut Rehearsal) {
+        let is_given = |name: &&&str| {
+            let default = self.parameters.iter().find(|known| known.name == **name);
+            default.and_then(|known| known.default.as_ref()) != point.parameter(name)
+        };
+        let given = OF_SIMULATION.iter().filter(is_given).map(ToString::to_string);
+        if point.text("level") == "functional" {
+            let why = "at level `functional` nothing is simulated";
+            rehearsal.idle.extend(given.map(|name| (name, why.into())));
+        } else {
+            rehearsal.used.extend(given);
+        }
+    }
+}
+
+/// Variables whose names the program's file does not have. A program with a dynamic linker has libraries that may know them.
+fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> {
+    let Some(Setting::Named(variables)) = point.parameter("environment") else { return Ok(()) };
+    if variables.is_empty() {
+        return Ok(());
+    }
+    let path = program(point);
+    let file = std::fs::read(&path)
+        .map_err(|error| Failure::refused(format!("cannot read the program {}: {error}", path.display())))?;
+    for name in variables.keys() {
+        let entry = format!("environment.{name}");
+        if is_dynamic(&file) || has_word(&file, name) {
+            rehearsal.used.push(entry);
+        } else {
+            let why = format!("the program {} has no word `{name}` in it", point.text("program"));
+            rehearsal.idle.push((entry, why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the bytes have the word as programs compare it: with a zero, or the `=` of an environment, behind it.
+fn has_word(bytes: &[u8], word: &str) -> bool {
+    let word = word.as_bytes();
+    bytes
+        .windows(word.len() + 1)
+        .any(|window| window.starts_with(word) && matches!(window[word.len()], 0 | b'='))
+}
+
+/// Whether an ELF file asks for a dynamic linker; what is no sound one is refused elsewhere.
+fn is_dynamic(file: &[u8]) -> bool {
+    let bytes = |at: usize, count: usize| file.get(at..at.checked_add(count)?);
+    let number = |at: usize, count: usize| {
+        Some(bytes(at, count)?.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
+    let Some((start, size, count)) = headers() else { return false };
+    let at = |index: usize| start.checked_add(index.checked_mul(size)?);
+    (0..count).any(|index| at(index).and_then(|at| number(at, 4)) == Some(u64::from(PT_INTERP)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_counts_only_whole_to_its_end() {
+        let bytes = b"\x7fELF....always\0ring=7 lock.";
+        for (word, wanted) in
+            [("ways", true), ("ring", true), ("lock", false), ("wayz", false), ("way", false)]
+        {
+            assert_eq!(has_word(bytes, word), wanted, "{word}");
+        }
+    }
+
+    #[test]
+    fn an_interpreter_is_found_and_no_bytes_make_the_search_panic() {
+        let mut file = vec![0u8; 64 + 2 * 56];
+        (file[32], file[54], file[56]) = (64, 56, 2);
+        assert!(!is_dynamic(&file));
+        file[64 + 56] = 3;
+        assert!(is_dynamic(&file));
+        file[32..40].fill(0xff);
+        assert!(!is_dynamic(&file));
+        assert!(!is_dynamic(b"\x7fELF"));
+    }
+}

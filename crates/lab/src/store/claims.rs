@@ -1,0 +1,133 @@
+//! Claims: who runs a point holds a lock for it, so that two campaigns on one store share the work.
+//! Not the results: a claim ends with its holder, whatever becomes of it.
+//! Source: fcntl(2), open file description locks: the kernel frees them when the holder ends, however it ends; network file systems
+//! carry them between hosts.
+
+use super::Store;
+use crate::point::{Key, digest};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// The file of a store whose bytes are locked; it stays empty.
+const CLAIMS: &str = "claims";
+/// The byte for what is done to the store as a whole. Those of points lie below.
+const WHOLE: i64 = i64::MAX - 1;
+
+/// The claims on the points of a store.
+pub(crate) struct Claims {
+    file: Option<File>,
+    /// Why there are none.
+    pub(crate) why_none: Option<io::Error>,
+}
+
+/// Whether a point may be run here.
+pub(crate) enum Turn<'a> {
+    /// Here, as long as this is held.
+    Mine(Held<'a>),
+    /// Somebody else is at it.
+    Taken,
+}
+
+/// A claim, until it is dropped.
+pub(crate) struct Held<'a> {
+    file: Option<&'a File>,
+    at: i64,
+}
+
+impl Claims {
+    /// The claims of `store`. Where there can be none, every point may be run.
+    pub(crate) fn open(store: &Store) -> Self {
+        let opened = fs::create_dir_all(store.folder()).and_then(|()| {
+            let path = store.folder().join(CLAIMS);
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+            // A file system without locks says so now.
+            lock(&file, libc::F_OFD_SETLK, libc::F_UNLCK, WHOLE).map(|()| file)
+        });
+        match opened {
+            Ok(file) => Self { file: Some(file), why_none: None },
+            Err(error) => Self { file: None, why_none: Some(error) },
+        }
+    }
+
+    /// Claims the point of `key`, if nobody has.
+    pub(crate) fn claim(&self, key: &Key) -> Turn<'_> {
+        let at = byte(key);
+        let Some(file) = &self.file else { return Turn::Mine(Held { file: None, at }) };
+        match lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Turn::Taken,
+            // Locks that fail in the middle cost work done twice at worst.
+            Err(_) => Turn::Mine(Held { file: None, at }),
+            Ok(()) => Turn::Mine(Held { file: Some(file), at }),
+        }
+    }
+
+    /// Claims the store as a whole, and waits until it can.
+    pub(super) fn hold(&self) -> Held<'_> {
+        let held = self.file.as_ref().filter(|file| {
+            loop {
+                match lock(file, libc::F_OFD_SETLKW, libc::F_WRLCK, WHOLE) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    done => break done.is_ok(),
+                }
+            }
+        });
+        Held { file: held, at: WHOLE }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file {
+            // The kernel frees it with the file at the latest.
+            let _ = lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, self.at);
+        }
+    }
+}
+
+/// The byte that stands for a point. Two points with the same one, which 60 bits make unlikely, would wait for each other.
+fn byte(key: &Key) -> i64 {
+    i64::from_str_radix(&digest(key.as_str().as_bytes())[..15], 16).unwrap_or(0)
+}
+
+fn lock(file: &File, command: libc::c_int, kind: libc::c_int, at: i64) -> io::Result<()> {
+    // SAFETY: all zero is a valid flock.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = kind as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    range.l_start = at;
+    range.l_len = 1;
+    // SAFETY: the descriptor is open, and the call only reads the range.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &range) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_claimed_once_and_free_again_when_its_claim_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().join("results"));
+        let (one, other) = (Claims::open(&store), Claims::open(&store));
+        let (a, b) = (Key::from("a"), Key::from("b"));
+        let Turn::Mine(held) = one.claim(&a) else { panic!("nobody has it") };
+        assert!(matches!(other.claim(&a), Turn::Taken));
+        assert!(matches!(other.claim(&b), Turn::Mine(_)));
+        drop(held);
+        assert!(matches!(other.claim(&a), Turn::Mine(_)));
+        let Turn::Mine(_held) = one.claim(&a) else { panic!("its claim ended") };
+        // Whoever is killed closes its files.
+        drop(_held);
+        drop(one);
+        assert!(matches!(other.claim(&a), Turn::Mine(_)));
+    }
+
+    #[test]
+    fn where_there_can_be_no_claims_every_point_may_be_run_and_why_is_known() {
+        let claims = Claims::open(&Store::new("/proc/longma"));
+        assert!(claims.why_none.is_some());
+        assert!(matches!(claims.claim(&Key::from("a")), Turn::Mine(_)));
+    }
+}
