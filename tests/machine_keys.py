@@ -40,10 +40,17 @@ EXCEPTIONS = {
     "chips.*.ports.*.protocol": "what the port speaks, for the drawing; how fast it is say its width, rate and latency",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.ethernet.queues": "what software for real hosts spreads flows over; the modelled MAC has one pair",
+    "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
+    "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/zoned do",
+    "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
+    "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",
 }
 
 CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
+
+# Keys that describe what the models do not have yet. To be made to work or removed: nobody should expect anything of them.
+NOT_YET = ["devices.*.myrinet.clock_step", "switches.*.ports", "switches.*.rate", "switches.*.cut_through"]
 
 # --- What is run ------------------------------------------------------------------------------------------------------
 
@@ -75,7 +82,7 @@ PROBES = {
     "features": guest("hello", level="functional"),
     "numa": guest("stream_threads 20000 1 2", "--numa", "interleave:all"),
     "touch": guest("touch 1"),
-    "sharing": guest("sharing 1"),
+    "sharing": guest("sharing 7 3 300"),
     "engine": guest("idma_memcpy-lasx 4096 tags 128 3"),
     "engine-rules": guest("idma_check 8 7"),
     "machines": guest("vm_switch save cam 3 64 100"),
@@ -176,14 +183,15 @@ class Runner:
         parameters = "".join(f"{key} = {toml(value)}\n" for key, value in probe["parameters"].items())
         text = (
             f'format = 1\nname = "probe"\ntitle = "A probe"\nworkload = "{probe["workload"]}"\nmachines = ["{path}"]\n'
-            f'[parameters]\n{parameters}[metrics.{METRIC[probe["workload"]]}]\nunit = "1"\n'
+            f"[parameters]\n{parameters}" + "".join(f'[metrics.{name}]\nunit = "1"\n' for name in METRICS[probe["workload"]])
         )
         file = path.with_suffix(f".{threading.get_ident()}.experiment.toml")
         file.write_text(text)
         run = self.command("experiment", "run", file, "--store", store)
-        rows = [json.loads(line) for line in (store / "probe.jsonl").read_text().splitlines()] if store.exists() else []
-        said = re.sub(rb"/[^ ]*|[0-9.]+ m?s", b"", run.stderr) if run.returncode else b""
-        return run.returncode, [{k: v for k, v in row.items() if k in ("metrics", "results", "failure")} for row in rows], said
+        table = store / "probe.jsonl"
+        rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+        # The key is a digest of all that the point is given, the machine is a path.
+        return run.returncode, [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
 
     def unchanged(self, machine, name):
         with self.lock:
@@ -194,7 +202,7 @@ class Runner:
         return place[1]
 
 
-METRIC = {"via": "bandwidth_mbps", "zoned": "run_time_s"}
+METRICS = {"via": ["bandwidth_mbps", "latency_us"], "zoned": ["run_time_s", "reads", "writes", "resets", "sequential_occupied"]}
 
 # --- Machine files ----------------------------------------------------------------------------------------------------
 
@@ -347,7 +355,10 @@ def ask(runner, only, jobs, verbose):
         machine = tomllib.loads(file.read_text())
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
-    wanted = {key: places for key, places in keys.items() if not excepted(key) and re.search(only, key)}
+    for key in NOT_YET:
+        print(f"note: {key} does nothing yet")
+    asked = {key: places for key, places in keys.items() if not excepted(key) and key not in NOT_YET}
+    wanted = {key: places for key, places in asked.items() if re.search(only, key)}
     dead = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for key, found in zip(wanted, pool.map(lambda key: answer(runner, key, wanted[key]), wanted)):
