@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "*.title": "says what the part is",
     "cores.*.extensions": "what `cpucfg` and AT_HWCAP tell a program; unit tests of `longma run` compare them",
     "chips.*.ports.*.protocol": "what the port speaks, for the drawing; how fast it is say its width, rate and latency",
+    "hosts.*.links.*.protocol": "what the link speaks, for the drawing; width, rate and latency say how fast it is",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.ethernet.queues": "what software for real hosts spreads flows over; the modelled MAC has one pair",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
