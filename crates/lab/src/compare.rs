@@ -3,7 +3,7 @@
 //! Source: each published value cites its own.
 
 use crate::experiment::{Experiment, Published};
-use crate::point::Key;
+use crate::point::{Key, Point};
 use crate::table::{Row, Table};
 
 /// A published value and ours.
@@ -54,10 +54,12 @@ impl Comparison {
     }
 }
 
-/// Every published value of `experiment` beside the rows of `table`, in the order of the file.
+/// Every published value of `experiment` beside the rows of `table`, in the order of the file; but for those of points that the quick form
+/// leaves out.
 pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
     let mut comparisons = Vec::new();
-    for published in &experiment.parts().published {
+    let published = experiment.parts().published.iter().enumerate();
+    for (_, published) in published.filter(|(index, _)| !table.left_out.contains(index)) {
         let rows: Vec<_> = table.rows.iter().filter(|row| is_at(published, table, row)).collect();
         let order = experiment.metrics();
         for (metric, _) in order.iter().filter(|(name, _)| published.values.contains_key(*name)) {
@@ -73,6 +75,15 @@ pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
 /// Whether these published values are of this row's point.
 pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
     published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
+}
+
+/// Whether a published value is of this point.
+pub(crate) fn is_of(published: &Published, point: &Point) -> bool {
+    published.at.iter().all(|(name, value)| {
+        let varied = point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone());
+        let machine = || point.machine.as_ref().filter(|_| name == "machine").map(|m| m.name.as_str().into());
+        varied.or_else(machine).as_ref() == Some(value)
+    })
 }
 
 fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {

@@ -10,6 +10,7 @@ mod compare;
 mod experiment;
 mod explain;
 mod export;
+mod names;
 mod number;
 mod point;
 mod program;
@@ -26,6 +27,7 @@ pub use explain::{
     Contribution, ExplainError, Explanation, Game, Gap, MOST_MEMBERS, Place, Selection, Switch,
 };
 pub use export::{ExportError, Exported, export, write_whole};
+pub use names::Names;
 pub use number::number;
 pub use point::{Key, Point, PointError};
 pub use program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS, Program};

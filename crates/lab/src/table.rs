@@ -3,7 +3,9 @@
 //! Source: none.
 
 use crate::campaign::{Campaign, State};
+use crate::compare::is_of;
 use crate::experiment::{Better, Metric};
+use crate::names::Names;
 use crate::point::Key;
 use crate::setting::Setting;
 use crate::store::{Record, Results};
@@ -51,6 +53,10 @@ pub struct Table {
     pub missing: usize,
     /// The workload's metrics that no run gave, each with a message that says what there is instead.
     pub unknown: Vec<(String, String)>,
+    /// Which of the experiment's published entries are of points that the quick form leaves out.
+    pub left_out: Vec<usize>,
+    /// What parameters and their values are called.
+    pub names: Names,
 }
 
 impl Table {
@@ -74,7 +80,9 @@ impl Table {
             campaign.points.iter().filter(|p| Campaign::state(p, results) == State::Missing).count();
         let unknown = unknown(&metrics, run.map(|(_, record)| record));
         let metrics = metrics.iter().map(|(name, metric)| metric.column(name)).collect();
-        Self { parameters: parameters.unwrap_or_default(), metrics, rows, missing, unknown }
+        let parameters = parameters.unwrap_or_default();
+        let (left_out, names) = (left_out(campaign), Names::of(campaign.experiment));
+        Self { parameters, metrics, rows, missing, unknown, left_out, names }
     }
 
     /// The value that `row` has of what varies, or its machine.
@@ -96,14 +104,17 @@ impl Table {
 
     /// What tells a row from others, in words.
     pub fn label(&self, row: &Row) -> String {
-        let words: Vec<_> = self
-            .parameters
-            .iter()
-            .zip(&row.settings)
-            .map(|(name, value)| format!("{name} {value}"))
-            .collect();
-        words.join(", ")
+        self.names.label(self.parameters.iter().zip(&row.settings))
     }
+}
+
+fn left_out(campaign: &Campaign<'_>) -> Vec<usize> {
+    if !campaign.quick {
+        return Vec::new();
+    }
+    let published = campaign.experiment.parts().published.iter().enumerate();
+    let absent = published.filter(|(_, p)| !campaign.points.iter().any(|point| is_of(p, point)));
+    absent.map(|(index, _)| index).collect()
 }
 
 impl Metric {

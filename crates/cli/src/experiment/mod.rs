@@ -2,6 +2,7 @@
 //! Not the work itself: that is `longma-lab`; here files are found and results printed.
 //! Source: none.
 
+mod columns;
 pub mod explain;
 mod find;
 mod print;

@@ -142,13 +142,7 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
 const SHOWN_ROWS: usize = 60;
 
 fn result_rows(table_of: &Table) -> String {
-    let units = table_of.metrics.iter().map(|metric| format!("{} ({})", metric.title, metric.unit));
-    let mut rows = vec![table_of.parameters.iter().cloned().chain(units).collect::<Vec<_>>()];
-    for row in table_of.rows.iter().take(SHOWN_ROWS) {
-        let values = row.values.iter().map(|value| value.map_or("-".into(), number));
-        rows.push(row.settings.iter().map(ToString::to_string).chain(values).collect());
-    }
-    let mut out = table(rows, table_of.metrics.len());
+    let mut out = super::columns::lay_out(table_of, SHOWN_ROWS, columns());
     if table_of.rows.len() > SHOWN_ROWS {
         let _ = writeln!(out, "... and {} more rows", table_of.rows.len() - SHOWN_ROWS);
     }
@@ -173,8 +167,11 @@ pub fn results_json(
 
 fn verdict_words(verdict: &Verdict) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let mut words = format!("{} published values compared", verdict.compared);
-    if let (Some(ratio), Some(mean), Some(largest)) =
+    let values = if verdict.compared == 1 { "value" } else { "values" };
+    let mut words = format!("{} published {values} compared", verdict.compared);
+    if let (1, Some(ratio)) = (verdict.compared, verdict.mean_ratio) {
+        let _ = write!(words, ": ours is {ratio:.3} of it");
+    } else if let (Some(ratio), Some(mean), Some(largest)) =
         (verdict.mean_ratio, verdict.mean_deviation, verdict.largest_deviation)
     {
         let _ = write!(
@@ -185,7 +182,8 @@ fn verdict_words(verdict: &Verdict) -> String {
         );
     }
     if verdict.missing > 0 {
-        let _ = write!(words, "; {} have nothing of ours beside them", verdict.missing);
+        let have = if verdict.missing == 1 { "has" } else { "have" };
+        let _ = write!(words, "; {} {have} nothing of ours beside them", verdict.missing);
     }
     words
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod content;
 mod device;
+mod drive;
 mod format;
 mod inspect;
 mod paper_trees;

@@ -2,6 +2,7 @@
 //! Not the durable map: that one is measured by `bench/zoned`.
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index", evaluation.
 
+use super::drive::Drive;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
 use longma_topology::units::Size;
 use longma_zoned::device::{BlankDevice, Geometry, ModelledDevice, Parameters};
@@ -44,7 +45,7 @@ const MEASURES: [(&str, &str, &str); 12] = [
     ("host.wall_s", "s", "that the run took"),
 ];
 
-/// The device that the trees run on: counted and timed as a ZN540, its contents beside it.
+/// The device that the trees run on: counted and timed, its contents beside it.
 type Device = ModelledDevice<BlankDevice>;
 
 /// How many pairs loaded trees may hold together that are kept for other points: some hundred megabytes.
@@ -114,10 +115,29 @@ impl Default for PaperTrees {
             ),
             parameter("pairs", Kind::Integer, None, "pairs that are loaded before"),
             integer("operations", -1, "operations after the load; -1: as many as pairs"),
-            integer("conventional_zones", 1, "zones that are written in place"),
-            integer("sequential_zones", 40, "zones that are written at their write pointer"),
-            parameter("zone", Kind::Size, Some("2 GiB".into()), "a zone's size, all of which can be written"),
-            parameter("block", Kind::Size, Some("4 KiB".into()), "a block's size; a node takes one"),
+            parameter(
+                "device",
+                Kind::Text,
+                Some("".into()),
+                "which zoned device of the machine, if it has several; without a machine it is a ZN540 with one conventional zone and 40 \
+                 sequential ones of 2 GiB",
+            ),
+            integer(
+                "conventional_zones",
+                -1,
+                "zones that are written in place; -1: as many as the device has",
+            ),
+            integer(
+                "sequential_zones",
+                -1,
+                "zones that are written at their write pointer; -1: as many as the device has",
+            ),
+            parameter(
+                "zone",
+                Kind::Text,
+                Some("".into()),
+                "a zone's size, all of which can be written; the device's if empty",
+            ),
             integer("entries", 98, "the most entries a node may have"),
             parameter(
                 "keys",
@@ -160,9 +180,9 @@ impl Workload for PaperTrees {
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let setup = Setup::of(point)?;
-        let Load { geometry, entries, kept, .. } = setup.load;
+        let Load { geometry, parameters, entries, kept, .. } = setup.load;
         let device = BlankDevice::new(geometry).map_err(|error| Failure::refused(error.to_string()))?;
-        let device = ModelledDevice::new(device, Parameters::ZN540);
+        let device = ModelledDevice::new(device, parameters);
         let fanout = Fanout::of(&geometry).at_most(entries, entries);
         match point.text("tree") {
             "zb" => setup.measure(&self.zb, || ZbTree::counting(device, fanout, kept), point, stop),
@@ -183,6 +203,7 @@ struct Setup {
 #[derive(Clone, PartialEq)]
 struct Load {
     geometry: Geometry,
+    parameters: Parameters,
     pairs: u64,
     entries: usize,
     kept: Kept,
@@ -199,25 +220,8 @@ impl Setup {
                 Ok(number as u64)
             }
         };
-        let small = |name: &str| {
-            u32::try_from(whole(name)?).map_err(|_| Failure::refused(format!("{name} is too large")))
-        };
-        let size = |name: &str| {
-            point.text(name).parse::<Size>().map(Size::bytes).map_err(|error| Failure::refused(error.message))
-        };
-        let (block, zone) = (size("block")?, size("zone")?);
-        if block == 0 || !zone.is_multiple_of(block) {
-            return Err(Failure::refused("zone is not a whole number of blocks"));
-        }
-        let geometry = Geometry {
-            block_bytes: u32::try_from(block).unwrap_or(u32::MAX),
-            zone_blocks: zone / block,
-            zone_capacity_blocks: zone / block,
-            conventional_zones: small("conventional_zones")?,
-            sequential_zones: small("sequential_zones")?,
-            max_open_zones: 0,
-            max_active_zones: 0,
-        };
+        let Drive { geometry, parameters } = Drive::of(point)?;
+        let geometry = with_zones(geometry, point)?;
         let word = point.text("distribution");
         let distribution = DISTRIBUTIONS.iter().find(|known| known.0 == word).map(|known| known.1);
         let workload = ycsb::Workload::named(point.text("workload"));
@@ -232,7 +236,8 @@ impl Setup {
         let (entries, seed) = (whole("entries")? as usize, whole("seed")?);
         let word = point.text("kept");
         let kept = KEPT.iter().find(|known| known.0 == word).map(|known| known.1).unwrap_or_default();
-        let load = Load { geometry, pairs, entries, kept, hashed: point.text("keys") != "ordered" };
+        let load =
+            Load { geometry, parameters, pairs, entries, kept, hashed: point.text("keys") != "ordered" };
         Ok(Self { load, workload: workload.with(distribution), operations, seed })
     }
 
@@ -294,6 +299,27 @@ impl Setup {
         metrics.host.insert("wall_s".into(), begin.elapsed().as_secs_f64());
         Ok(metrics)
     }
+}
+
+/// The zones of a device as a point changes them.
+fn with_zones(mut geometry: Geometry, point: &Point) -> Result<Geometry, Failure> {
+    let zones = |name: &str, usual: u32| match point.parameter(name).and_then(Setting::number) {
+        Some(-1.0) | None => Ok(usual),
+        Some(number) if (0.0..=f64::from(u32::MAX)).contains(&number) => Ok(number as u32),
+        Some(number) => Err(Failure::refused(format!("{name} is {number}: give 0 or more, or -1"))),
+    };
+    geometry.conventional_zones = zones("conventional_zones", geometry.conventional_zones)?;
+    geometry.sequential_zones = zones("sequential_zones", geometry.sequential_zones)?;
+    let zone = point.text("zone");
+    if !zone.is_empty() {
+        let zone = zone.parse::<Size>().map_err(|error| Failure::refused(error.message))?.bytes();
+        let block = u64::from(geometry.block_bytes);
+        if !zone.is_multiple_of(block) {
+            return Err(Failure::refused(format!("zone is not a whole number of blocks of {block} bytes")));
+        }
+        (geometry.zone_blocks, geometry.zone_capacity_blocks) = (zone / block, zone / block);
+    }
+    Ok(geometry)
 }
 
 /// What is compared of the counts.

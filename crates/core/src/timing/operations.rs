@@ -141,14 +141,19 @@ pub(super) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
 fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroOperation {
     let op = instruction.op;
     let operation = operation_of(op.row().class);
-    let ClassTiming { mut latency_cycles, mut interval_cycles, mut units, queue } =
-        parameters.class(operation);
+    let class = parameters.class(operation);
+    let ClassTiming { mut latency_cycles, mut interval_cycles, mut units, queue, .. } = class;
     let measured = parameters.measured.as_ref().and_then(|table| table[op as usize]);
     if let Some(measured) = measured {
         if let Some(latency) = measured.latency_cycles {
             latency_cycles = latency.round().max(1.0) as u32;
         }
         (units, interval_cycles) = units_at_rate(units, measured.interval_cycles);
+    } else {
+        // What is wider than the unit goes through it in parts, one after another. What was measured has that in it.
+        let passes = class.passes(vector_bits_of(op));
+        interval_cycles = interval_cycles.saturating_mul(passes);
+        latency_cycles = latency_cycles.saturating_add(passes - 1);
     }
     let registers = registers_of(instruction);
     let file = match registers.destination {
@@ -242,6 +247,15 @@ fn bytes_of(op: Op) -> u8 {
         None if op.mnemonic().starts_with('v') => 16,
         // A prefetch names a line; its address is what counts.
         None => 1,
+    }
+}
+
+/// How wide the vectors of an instruction are, bits; 0 if it has none.
+fn vector_bits_of(op: Op) -> u32 {
+    match op.mnemonic() {
+        name if name.starts_with("xv") => 256,
+        name if name.starts_with('v') => 128,
+        _ => 0,
     }
 }
 

@@ -82,6 +82,15 @@ pub(super) struct ClassTiming {
     pub units: u32,
     /// The issue queue it waits in: 0 integer, 1 floating point, 2 memory.
     pub queue: u8,
+    /// What the widest of its units takes at once, bits; 0 where nothing says.
+    pub width_bits: u32,
+}
+
+impl ClassTiming {
+    /// How often an operation on `bits` goes through a unit.
+    pub fn passes(&self, bits: u32) -> u32 {
+        if self.width_bits == 0 { 1 } else { bits.div_ceil(self.width_bits).max(1) }
+    }
 }
 
 /// Every parameter of a core's timing, resolved.
@@ -220,24 +229,30 @@ fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {
 fn classes(core: &parts::Core) -> Result<([ClassTiming; Operation::WORDS.len()], u32), ModelError> {
     let mut classes = [ClassTiming::default(); Operation::WORDS.len()];
     let mut first = 0u32;
-    let mut group = |count: u32, operations: &[Operation]| {
+    let vector = core.vector_width.map_or(0, |width| width.bits().min(u32::MAX.into()) as u32);
+    let mut group = |count: u32, operations: &[Operation], width: u32| {
         let end = first.saturating_add(count);
         if count == 0 || end > MOST_UNITS {
             return Err(ModelError::OutOfRange { key: "units", value: end.into(), most: MOST_UNITS.into() });
         }
         let mask = (((1u64 << count) - 1) << first) as u32;
-        operations.iter().for_each(|o| classes[*o as usize].units |= mask);
+        for class in operations.iter().map(|o| *o as usize) {
+            classes[class].units |= mask;
+            classes[class].width_bits = classes[class].width_bits.max(width);
+        }
         first = end;
         Ok(())
     };
     if core.units.is_empty() {
         let widest = core.decode_width.unwrap_or(DEFAULT_WIDTH).clamp(1, MOST_UNITS / 2);
         for (count, operations) in DEFAULT_UNITS {
-            group(count.min(widest), operations)?;
+            group(count.min(widest), operations, vector)?;
         }
     }
     for unit in &core.units {
-        group(unit.count, &unit.operations)?;
+        let width = unit.width.map_or(vector, |width| width.bits().min(u32::MAX.into()) as u32);
+        // No unit takes more at once than a register holds.
+        group(unit.count, &unit.operations, if vector == 0 { width } else { width.min(vector) })?;
     }
     for (operation, latency, interval) in DEFAULT_TIMING {
         let class = &mut classes[operation as usize];

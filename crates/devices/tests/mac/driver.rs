@@ -24,6 +24,7 @@ pub struct Driver {
 pub fn gigabit() -> MacSpec {
     MacSpec {
         rate: 1_000_000_000,
+        max_frame: 1518,
         rx_fifo_bytes: 16384,
         burst_bytes: 128,
         burst_interval: Duration::from_ps(10_000),

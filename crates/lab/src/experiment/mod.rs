@@ -7,12 +7,14 @@ mod mechanism;
 mod plot;
 mod published;
 mod rehearse;
+mod shown;
 mod sweep;
 
 pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
 pub use rehearse::Rehearsed;
+pub use shown::Shown;
 pub use sweep::{Axis, Column as SweepColumn};
 
 use crate::read::{Map, PartDoc, Problems, Value, choice, part, read_text};
@@ -97,6 +99,8 @@ part! {
         published: Vec<Published>,
         /// The figures of the report.
         plots: Vec<Plot>,
+        /// What tables and charts call parameters that vary. One with an entry stands for all that vary with it in a `[[zip]]` and have none.
+        shown: Map<Shown>,
         /// What `longma explain` switches off and on.
         explain: Option<Explain>,
         /// The quick form, for a first look; the whole if left out.
@@ -176,6 +180,7 @@ impl Experiment {
         let file = read_text(text, &mut problems, |table, problems| {
             let file = ExperimentFile::read_table(table, 0..0, problems);
             check::check(&file, folder, registry, problems);
+            shown::check(&file, problems);
             file
         });
         let report = problems.into_report(&path.display().to_string(), text);

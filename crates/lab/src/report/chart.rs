@@ -3,7 +3,9 @@
 //! Source: none.
 
 use super::{Chapter, escape, figure, matrix, put};
-use crate::experiment::{Plot, PlotKind, Published};
+use crate::compare::is_of;
+use crate::experiment::{Plot, PlotKind};
+use crate::names::Names;
 use crate::number::number;
 use crate::point::Point;
 use crate::setting::Setting;
@@ -36,6 +38,8 @@ pub(super) struct Panel<'a> {
     pub(super) unit: String,
     /// What the values are called.
     pub(super) what: String,
+    /// What the axes are called: the horizontal one, and the vertical one of a matrix.
+    pub(super) axes: [String; 2],
     pub(super) cells: Vec<Cell>,
     /// Series in the order of their colours.
     pub(super) series: Vec<String>,
@@ -94,31 +98,22 @@ fn legend(panel: &Panel<'_>, out: &mut String) {
 }
 
 /// What a point has under `name`: a parameter, the machine, or the metric itself.
-fn coordinate(point: &Point, metric: &Column, name: &str) -> Setting {
+fn coordinate(point: &Point, metric: &Column, name: &str, names: &Names) -> Setting {
     match name {
         "metric" => metric.title.as_str().into(),
         "machine" => point.machine.as_ref().map_or("".into(), |m| m.name.as_str().into()),
         _ => {
-            named(point.parameter(name).cloned().or_else(|| varied(point, name)).unwrap_or_else(|| "".into()))
+            let setting = point.parameter(name).cloned().or_else(|| varied(point, name));
+            let setting = setting.unwrap_or_else(|| "".into());
+            let shown = names.value(name, &setting);
+            // A number stays one, so that its place on the axis is its own.
+            if shown == setting.to_string() { setting } else { shown.as_str().into() }
         }
     }
 }
 
-/// A setting that has words: an empty text reads as none.
-fn named(setting: Setting) -> Setting {
-    if setting.text() == Some("") { "none".into() } else { setting }
-}
-
 fn varied(point: &Point, name: &str) -> Option<Setting> {
     point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone())
-}
-
-/// Whether a published value is of this point.
-fn is_of(published: &Published, point: &Point) -> bool {
-    published.at.iter().all(|(name, value)| {
-        let machine = || point.machine.as_ref().filter(|_| name == "machine").map(|m| m.name.as_str().into());
-        varied(point, name).or_else(machine).as_ref() == Some(value)
-    })
 }
 
 fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
@@ -138,12 +133,14 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
     let implied = implied(chapter, plot);
+    let names = &table.names;
+    let axes = [Some(&plot.x), plot.by.as_ref()].map(|axis| axis.map_or("", |name| names.title(name)).into());
     let mut panels: Vec<Panel<'a>> = Vec::new();
     for point in &chapter.campaign.points {
         for (index, metric) in &metrics {
             for (value, published) in values(point, *index, &metric.name) {
-                let place = place(plot, point, metric, metrics.len(), &implied);
-                let tip = tip(point, metric, value, published);
+                let place = place(plot, point, metric, metrics.len(), &implied, names);
+                let tip = tip(point, metric, value, published, names);
                 let series = place.series.clone();
                 let cell = Cell { x: place.x, y: place.y, series: place.series, value, published, tip };
                 let known = panels.iter().position(|p| p.title == place.panel && p.unit == metric.unit);
@@ -154,6 +151,7 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
                         title,
                         unit: metric.unit.clone(),
                         what,
+                        axes: axes.clone(),
                         cells: Vec::new(),
                         series: Vec::new(),
                     });
@@ -189,7 +187,14 @@ struct Place {
     panel: String,
 }
 
-fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize, implied: &[&str]) -> Place {
+fn place(
+    plot: &Plot,
+    point: &Point,
+    metric: &Column,
+    metrics: usize,
+    implied: &[&str],
+    names: &Names,
+) -> Place {
     let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
     let by = plot.by.as_deref();
     let used = |name: &str| &*plot.x == name || by == Some(name);
@@ -198,25 +203,26 @@ fn place(plot: &Plot, point: &Point, metric: &Column, metrics: usize, implied: &
         rest.push(metric.title.clone());
     }
     if let Some(by) = by.filter(|_| !is_matrix) {
-        let value = coordinate(point, metric, by).to_string();
-        rest.push(if by == "metric" || by == "machine" { value } else { format!("{by} {value}") });
+        let is_word = by == "metric" || by == "machine";
+        let value = point.parameter(by).cloned().or_else(|| varied(point, by)).filter(|_| !is_word);
+        rest.push(value.map_or_else(
+            || coordinate(point, metric, by, names).to_string(),
+            |value| names.words(by, &value),
+        ));
     }
-    let others = point.varied.iter().filter(|(name, _)| !used(name) && !implied.contains(&name.as_str()));
-    rest.extend(
-        others.map(
-            |(name, value)| if name == "machine" { value.to_string() } else { format!("{name} {value}") },
-        ),
-    );
+    let is_implied = |name: &str| implied.contains(&name) || names.is_told(name);
+    let others = point.varied.iter().filter(|(name, _)| !used(name) && !is_implied(name));
+    rest.extend(others.map(|(name, value)| names.words(name, value)));
     let rest = rest.join(", ");
-    let x = coordinate(point, metric, &plot.x);
-    let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by));
+    let x = coordinate(point, metric, &plot.x, names);
+    let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by, names));
     let (series, panel) = if is_matrix { (String::new(), rest) } else { (rest, String::new()) };
     Place { x, y, series, panel }
 }
 
-fn tip(point: &Point, metric: &Column, value: f64, published: bool) -> String {
+fn tip(point: &Point, metric: &Column, value: f64, published: bool, names: &Names) -> String {
     let whose = if published { "published" } else { "ours" };
-    let label = point.label();
+    let label = names.label(point.varied.iter().map(|(name, value)| (name, value)));
     let at = if label.is_empty() { String::new() } else { format!("{label}\n") };
     format!("{at}{}: {} {} ({whose})", metric.title, number(value), metric.unit)
 }

@@ -38,7 +38,7 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     );
     below(&mut inside, frame, &x_ticks);
     let height = HEIGHT + room_below(&x_ticks) + 20.0;
-    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.plot.x);
+    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.axes[0]);
     (svg(WIDTH, height, &panel.plot.title, &inside), marks)
 }
 

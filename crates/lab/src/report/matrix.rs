@@ -47,7 +47,7 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let frame = Frame { left: label, right: label + size.0, top: 40.0, bottom: 40.0 + size.1 };
     let mut inside = String::new();
     text(&mut inside, "axis", 2.0, 13.0, &format!("{} ({})", panel.what, panel.unit));
-    text(&mut inside, "axis end", label - 8.0, 32.0, panel.plot.by.as_deref().unwrap_or_default());
+    text(&mut inside, "axis end", label - 8.0, 32.0, &panel.axes[1]);
     let ours: Vec<_> = panel.cells.iter().filter(|c| !c.published || !beside).collect();
     let mut marks = cells.draw(panel.plot.kind, frame, &ours, true, &mut inside);
     let mut right = frame.right;
@@ -62,7 +62,7 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
         right = second.right;
     }
     let height = frame.bottom + room_below(&ticks) + 20.0;
-    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.plot.x);
+    text(&mut inside, "axis end", frame.right, height - 4.0, &panel.axes[0]);
     let words = panel.what.chars().count() + panel.unit.chars().count() + 4;
     let width = (right + 24.0).max(words as f64 * LETTER + 10.0);
     (svg(width, height, &panel.plot.title, &inside), marks)

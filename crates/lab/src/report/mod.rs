@@ -80,6 +80,21 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
+/// Prose as HTML: what stands between backticks is code.
+fn prose(text: &str) -> String {
+    let parts: Vec<_> = text.split('`').map(escape).collect();
+    let mut out = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        // A backtick without another one behind it is a letter like others.
+        match (index % 2 == 1, index + 1 < parts.len()) {
+            (true, true) => out.push_str(&format!("<code>{part}</code>")),
+            (true, false) => out.push_str(&format!("`{part}")),
+            (false, _) => out.push_str(part),
+        }
+    }
+    out
+}
+
 fn link(chapter: &Chapter<'_>) -> String {
     let parts = chapter.campaign.experiment.parts();
     format!("<a href=\"#{}\">{}</a>", escape(&parts.name), escape(&parts.title))
@@ -139,7 +154,7 @@ fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
         escape(&parts.title)
     );
     if let Some(description) = &parts.description {
-        put!(out, "<p class=\"about\">{}</p>\n", escape(description));
+        put!(out, "<p class=\"about\">{}</p>\n", prose(description));
     }
     sources(chapter, out);
     let command = escape(&chapter.command);
@@ -156,7 +171,7 @@ fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
         );
     }
     chapter.table.unknown.iter().for_each(|(_, unknown)| {
-        put!(out, "<p class=\"note\">{}</p>\n", escape(unknown));
+        put!(out, "<p class=\"note\">{}</p>\n", prose(unknown));
     });
     out.push_str("<div class=\"charts\">\n");
     for plot in &parts.plots {
@@ -194,7 +209,7 @@ pub(super) fn source_words(source: &longma_topology::parts::Source) -> String {
         put!(words, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a>", escape(url));
     }
     if let Some(reasoning) = &source.reasoning {
-        put!(words, ": {}", escape(reasoning));
+        put!(words, ": {}", prose(reasoning));
     }
     words
 }
@@ -207,9 +222,11 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
     let open = if comparisons.len() <= 24 { " open" } else { "" };
     put!(
         out,
-        "<details{open}><summary>Beside what was published: {} values, {} away on average</summary>\n",
-        verdict.compared,
-        percent(verdict.mean_deviation)
+        "<details{open}><summary>Beside what was published: {}</summary>\n",
+        match verdict.compared {
+            1 => format!("one value, {} away", percent(verdict.mean_deviation)),
+            many => format!("{many} values, {} away on average", percent(verdict.mean_deviation)),
+        },
     );
     out.push_str("<div class=\"wide\"><table><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio</tr></thead>\n");
     for c in comparisons {
@@ -234,11 +251,15 @@ fn results(table: &Table, out: &mut String) {
     }
     put!(
         out,
-        "<details><summary>Results: {} points</summary><div class=\"wide\"><table><thead><tr>",
-        table.rows.len()
+        "<details><summary>Results: {} point{}</summary><div class=\"wide\"><table><thead><tr>",
+        table.rows.len(),
+        if table.rows.len() == 1 { "" } else { "s" }
     );
-    table.parameters.iter().for_each(|name| {
-        put!(out, "<th>{}", escape(name));
+    let names = &table.names;
+    let told = table.parameters.iter().enumerate().filter(|(_, name)| !names.is_told(name));
+    let shown: Vec<_> = told.collect();
+    shown.iter().for_each(|(_, name)| {
+        put!(out, "<th>{}", escape(names.title(name)));
     });
     for metric in &table.metrics {
         let host = if metric.of_host { ", of this host" } else { "" };
@@ -247,8 +268,8 @@ fn results(table: &Table, out: &mut String) {
     out.push_str("</tr></thead>\n");
     for row in table.rows.iter().take(SHOWN_ROWS) {
         out.push_str("<tr>");
-        row.settings.iter().for_each(|setting| {
-            put!(out, "<td>{}", escape(&setting.to_string()));
+        shown.iter().for_each(|(index, name)| {
+            put!(out, "<td>{}", escape(&names.value(name, &row.settings[*index])));
         });
         match &row.failure {
             Some(failure) => {

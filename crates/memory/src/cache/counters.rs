@@ -93,7 +93,8 @@ impl Counters {
         for (kind, name) in Kind::NAMES.iter().enumerate() {
             if to.wants(self.accesses[kind]) {
                 let (accesses, misses) = (self.accesses[kind], self.misses[kind]);
-                to.count(&format!("{of}.{name}s"), accesses, "accesses", "accesses of this kind")?;
+                let plural = if name.ends_with("ch") { format!("{name}es") } else { format!("{name}s") };
+                to.count(&format!("{of}.{plural}"), accesses, "accesses", "accesses of this kind")?;
                 let misses_name = format!("{of}.{name}_misses");
                 to.count(&misses_name, misses, "accesses", "accesses of this kind that missed")?;
             }

@@ -333,7 +333,8 @@ impl<'a> Builder<'a> {
         let part = |file| Part { name: name.clone(), model, seat, attachment, line, file, way };
         self.add_registers(name.clone(), mac::MAP.bytes, part)?;
         if let Some(end) = wire {
-            self.wires.push(Wire::new(number, end, spec.rate, propagation));
+            let mtu = ethernet.mtu.map_or(1500, |mtu| mtu.bytes());
+            self.wires.push(Wire::new(number, end, spec.rate, mtu, propagation));
         }
         Ok(())
     }

@@ -70,6 +70,9 @@ const INITIAL_SEGMENTS: u64 = 10;
 /// Linux's TCP_RTO_MIN.
 const SHORTEST_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
 
+/// Of IPv4 and TCP without options, bytes.
+const HEADERS: u64 = 40;
+
 /// Which way a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -96,21 +99,22 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A wire at part `part`, a MAC of `rate` bits a second.
-    pub fn new(part: usize, end: &WireEnd, rate: u64, propagation: Duration) -> Self {
+    /// A wire at part `part`, a MAC of `rate` bits a second and packets of `mtu` bytes: no sender's segments are larger than those hold.
+    pub fn new(part: usize, end: &WireEnd, rate: u64, mtu: u64, propagation: Duration) -> Self {
         let (end, faults) = match end {
             WireEnd::Loop => (End::Loop, [None, None]),
             WireEnd::Tcp(options) => {
+                let mss = u64::from(options.mss).min(mtu.saturating_sub(HEADERS).max(1)) as u16;
                 let spec = SenderSpec {
                     own: SENDER,
                     peer: RECEIVER,
                     first_sequence: 1,
-                    mss: options.mss,
+                    mss,
                     message_bytes: options.message_bytes,
                     message_interval: options.message_interval,
                     total_bytes: Some(options.total_bytes),
                     no_delay: options.no_delay,
-                    initial_window: Some(INITIAL_SEGMENTS * u64::from(options.mss)),
+                    initial_window: Some(INITIAL_SEGMENTS * u64::from(mss)),
                     shortest_timeout: SHORTEST_TIMEOUT,
                     begin: options.begin,
                 };

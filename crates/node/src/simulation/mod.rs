@@ -27,7 +27,7 @@ use longma_memory::{
 use longma_sim::{Clock, ClockError, Cycle, Duration, Manifest, Region, Statistics, StatisticsError, Time};
 use longma_topology::{
     Machine,
-    parts::CacheKind,
+    parts::{CacheKind, SYSTEM_CALL},
     units::{Frequency, Latency},
 };
 
@@ -455,6 +455,7 @@ fn model_core(
     kind: Option<ModelKind>,
 ) -> Result<ModelledCore, SimulationError> {
     let host = &machine.layout().hosts[host];
+    let os = machine.hosts[host.of].os.as_ref();
     let instance = &host.cores[number];
     let core = &machine.cores[instance.core.as_str()];
     let mut caches = instance.caches.iter().map(|&cache| &machine.caches[host.caches[cache].cache.as_str()]);
@@ -468,7 +469,8 @@ fn model_core(
     });
     let model = TimingModel::new(core, kind, fetch)
         .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
-    let system_call_cycles = latency_cycles(core.system_call, core.clock);
+    let system_call = os.and_then(|os| os.system_call).unwrap_or(SYSTEM_CALL);
+    let system_call_cycles = latency_cycles(system_call, core.clock);
     Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles })
 }
 

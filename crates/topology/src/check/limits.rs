@@ -100,7 +100,7 @@ fn entries_of(core: &Core) -> [(&'static str, Option<u32>); 8] {
 fn check_cache(cache: &Cache, problems: &mut Problems) {
     let m = &cache.marks;
     at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks))], problems);
-    at_most(m, MOST_ENTRIES, &[("mshrs", cache.mshrs), ("queue_entries", cache.queue_entries)], problems);
+    at_most(m, MOST_ENTRIES, &[("mshrs", cache.mshrs)], problems);
     if let Some(prefetcher) = &cache.prefetcher {
         let entries = [
             ("degree", Some(prefetcher.degree)),

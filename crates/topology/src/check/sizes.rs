@@ -219,6 +219,34 @@ fn check_zones(zoned: &Zoned, problems: &mut Problems) {
         let message = format!("a zone of {} is not a whole number of blocks", zoned.zone_size);
         problems.error(m.key("zone_size"), message, "here", format!("use a multiple of {}", zoned.block));
     }
+    let latencies = [("read_latency", zoned.read_latency), ("write_latency", zoned.write_latency)];
+    if let [(_, Some(_)), (key, None)] | [(key, None), (_, Some(_))] = latencies {
+        let help = format!("add `{key}`, or leave both out and describe the flash");
+        problems.error(m.at(), format!("one latency is stated and not `{key}`"), "here", help);
+    }
+    let flash = [
+        ("channels", zoned.channels.is_some()),
+        ("luns_per_channel", zoned.luns_per_channel.is_some()),
+        ("page", zoned.page.is_some()),
+        ("read", zoned.read.is_some()),
+        ("program", zoned.program.is_some()),
+        ("erase", zoned.erase.is_some()),
+        ("channel_rate", zoned.channel_rate.is_some()),
+    ];
+    if let Some((key, _)) = flash.iter().find(|(_, stated)| *stated && zoned.read_latency.is_some()) {
+        let help =
+            "a device is timed by its flash or by the latencies it states: leave one of them out".into();
+        problems.error(m.key(key), format!("`{key}` of a device with `read_latency`"), "does nothing", help);
+    }
+    if zoned.reset_latency.is_some() && zoned.read_latency.is_none() {
+        let help = "add `read_latency` and `write_latency`, or give the flash's `erase`".into();
+        problems.error(
+            m.key("reset_latency"),
+            "`reset_latency` of a device timed by its flash".into(),
+            "does nothing",
+            help,
+        );
+    }
     if let (Some(open), Some(active)) = (zoned.max_open, zoned.max_active)
         && open > active
     {

@@ -61,14 +61,10 @@ fn network(sysfs: &Sysfs, name: &str) -> Option<Device> {
         rate: mbits.map(|m| BitRate::new(m * 1_000_000)),
         ports: 1,
         mtu: sysfs.number(&format!("{base}/mtu")).map(Size::new),
-        rx_ring: None,
-        tx_ring: None,
         queues: queues(sysfs, &base),
-        descriptor: None,
         rx_fifo: None,
         dma_burst: None,
         interrupt_delay: None,
-        checksum_offload: false,
         dca: false,
         marks: Marks::default(),
     };
@@ -137,11 +133,7 @@ fn zoned_device(block: u64, zone: u64, zones: u32, max_open: Option<u32>, max_ac
         channel_rate: None,
         read_latency: None,
         write_latency: None,
-        append_latency: None,
         reset_latency: None,
-        finish_latency: None,
-        write_bandwidth: None,
-        read_bandwidth: None,
         marks: Marks::default(),
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, note
     }
     for cache in file.caches.values_mut() {
         if let Some(known) = processor.caches.get(&cache.short_name().to_lowercase()) {
-            complete!(cache, known, latency, bandwidth, mshrs, queue_entries, prefetcher);
+            complete!(cache, known, latency, bandwidth, mshrs, prefetcher);
             replace!(cache, known, replacement, inclusion, write);
         }
     }

@@ -116,8 +116,6 @@ part! {
         coherence: Coherence = Coherence::None,
         /// Outstanding misses (miss status holding registers), a bank.
         mshrs: Option<u32>,
-        /// Requests waiting at a bank.
-        queue_entries: Option<u32>,
         /// Lines that may be fastened in the cache.
         lock: Option<CacheLock>,
         /// Device writes that go into the cache.

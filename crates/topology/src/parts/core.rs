@@ -3,12 +3,7 @@
 //! Source: terms after Hennessy and Patterson; in-core store, IDMA and CAM after the Godson-3 data-path paper (2012).
 
 use crate::read::{Cited, Map, Name, choice, part};
-use crate::units::{Bandwidth, Cycles, Frequency, Latency, Size, Width};
-
-/// A system call of a core whose file does not say. An estimate: UnixBench's system call overhead makes five calls a loop, and
-/// 1.28 to 1.93 million loops a second were published for a 3A6000 at 2.5 GHz under Linux 6.6 (deepin-community/kernel, pull
-/// requests 682 and 2014), which is 260 to 390 cycles a call; the upper end, because the cores modelled are older.
-pub const SYSTEM_CALL: Latency = Latency::Cycles(Cycles::new(400));
+use crate::units::{Cycles, Frequency, Latency, Size, Width};
 
 choice! {
     /// The instruction set a core executes.
@@ -143,8 +138,6 @@ part! {
         operations: Map<Timing>,
         /// Measured table of single instructions' timing that refines the classes.
         instruction_timing: Option<InstructionTiming>,
-        /// From a system call's instruction to the next one when the kernel has nothing to do but find that out.
-        system_call: Latency = SYSTEM_CALL,
         /// Translation look-aside buffers.
         tlbs: Vec<Tlb>,
         /// Scratchpad in the core.
@@ -251,8 +244,6 @@ part! {
         width: Width,
         /// From issue to use by the vector unit.
         latency: Latency,
-        /// Towards the vector unit.
-        bandwidth: Option<Bandwidth>,
         /// Where the numbers come from.
         source: Cited,
     }
@@ -284,8 +275,6 @@ part! {
         register_write: Latency,
         /// Reading a tag or status register.
         register_read: Latency,
-        /// Registers written to start a channel.
-        setup_registers: u32,
         /// From the start bit to the first request.
         start: Latency,
         /// From a tag's becoming ready to the handler's first instruction.

@@ -54,22 +54,14 @@ part! {
         ports: u32 = 1,
         /// Largest IP packet.
         mtu: Option<Size>,
-        /// Receive descriptors a queue.
-        rx_ring: Option<u32>,
-        /// Transmit descriptors a queue.
-        tx_ring: Option<u32>,
         /// Queue pairs.
         queues: u32 = 1,
-        /// A descriptor.
-        descriptor: Option<Size>,
         /// Receive FIFO.
         rx_fifo: Option<Size>,
         /// Largest DMA burst.
         dma_burst: Option<Size>,
         /// From a frame's end to the interrupt, by default.
         interrupt_delay: Option<Time>,
-        /// Whether the device computes IP and TCP checksums.
-        checksum_offload: bool = false,
         /// Whether DMA writes go into the last-level cache when it allows it.
         dca: bool = false,
     }
@@ -140,20 +132,12 @@ part! {
         erase: Option<Time>,
         /// Rate of a flash channel.
         channel_rate: Option<TransferRate>,
-        /// A 4 KiB random read by one client.
+        /// A read, of a device whose flash is not modelled: it answers in this time whatever it holds.
         read_latency: Option<Time>,
-        /// A 4 KiB write at the write pointer by one client.
+        /// A write or append, of such a device.
         write_latency: Option<Time>,
-        /// A zone append by one client.
-        append_latency: Option<Time>,
-        /// Resetting a full zone.
+        /// A zone's reset, of such a device.
         reset_latency: Option<Time>,
-        /// Finishing a nearly empty zone.
-        finish_latency: Option<Time>,
-        /// Write rate of the whole device.
-        write_bandwidth: Option<BitRate>,
-        /// Read rate of the whole device.
-        read_bandwidth: Option<BitRate>,
     }
 }
 

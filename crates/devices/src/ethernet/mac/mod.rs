@@ -14,7 +14,7 @@ use crate::device::{Answer, Device};
 use crate::registers::RegisterMap;
 use longma_sim::{Duration, Time};
 use registers as r;
-use registers::{CounterRegister, MAC, MAC_BLOCK, MacRegister};
+use registers::{CounterRegister, MAC_BLOCK, MacRegister};
 use std::collections::VecDeque;
 
 pub use registers::{DESCRIPTOR_FIELDS, MAP};
@@ -41,9 +41,8 @@ pub struct Mac {
 impl Mac {
     /// A MAC after reset, on a wire that a bit needs `propagation` to pass.
     pub fn new(spec: MacSpec, propagation: Duration) -> Self {
-        let reset = |register: MacRegister| MAC[register as usize].reset;
         let state = MacState {
-            settings: Settings { max_frame: reset(MacRegister::MaxFrame), ..Settings::default() },
+            settings: Settings { max_frame: spec.max_frame.into(), ..Settings::default() },
             now: Time::ZERO,
             inbox: VecDeque::new(),
             fifo: VecDeque::new(),

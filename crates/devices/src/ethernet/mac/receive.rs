@@ -6,7 +6,7 @@ use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
-use super::state::{Descriptor, MacSpec, MacState, Progress, Step, length};
+use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Step, length};
 use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
@@ -42,7 +42,7 @@ impl MacState {
             counters.rx_short += 1;
             return false;
         }
-        if frame.len() as u64 > self.settings.max_frame.min(16383) {
+        if frame.len() as u64 > self.settings.max_frame.min(MOST_FRAME) {
             counters.rx_long += 1;
             return false;
         }

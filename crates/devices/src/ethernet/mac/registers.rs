@@ -85,7 +85,7 @@ registers! {
         Control = "CONTROL" @ 0x00, 8 bytes, ReadWrite, 0, [RX_ENABLE, TX_ENABLE, PROMISCUOUS, ALL_MULTICAST, PASS_BAD];
         /// The station's address; the byte that comes first on the wire is the lowest.
         Address = "ADDRESS" @ 0x08, 8 bytes, ReadWrite, 0, [];
-        /// Longest frame, check sequence included; at most 16383.
+        /// Longest frame, check sequence included; at most 16383. After reset 18 bytes more than the machine file's `mtu`, 1518 if it has none.
         MaxFrame = "MAX_FRAME" @ 0x10, 8 bytes, ReadWrite, 1518, [];
         /// Where writes to memory should go.
         Dca = "DCA" @ 0x18, 8 bytes, ReadWrite, 0, [DCA_DATA, DCA_HEADER, DCA_DESCRIPTOR, DCA_WAYS, DCA_HEADER_BYTES];

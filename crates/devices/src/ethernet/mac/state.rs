@@ -12,11 +12,18 @@ use longma_topology::units::Frequency;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
+/// Header and check sequence around a packet, bytes.
+const AROUND_PACKET: u64 = 18;
+/// No frame is longer, bytes: LENGTH has 14 bits.
+pub(super) const MOST_FRAME: u64 = 16383;
+
 /// What a MAC has and how long things take. It does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacSpec {
     /// Line rate, bits a second: 10^9 for Gigabit Ethernet, 10, 40 or 100 times as much for its successors.
     pub rate: u64,
+    /// The longest frame it takes until software says otherwise, check sequence included, bytes.
+    pub max_frame: u32,
     /// Receive FIFO, bytes.
     pub rx_fifo_bytes: u32,
     /// Largest DMA burst, bytes, at least 16.
@@ -35,14 +42,16 @@ pub struct MacSpec {
 
 impl MacSpec {
     /// The MAC that `part` describes, at a port of `port_bytes` a cycle of `clock`, attached as `attachment` says. What the part leaves out
-    /// is taken as for a Gigabit MAC: 10^9 bits a second, a FIFO of 16 KiB, bursts of 128 bytes, no delay.
+    /// is taken as for a Gigabit MAC: packets of 1500 bytes, 10^9 bits a second, a FIFO of 16 KiB, bursts of 128 bytes, no delay.
     pub fn from_part(part: &Ethernet, port_bytes: u32, clock: Frequency, attachment: &Attachment) -> Self {
+        let packet = part.mtu.map_or(1500, |mtu| mtu.bytes());
         let rate = part.rate.map_or(1_000_000_000, |rate| rate.bits_per_second());
         let burst = part.dma_burst.map_or(128, |burst| burst.bytes()).clamp(16, 4096);
         let cycles = burst.div_ceil(port_bytes.max(1).into());
         let interval = u128::from(cycles) * 1_000_000_000_000 / u128::from(clock.hz().max(1));
         Self {
             rate,
+            max_frame: packet.saturating_add(AROUND_PACKET).clamp(64, MOST_FRAME) as u32,
             rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
             burst_bytes: burst as u32,
             burst_interval: Duration::from_ps(interval as u64),

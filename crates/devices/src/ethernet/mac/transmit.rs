@@ -6,7 +6,7 @@ use super::super::Frame;
 use super::super::frame::{FCS_BYTES, HEADER_BYTES};
 use super::receive::{burst_left, fetch};
 use super::registers as r;
-use super::state::{Descriptor, MacSpec, MacState, Step};
+use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Step};
 use crate::registers::Field;
 use crate::{Bus, BusFault};
 use longma_sim::Time;
@@ -82,7 +82,7 @@ impl MacState {
     ) -> Result<(Time, Vec<u8>), Field> {
         let mut frame = frame.filter(|_| descriptor.size() > 0).ok_or(r::MALFORMED)?;
         let total = frame.len() as u64 + descriptor.size() + FCS_BYTES as u64;
-        if total > self.settings.max_frame.min(16383) {
+        if total > self.settings.max_frame.min(MOST_FRAME) {
             return Err(r::TOO_LONG);
         }
         let at = read_buffer(spec, descriptor, &mut frame, self.now, bus).map_err(|_| r::BUS)?;

@@ -80,4 +80,29 @@ impl Parameters {
         worn_slowdown: 1.0, // an estimate: at the end of its life a cell is read about twice on the average
         last_reset: u64::MAX, // not modelled unless it is asked for
     };
+
+    /// A device that answers each command after a constant time, such as the kernel's null_blk: no flash, no buffer, no wear.
+    pub const fn answering(read: Duration, write: Duration, reset: Duration) -> Self {
+        Self {
+            channels: 1,
+            dies_per_channel: 64,
+            page_bytes: 1 << 20,
+            program_bytes: 1 << 20,
+            channel_bytes_per_second: u64::MAX,
+            link_bytes_per_second: u64::MAX / 8,
+            read_4k: read,
+            read_page: read,
+            program: Duration::ZERO,
+            erase: reset,
+            firmware_read_4k: Duration::ZERO,
+            firmware_read: Duration::ZERO,
+            firmware_write: write,
+            firmware_write_4k: Duration::ZERO,
+            buffer_bytes: u64::MAX,
+            host: Duration::ZERO,
+            rated_resets: 1,
+            worn_slowdown: 0.0,
+            last_reset: u64::MAX,
+        }
+    }
 }

@@ -1,0 +1,291 @@
+//! A table of results that fits a terminal: what is the same in every row stands above it, a unit stands once, and columns for which there is
+//! no room stand below, beside the parameters again.
+//! Not what the table holds: that is `longma-lab`'s.
+//! Source: none.
+
+use longma_lab::{Table, number};
+use std::fmt::Write as _;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// A column: its heading word by word, its unit, and its cells.
+struct Column {
+    heading: Vec<String>,
+    unit: String,
+    cells: Vec<String>,
+    is_number: bool,
+    /// Lines that the heading may take.
+    tall: usize,
+}
+
+/// Lines that headings may take: more where there is no room otherwise.
+const TALL: [usize; 4] = [1, 2, 3, usize::MAX];
+
+/// The first `shown` rows of `table` in lines of at most `width` letters where the widest column allows it.
+pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
+    let (parameters, metrics) = (parameters(table, shown), metrics(table, shown));
+    let is_same = |column: &Column| {
+        column.cells.len() > 1 && column.cells.iter().all(|cell| *cell == column.cells[0] && cell != "-")
+    };
+    let (same, parameters): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_same);
+    let (usual, mut parameters) = shortened(parameters, width);
+    let (same_metrics, mut metrics): (Vec<_>, Vec<_>) = metrics.into_iter().partition(is_same);
+    let mut out = String::new();
+    let same: Vec<String> = same.iter().chain(&same_metrics).map(Column::in_words).collect();
+    if !same.is_empty() {
+        fill(&format!("In every row: {}.", same.join(", ")), width, &mut out);
+    }
+    if !usual.is_empty() {
+        fill(&format!("Unless a row says otherwise: {}.", usual.join(", ")), width, &mut out);
+    }
+    if let [first, rest @ ..] = metrics.as_slice()
+        && !rest.is_empty()
+        && !first.unit.is_empty()
+        && rest.iter().all(|metric| metric.unit == first.unit)
+    {
+        let _ = writeln!(out, "Values are in {}.", first.unit);
+        metrics.iter_mut().for_each(|metric| metric.unit.clear());
+    }
+    for tall in TALL {
+        parameters.iter_mut().chain(&mut metrics).for_each(|column| column.tall = tall);
+        if parts(&parameters, &metrics, width).len() == 1 {
+            break;
+        }
+    }
+    for (index, part) in parts(&parameters, &metrics, width).into_iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        draw(&parameters.iter().chain(part).collect::<Vec<_>>(), &mut out);
+    }
+    out
+}
+
+fn parameters(table: &Table, shown: usize) -> Vec<Column> {
+    let told = table.parameters.iter().enumerate().filter(|(_, name)| !table.names.is_told(name));
+    let column = |(index, name): (usize, &String)| Column {
+        heading: words(table.names.title(name)),
+        unit: String::new(),
+        cells: table
+            .rows
+            .iter()
+            .take(shown)
+            .map(|row| table.names.value(name, &row.settings[index]))
+            .collect(),
+        is_number: false,
+        tall: usize::MAX,
+    };
+    told.map(column).collect()
+}
+
+fn metrics(table: &Table, shown: usize) -> Vec<Column> {
+    let column = |(index, metric): (usize, &longma_lab::Column)| Column {
+        heading: words(&metric.title),
+        // A heading that ends with the unit has said it.
+        unit: if metric.title.contains(&metric.unit) { String::new() } else { metric.unit.clone() },
+        cells: table
+            .rows
+            .iter()
+            .take(shown)
+            .map(|row| row.values[index].map_or("-".into(), number))
+            .collect(),
+        is_number: true,
+        tall: usize::MAX,
+    };
+    table.metrics.iter().enumerate().map(column).collect()
+}
+
+/// Parameters that mostly are as in the first row become one column of what is different, if all of them take too much room; with what they
+/// usually are.
+fn shortened(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
+    if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
+        return (Vec::new(), parameters);
+    }
+    let is_usual = |column: &Column| {
+        let like = column.cells.iter().filter(|cell| **cell == column.cells[0]).count();
+        like * 2 > column.cells.len()
+    };
+    let (usual, mut others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_usual);
+    let rows = usual.first().map_or(0, |column| column.cells.len());
+    let different = |row: usize| {
+        let columns = usual.iter().filter(|column| column.cells[row] != column.cells[0]);
+        let words: Vec<_> = columns.map(|column| column.words_of(row)).collect();
+        if words.is_empty() { "nothing".into() } else { words.join(", ") }
+    };
+    if !usual.is_empty() {
+        others.push(Column {
+            heading: words("what is different"),
+            unit: String::new(),
+            cells: (0..rows).map(different).collect(),
+            is_number: false,
+            tall: usize::MAX,
+        });
+    }
+    (usual.iter().map(Column::in_words).collect(), others)
+}
+
+/// The words of a heading; the path of a parameter may be parted at its dots.
+fn words(heading: &str) -> Vec<String> {
+    heading.split(' ').flat_map(|word| word.split_inclusive('.')).map(String::from).collect()
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+impl Column {
+    /// As wide as the cells and the words, and wide enough for the heading to take no more lines than it may.
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().chain(&self.heading).chain([&self.unit]);
+        let least = cells.map(|cell| length(cell)).max().unwrap_or(0);
+        let all = self.heading.iter().map(|word| length(word) + 1).sum::<usize>();
+        (least..all)
+            .find(|width| self.lines_in(*width).len() <= self.tall)
+            .unwrap_or(least.max(all.saturating_sub(1)))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines_in(self.width())
+    }
+
+    /// The heading in lines of at most `width` letters.
+    fn lines_in(&self, width: usize) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for word in &self.heading {
+            let room = |line: &String| length(line) + length(word) + usize::from(!line.ends_with('.'));
+            match lines.last_mut().filter(|line| room(line) <= width) {
+                Some(line) if line.ends_with('.') => line.push_str(word),
+                Some(line) => *line = format!("{line} {word}"),
+                None => lines.push(word.clone()),
+            }
+        }
+        lines
+    }
+
+    /// The first row's value with its name and unit.
+    fn in_words(&self) -> String {
+        self.words_of(0)
+    }
+
+    fn words_of(&self, row: usize) -> String {
+        let mut out = self.heading.iter().fold(String::new(), |out, word| {
+            let gap = if out.is_empty() || out.ends_with('.') { "" } else { " " };
+            out + gap + word
+        });
+        let _ = write!(out, " {}", self.cells[row]);
+        if !self.unit.is_empty() {
+            let _ = write!(out, " {}", self.unit);
+        }
+        out
+    }
+}
+
+/// Metrics in groups that fit beside the parameters.
+fn parts<'a>(parameters: &[Column], metrics: &'a [Column], width: usize) -> Vec<&'a [Column]> {
+    let beside: usize = parameters.iter().map(|column| column.width() + GAP).sum();
+    let (mut parts, mut start, mut used) = (Vec::new(), 0, beside);
+    for (index, column) in metrics.iter().enumerate() {
+        let wide = column.width() + GAP;
+        if index > start && used + wide > width + GAP {
+            parts.push(&metrics[start..index]);
+            (start, used) = (index, beside);
+        }
+        used += wide;
+    }
+    parts.push(&metrics[start..]);
+    parts
+}
+
+fn draw(columns: &[&Column], out: &mut String) {
+    let headings: Vec<_> = columns.iter().map(|column| column.lines()).collect();
+    let tall = headings.iter().map(Vec::len).max().unwrap_or(0);
+    // Headings stand on the same last line.
+    for line in 0..tall {
+        let cell = |heading: &Vec<String>| {
+            (line + heading.len()).checked_sub(tall).map_or(String::new(), |at| heading[at].clone())
+        };
+        put(columns, &headings.iter().map(cell).collect::<Vec<_>>(), out);
+    }
+    if columns.iter().any(|column| !column.unit.is_empty()) {
+        put(columns, &columns.iter().map(|column| column.unit.clone()).collect::<Vec<_>>(), out);
+    }
+    for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        put(columns, &columns.iter().map(|column| column.cells[row].clone()).collect::<Vec<_>>(), out);
+    }
+}
+
+fn put(columns: &[&Column], cells: &[String], out: &mut String) {
+    let padded = columns.iter().zip(cells).map(|(column, cell)| match column.is_number {
+        true => format!("{cell:>w$}", w = column.width()),
+        false => format!("{cell:w$}", w = column.width()),
+    });
+    let line = padded.collect::<Vec<_>>().join(&" ".repeat(GAP));
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+/// Words in lines of at most `width` letters.
+fn fill(text: &str, width: usize, out: &mut String) {
+    let mut used = 0;
+    for word in text.split(' ') {
+        let gap = usize::from(used > 0);
+        if used > 0 && used + gap + length(word) > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length(word);
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(heading: &str, unit: &str, cells: &[&str], is_number: bool) -> Column {
+        let cells = cells.iter().map(|cell| String::from(*cell)).collect();
+        Column { heading: words(heading), unit: unit.into(), cells, is_number, tall: usize::MAX }
+    }
+
+    #[test]
+    fn headings_take_no_more_room_than_their_longest_word_or_the_cells() {
+        let long = column("machine.devices.nic.ethernet.rate", "", &["10 Gb/s"], false);
+        assert_eq!(long.lines(), ["machine.", "devices.", "nic.", "ethernet.", "rate"]);
+        assert_eq!(long.in_words(), "machine.devices.nic.ethernet.rate 10 Gb/s");
+        let short = column("L3 load misses", "accesses", &["1 234 567"], true);
+        assert_eq!((short.width(), short.lines().join("|")), (9, "L3 load|misses".to_string()));
+    }
+
+    #[test]
+    fn many_parameters_that_mostly_are_the_same_become_one_column_of_what_differs() {
+        let names = ["machine.buses.0.latency", "machine.buses.0.rate", "cost"];
+        let parameters = names.iter().enumerate().map(|(at, name)| {
+            let cells: Vec<_> = (0..9).map(|row| if row == at + 1 { "2 us" } else { "1 us" }).collect();
+            column(name, "", &cells, false)
+        });
+        let parameters: Vec<_> = parameters.collect();
+        let (usual, columns) = shortened(parameters, 30);
+        assert_eq!(usual, ["machine.buses.0.latency 1 us", "machine.buses.0.rate 1 us", "cost 1 us"]);
+        assert_eq!(columns.len(), 1);
+        assert_eq!(
+            columns[0].cells[..4],
+            ["nothing", "machine.buses.0.latency 2 us", "machine.buses.0.rate 2 us", "cost 2 us"]
+        );
+    }
+
+    #[test]
+    fn columns_without_room_come_below_beside_the_parameters_again() {
+        let parameters = [column("size", "", &["64"], false)];
+        let metrics = ["first", "second", "third"].map(|name| column(name, "Mb/s", &["1000.5"], true));
+        let parts = parts(&parameters, &metrics, 22);
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 1]);
+        let mut drawn = String::new();
+        draw(&parameters.iter().chain(parts[1]).collect::<Vec<_>>(), &mut drawn);
+        assert_eq!(drawn, "size   third\n        Mb/s\n64    1000.5\n");
+    }
+}

@@ -1,0 +1,37 @@
+//! What people call the parameters that vary, and their values.
+//! Not what they are: points and files keep the parameters' own names.
+//! Source: none.
+
+use super::ExperimentFile;
+use crate::read::{Map, Problems, part, suggestion};
+
+part! {
+    /// What tables and charts call a parameter that varies.
+    pub struct Shown = "shown parameter" {
+        /// What it is called; its own name if left out.
+        title: Option<String>,
+        /// What its values are called, by the value (a list's entries with spaces between them).
+        values: Map<String>,
+    }
+}
+
+/// Names are of parameters that vary and of values that these have.
+pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
+    let quick = file.quick.iter().flat_map(|quick| quick.sweep.iter().chain(quick.zip.iter().flatten()));
+    let axes: Vec<_> = file.sweep.iter().chain(file.zip.iter().flatten()).chain(quick).collect();
+    for (name, shown) in &file.shown {
+        let known: Vec<_> = axes.iter().filter(|(axis, _)| *axis == name).map(|(_, axis)| axis).collect();
+        if known.is_empty() {
+            let help = suggestion(name, axes.iter().map(|(name, _)| name.as_str()), "parameter that varies");
+            problems.error(shown.marks.at(), format!("`{name}` does not vary"), "named here", help);
+            continue;
+        }
+        let values: Vec<_> =
+            known.iter().flat_map(|axis| &axis.values).map(std::string::ToString::to_string).collect();
+        for value in shown.values.keys().filter(|value| !values.contains(value)) {
+            let help = suggestion(value, values.iter().map(String::as_str), "value");
+            let message = format!("`{name}` is never {value}");
+            problems.error(shown.marks.at(), message, "named here", help);
+        }
+    }
+}

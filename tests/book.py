@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Runs the commands of the book and of the README as a reader pastes them, and compares what they print with what stands there.
+
+A block of `console` holds commands after `$` and what they print, a block of `sh` commands that must succeed, a block of `python` a program;
+the blocks of a chapter follow one another in one folder that looks like a clone's. A comment before a block says what is different:
+
+    <!-- book: not run: REASON -->              the block
+    <!-- book: without WORD, WORD: REASON -->   its lines that hold one of the words
+    <!-- book: numbers differ: REASON -->       numbers, and the spaces about them, are not compared
+    <!-- book: with NAME=WORD NAME=WORD -->     what stands for the names that a reader is to replace
+
+Not a check of what the text says beside the commands. Source: none.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CHAPTERS = sorted((ROOT / "docs" / "src").glob("*.md")) + [ROOT / "README.md"]
+RUN = ("sh", "console", "python")
+NOTE = re.compile(r"<!-- book: (not run|without|numbers differ|with)\b:? ?(.*?) -->")
+SECONDS = 400  # that a block may take on a busy host
+
+
+@dataclasses.dataclass
+class Block:
+    """A fenced block of a chapter with the notes before it."""
+
+    chapter: pathlib.Path
+    line: int
+    kind: str
+    lines: list
+    notes: dict
+
+    def where(self):
+        return f"{self.chapter.relative_to(ROOT)}:{self.line}"
+
+    def reader(self):
+        """Its lines as a reader would type them."""
+        left_out = [word.strip() for word in self.notes.get("without", "").partition(":")[0].split(",") if word.strip()]
+        names = dict(pair.split("=", 1) for pair in self.notes.get("with", "").split())
+        lines = [line for line in self.lines if not any(word in line for word in left_out)]
+        return [re.sub(r"\b[A-Z]+\b", lambda word: names.get(word[0], word[0]), line) if names else line for line in lines]
+
+
+def blocks(chapter):
+    """The fenced blocks of a chapter."""
+    start, notes, found = None, {}, []
+    for number, line in enumerate(chapter.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            if start is None:
+                start, kind, lines = number, line[3:].strip(), []
+                continue
+            found.append(Block(chapter, start, kind, lines, notes))
+            start, notes = None, {}
+        elif start is not None:
+            lines.append(line)
+        elif note := NOTE.fullmatch(line):
+            notes[note[1]] = note[2]
+        elif line.strip():
+            notes = {}
+    return found
+
+
+# --- Running ----------------------------------------------------------------------------------------------------------
+
+
+class Clone:
+    """A folder like a clone's, in which `./run ARGS` and `longma ARGS` are the command under test."""
+
+    def __init__(self, folder, longma, python):
+        self.folder, self.longma, self.python = pathlib.Path(folder), longma, python
+        for entry in ROOT.iterdir():
+            if entry.name not in ("run", "target", "results", ".git"):
+                (self.folder / entry.name).symlink_to(entry)
+        (self.folder / "target").mkdir()
+        commands = self.folder / "target" / "commands"
+        commands.mkdir()
+        (commands / "longma").symlink_to(longma)
+        (self.folder / "run").write_text(f'#!/bin/sh\n[ $# -gt 0 ] || exec "{ROOT}/run"\nexec "{longma}" "$@"\n')
+        (self.folder / "run").chmod(0o755)
+        self.environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}:/usr/local/go/bin", "COLUMNS": "80"}
+        self.environment |= {"LONGMA": str(longma), "LONGMA_RESULTS": str(ROOT / "target" / "results"), "LC_ALL": "C.UTF-8"}
+
+    def run(self, words, text):
+        """What a command prints, both streams in one, and its status; it and all it started end with this."""
+        child = subprocess.Popen(
+            words, cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        try:
+            printed, _ = child.communicate(text, timeout=SECONDS)
+            return printed, child.returncode
+        except subprocess.TimeoutExpired:
+            return f"took over {SECONDS} s", 124
+        finally:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def console(clone, block):
+    """What differs between what the commands print and what stands there."""
+    expected, commands = "\n".join(block.lines) + "\n", []
+    for line in block.reader():
+        if line.startswith("$ "):
+            commands.append(line[2:])
+    got = ""
+    for command in commands:
+        # As in a terminal, a signal that ends a command is told by the shell; its words are without place and number.
+        printed, _ = clone.run(["bash", "-c", f"TIMEFORMAT='real %3R s'\n{command}"], "")
+        printed = re.sub(r"^bash: line \d+: +\d+ ([A-Z][a-z/ ]+?)(?: +\(core dumped\))? {2,}.*$", r"\1", printed, flags=re.M)
+        got += f"$ {command}\n{printed}"
+    if plain(got, block) != plain(expected, block):
+        return f"what stands there:\n{expected}what is printed:\n{got}"
+    return ""
+
+
+def plain(text, block):
+    """The text as it is compared."""
+    if "numbers differ" in block.notes:
+        text = re.sub(r" *\d[\d .,e+-]*\d|\d", "#", re.sub(r"0x[0-9a-f]+", "hex", text))
+    if "  × " in text:
+        # Errors are laid out for the terminal's width; a pipe has none.
+        text = re.sub(r"[\s│]+", " ", text)
+    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+
+
+def shell(clone, block):
+    printed, status = clone.run(["bash", "-e", "-o", "pipefail", "-c", "\n".join(block.reader())], "")
+    return f"ends with {status}:\n{printed[-3000:]}" if status else ""
+
+
+def python(clone, blocks_before, block):
+    """The block after those before it, which it may go on with."""
+    lines = [line for earlier in [*blocks_before, block] for line in earlier.reader()]
+    body = "\n".join("    " + line for line in lines)
+    printed, status = clone.run([clone.python, "-c", f"if __name__ == '__main__':\n{body}\n"], "")
+    return f"ends with {status}:\n{printed[-3000:]}" if status else ""
+
+
+def chapter_runs(chapter, options):
+    """Every block of a chapter that is run, with what is wrong with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone, programs = Clone(folder, options.longma, options.python), []
+        for block in blocks(chapter):
+            if block.kind not in RUN or "not run" in block.notes:
+                continue
+            begin = time.monotonic()
+            if block.kind == "python":
+                wrong = python(clone, programs, block)
+                programs.append(block)
+            else:
+                wrong = (console if block.kind == "console" else shell)(clone, block)
+            yield block, wrong, time.monotonic() - begin
+
+
+def unfit(chapter):
+    """What is wrong with the fences of a chapter themselves."""
+    for block in blocks(chapter):
+        if not block.kind:
+            yield f"{block.where()}: a block without a kind: say sh, console, python, or text if it is none"
+        for note in ("not run", "without", "numbers differ"):
+            said = block.notes.get(note, "a reason")
+            if not (said.partition(":")[2] if note == "without" and note in block.notes else said).strip():
+                yield f"{block.where()}: `{note}` without a reason"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has the package and what it needs")
+    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
+    options = parser.parse_args()
+    options.longma = options.longma.resolve()
+    good = bad = 0
+    for chapter in CHAPTERS:
+        if options.only not in chapter.name:
+            continue
+        for wrong in unfit(chapter):
+            print(wrong)
+            bad += 1
+        for block, wrong, seconds in chapter_runs(chapter, options):
+            print(f"{block.where()}: {wrong or 'as it stands there'} ({seconds:.1f} s)", flush=True)
+            good, bad = good + (not wrong), bad + bool(wrong)
+    print(f"book: {good} passed, {bad} failed")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

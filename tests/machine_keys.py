@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""Changes every key of every shipped machine file, one at a time, and fails for keys whose change nothing shows.
+
+A key counts as read when one of its changes passes `longma machine check` and then some statistic or some result of the probes below
+differs, or when the check refuses every change that there is. The first machine whose change shows answers for the key, so a key of
+the format that does something on one machine is not asked about on the next. Not a test of what the keys do: those are in crates/.
+Source: the kinds of values are those of the book's chapter on machines, which is generated from the code.
+"""
+
+import argparse
+import concurrent.futures
+import itertools
+import json
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
+CHAPTER = ROOT / "docs" / "src" / "machines.md"
+FILES = sorted((ROOT / "machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
+
+# Keys that change nothing, each with the reason. A `*` stands for any name or number.
+EXCEPTIONS = {
+    "sources.*": "where numbers come from: read by `longma machine show --sources` and by people",
+    "*.source": "cites the sources",
+    "*.source.*": "cites the sources",
+    "*.source_of.*": "cites the sources",
+    "name": "what the machine is called: a name for people, and in messages",
+    "title": "says what the machine is",
+    "description": "says what the machine is",
+    "*.title": "says what the part is",
+    "cores.*.extensions": "what `cpucfg` and AT_HWCAP tell a program; unit tests of `longma run` compare them",
+    "chips.*.ports.*.protocol": "what the port speaks, for the drawing; how fast it is say its width, rate and latency",
+    "hosts.*.links.*.protocol": "what the link speaks, for the drawing; width, rate and latency say how fast it is",
+    "hosts.*.os.kernel": "a name: which kernel's costs are stated",
+    "devices.*.ethernet.queues": "what software for real hosts spreads flows over; the modelled MAC has one pair",
+    "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
+    "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/zoned do",
+    "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
+    "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
+    "*.units.*.name": "a name for people: nothing refers to it",
+}
+
+CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
+
+# Keys that describe what the models do not have yet. To be made to work or removed: nobody should expect anything of them.
+NOT_YET = ["devices.*.myrinet.clock_step", "switches.*.ports", "switches.*.rate", "switches.*.cut_through"]
+
+# --- What is run ------------------------------------------------------------------------------------------------------
+
+
+def guest(words, *options, level="timing", **environment):
+    """A guest program in simulated time, as a probe."""
+    return {"words": words.split(), "options": options, "level": level, "environment": environment}
+
+
+def experiment(workload, /, **parameters):
+    """One point of a workload of experiments, as a probe."""
+    return {"workload": workload, "parameters": parameters}
+
+
+WIRE = "tcp,bytes=60000,message=1024"
+# More than a slow bus takes.
+FAST = "tcp,bytes=200000,message=4096,message_interval_ns=2100"
+# Who polls is ready only after a while, and answers to what comes one at a time.
+POLLED = "tcp,bytes=10000,begin_us=3000,message_interval_ns=20000"
+PROBES = {
+    "fft": guest("fft-lasx 8 3"),
+    "sort": guest("sort 2000"),
+    "threads": guest("stream_threads 20000 1 4"),
+    "calls": guest("unix_syscall 50"),
+    "switches": guest("unix_context 40"),
+    "chase": guest("load_latency 4096 20000"),
+    "in-order": guest("fft 8 2", "--core", "in-order"),
+    "counts": guest("sort 2000", level="cache"),
+    "features": guest("hello", level="functional"),
+    "numa": guest("stream_threads 20000 1 2", "--numa", "interleave:all"),
+    "touch": guest("touch 1"),
+    "sharing": guest("sharing 7 3 300"),
+    "engine": guest("idma_memcpy-lasx 4096 tags 128 3"),
+    "engine-rules": guest("idma_check 8 7"),
+    "machines": guest("vm_switch save cam 3 64 100"),
+    "pages": guest("page_migration rdma 4 4"),
+    "packets": guest("tcp_receive eth0", "--wire", f"eth0,{WIRE}", dca="1", lock="1"),
+    "packets-polled": guest("tcp_receive eth0", "--wire", f"eth0,{POLLED}", wait="2"),
+    "packets-pci": guest("tcp_receive nic0", "--wire", f"nic0,{FAST}", dca="0"),
+    "packets-fast": guest("tcp_receive eth0", "--wire", f"eth0,{FAST}", dca="1"),
+    "frames": guest("device_check mac eth0 4 2", "--wire", "eth0,loop"),
+    "messages": experiment("via", firmware="bvia", measure="latency", messages=20, size="4 KiB"),
+    "messages-rate": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="64 KiB"),
+    "messages-pages": experiment("via", firmware="bvia", measure="bandwidth", messages=60, size="64 KiB", tlb_entries=16),
+    "messages-small": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="4 B"),
+}
+TREES = {"pairs": 3000, "workload": "W1", "conventional_zones": 1, "sequential_zones": 40, "entries": 16}
+PROBES |= {
+    "tree-drive": experiment("zoned", device="nvme0", tree="cow", **TREES),
+    "tree-answering": experiment("zoned", device="nullb0", tree="zb", **TREES | {"conventional_zones": -1, "sequential_zones": -1}),
+    "tree-drive-full": experiment("zoned", device="nvme0", tree="cow", **TREES | {"sequential_zones": 1, "zone": "4 MiB"}),
+    "tree-drive-zones": experiment("zoned", device="nvme0", tree="cow", **TREES | {"conventional_zones": 1, "sequential_zones": -1}),
+}
+GENERAL = ["fft", "sort", "threads", "calls", "switches", "chase", "in-order", "counts", "features", "numa", "touch", "sharing"]
+ENGINES = ["engine", "machines", "engine-rules"]
+PACKETS = ["packets", "frames", "packets-polled", "packets-fast"]
+DRIVES = ["tree-drive", "tree-answering", "tree-drive-full", "tree-drive-zones"]
+MESSAGES = ["messages", "messages-rate", "messages-pages", "messages-small"]
+OF = {
+    "godson3": GENERAL + ENGINES + PACKETS,
+    "godson3-conventional": GENERAL + PACKETS,
+    "godson3-two-chips": GENERAL + ENGINES + ["pages"],
+    "godson3-and-pci": GENERAL + ENGINES + PACKETS + ["packets-pci"],
+    "loongson-3a5000-ethernet": GENERAL + PACKETS,
+    "sandybridge-2x6": GENERAL + ["packets-fast", "frames"],
+    "zns-host": GENERAL + DRIVES,
+    "piii-lanai9": GENERAL + MESSAGES,
+    "piii-myrinet": GENERAL + MESSAGES,
+}
+# Which probes most likely show a key, by a part of its path; they are run first.
+LIKELY = [
+    (r"\.(store|idma)\b", ["engine", "machines", "engine-rules"]),
+    (r"\.cam\b", ["machines"]),
+    (r"ethernet|buses", ["packets", "packets-pci", "frames", "packets-fast"]),
+    (r"zoned", DRIVES),
+    (r"myrinet|switches|cables", MESSAGES),
+    (r"extensions|isa|vector_width", ["features", "fft"]),
+    (r"lock|dca", ["packets"]),
+    (r"system_call", ["calls"]),
+    (r"interrupt|context_switch", ["packets", "messages"]),
+    (r"links|distances", ["numa"]),
+    (r"coherence", ["sharing"]),
+    (r"crossbars|memor|next|coherence|caches", ["threads"]),
+]
+
+
+class Runner:
+    """Runs probes with one longma, and remembers what unchanged machines gave."""
+
+    def __init__(self, longma, folder):
+        self.longma, self.folder = longma, pathlib.Path(folder)
+        self.numbers, self.known, self.lock = itertools.count(), {}, threading.Lock()
+
+    def command(self, *words, **others):
+        # A change that makes a run endless shows in how it ends; the limit is of processor time, so that a busy host makes none.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
+        return subprocess.run([self.longma, *words], timeout=1200, preexec_fn=limit, **streams, **others)
+
+    def accepts(self, path):
+        return self.command("machine", "check", path).returncode == 0
+
+    def write(self, table):
+        path = self.folder / f"machine{next(self.numbers)}.toml"
+        path.write_text("".join(f"{quoted(key)} = {toml(value)}\n" for key, value in table.items()))
+        return path
+
+    def result(self, name, path):
+        """All that the probe `name` gives on the machine file `path`, but for what names the file."""
+        probe = PROBES[name]
+        return self.point(probe, path) if "workload" in probe else self.run(probe, path)
+
+    def run(self, probe, path):
+        out = path.with_suffix(f".{threading.get_ident()}.json")
+        options = ["--level", probe["level"], "--machine", path]
+        if probe["level"] != "functional":
+            options += ["--quiet", "--stats-out", out]
+        environment = {"PATH": os.environ["PATH"], **probe["environment"]}
+        words = [str(GUESTS / probe["words"][0]), *probe["words"][1:]]
+        run = self.command("run", *options, *probe["options"], *words, env=environment)
+        # A run that is ended leaves the file empty.
+        statistics = json.loads(out.read_text() or "{}") if out.exists() else {}
+        statistics.pop("manifest", None)
+        for left in (out, out.with_suffix(".machine.toml")):
+            left.unlink(missing_ok=True)
+        return run.returncode, run.stdout, run.stderr.replace(os.fsencode(path), b""), statistics
+
+    def point(self, probe, path):
+        store = path.with_suffix(f".{threading.get_ident()}.store")
+        parameters = "".join(f"{key} = {toml(value)}\n" for key, value in probe["parameters"].items())
+        text = (
+            f'format = 1\nname = "probe"\ntitle = "A probe"\nworkload = "{probe["workload"]}"\nmachines = ["{path}"]\n'
+            f"[parameters]\n{parameters}" + "".join(f'[metrics.{name}]\nunit = "1"\n' for name in METRICS[probe["workload"]])
+        )
+        file = path.with_suffix(f".{threading.get_ident()}.experiment.toml")
+        file.write_text(text)
+        run = self.command("experiment", "run", file, "--store", store)
+        table = store / "probe.jsonl"
+        rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+        # The key is a digest of all that the point is given, the machine is a path.
+        return run.returncode, [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
+
+    def unchanged(self, machine, name):
+        with self.lock:
+            place = self.known.setdefault((machine["name"], name), [threading.Lock(), None])
+        with place[0]:
+            if place[1] is None:
+                place[1] = self.result(name, self.write(machine))
+        return place[1]
+
+
+METRICS = {"via": ["bandwidth_mbps", "latency_us"], "zoned": ["run_time_s", "reads", "writes", "resets", "sequential_occupied"]}
+
+# --- Machine files ----------------------------------------------------------------------------------------------------
+
+
+def quoted(key):
+    return json.dumps(key)
+
+
+def toml(value):
+    """A value in TOML's inline form."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return f"[{', '.join(map(toml, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{quoted(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
+        case _:
+            return str(value)
+
+
+NAMED = {"sources", "cores", "caches", "memories", "chips", "devices", "operations"}
+
+
+def leaves(value, path=()):
+    """Every value that is no table and no list of tables, with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from leaves(inner, (*path, number))
+    else:
+        yield path, value
+
+
+def key_of(path):
+    """What the path is called in the format: without the names of parts and the numbers in lists."""
+    words, before = [], None
+    for word in path:
+        named = before in NAMED and len(words) in (1, 3) and isinstance(word, str)
+        words.append("*" if named or isinstance(word, int) else word)
+        before = word
+    return ".".join(words)
+
+
+def changed(machine, path, value):
+    """The machine with another value at `path`."""
+    copy = json.loads(json.dumps(machine))
+    place = copy
+    for word in path[:-1]:
+        place = place[word]
+    place[path[-1]] = value
+    return copy
+
+
+def choices():
+    """The words that a key may hold, by the key, from the book's tables."""
+    found = {}
+    for line in CHAPTER.read_text().splitlines():
+        if row := re.match(r'\| `(\w+)` \| ("[^|]*") \|', line):
+            found.setdefault(row[1], set()).update(re.findall(r'"([^"]+)"', row[2]))
+    return found
+
+
+CHOICES = choices()
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ([A-Za-z/]+)")
+
+
+def other_values(machine, path, value):
+    """What may stand in place of a value: by its kind, the likeliest to fit first."""
+    key = path[-1] if isinstance(path[-1], str) else path[-2]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [n for n in (value * 2, value // 2, value + 1, value - 1, 1, 0) if n != value and n >= 0]
+    if isinstance(value, list):
+        return other_lists(machine, value)
+    if amount := QUANTITY.fullmatch(value):
+        return [f"{number} {amount[2]}" for number in other_amounts(float(amount[1]))]
+    if value in CHOICES.get(key, ()):
+        return sorted(CHOICES[key] - {value})
+    parts = {name for part in NAMED if isinstance(machine.get(part), dict) for name in machine[part]}
+    return sorted((parts | {"memory"}) - {value}) + ["nonesuch"]
+
+
+def other_amounts(amount):
+    values = [amount * 2, amount / 2, amount * 4, amount / 4] if amount else [100, 1000000]
+    return [int(number) if number == int(number) else number for number in values]
+
+
+def other_lists(machine, values):
+    shorter = [values[:at] + values[at + 1 :] for at in range(len(values))]
+    if values and isinstance(values[0], list):
+        scaled = lambda v: f"{float(v.split()[0]) * 2:g} {v.split()[1]}" if isinstance(v, str) else v * 2
+        return [[[scaled(v) for v in row] for row in values]]
+    return shorter + [values + ["nonesuch"]]
+
+
+# --- The question -----------------------------------------------------------------------------------------------------
+
+
+def excepted(key):
+    for pattern, reason in EXCEPTIONS.items():
+        if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), key):
+            return reason
+    return None
+
+
+def likely(machine, key):
+    """The probes that most likely show a change of the key, of those that the machine can run."""
+    usual = OF.get(machine["name"], GENERAL)
+    return [name for pattern, names in LIKELY if re.search(pattern, key) for name in names if name in usual] or usual[:4]
+
+
+def shows(runner, machine, path, value, probes, most):
+    """What shows a change of one key of one machine, the first `most` changes that the check accepts being tried."""
+    accepted = 0
+    for other in other_values(machine, path, value):
+        file = runner.write(changed(machine, path, other))
+        if not runner.accepts(file):
+            continue
+        accepted += 1
+        for name in probes:
+            if runner.result(name, file) != runner.unchanged(machine, name):
+                return f"{toml(other)}: {name}"
+        if accepted == most:
+            break
+    return None if accepted else "refused"
+
+
+def answer(runner, key, places):
+    """The first machine that shows a change of the key: first by the likeliest probes, then by all."""
+    for machine, path, value in places:
+        if found := shows(runner, machine, path, value, likely(machine, key), 2):
+            return f"{machine['name']}: {found}"
+    for machine, path, value in places[:MOST_PLACES]:
+        if found := shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3):
+            return f"{machine['name']}: {found}"
+    return None
+
+
+MOST_PLACES = 12  # of a key, on which all probes are run
+
+def ask(runner, only, jobs, verbose):
+    keys = {}
+    for file in FILES:
+        machine = tomllib.loads(file.read_text())
+        for path, value in leaves(machine):
+            keys.setdefault(key_of(path), []).append((machine, path, value))
+    for key in NOT_YET:
+        print(f"note: {key} does nothing yet")
+    asked = {key: places for key, places in keys.items() if not excepted(key) and key not in NOT_YET}
+    wanted = {key: places for key, places in asked.items() if re.search(only, key)}
+    dead = []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for key, found in zip(wanted, pool.map(lambda key: answer(runner, key, wanted[key]), wanted)):
+            if found is None:
+                dead.append(key)
+                machines = sorted({machine["name"] for machine, _, _ in wanted[key]})
+                print(f"nothing shows a change of {key} ({', '.join(machines)})", flush=True)
+            elif verbose:
+                print(f"{key}: {found}", flush=True)
+    return len(wanted) - len(dead), dead
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", help="the command")
+    parser.add_argument("--only", default="", metavar="EXPRESSION", help="only keys that match it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    parser.add_argument("--verbose", action="store_true", help="say what shows each key")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        good, dead = ask(Runner(options.longma, folder), options.only, options.jobs, options.verbose)
+    print(f"machine_keys: {good} passed, {len(dead)} failed")
+    sys.exit(1 if dead else 0)
+
+
+if __name__ == "__main__":
+    main()
