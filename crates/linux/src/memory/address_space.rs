@@ -153,6 +153,11 @@ impl AddressSpace {
         self.read().at(address).map(|(range, mapping)| (range, mapping.clone()))
     }
 
+    /// Whether nothing is mapped in `range`.
+    pub(crate) fn is_free(&self, range: Range<u64>) -> bool {
+        self.read().is_free(range)
+    }
+
     /// All mappings in order.
     pub fn mappings(&self) -> Vec<(Range<u64>, Mapping)> {
         self.read().iter().map(|(range, mapping)| (range, mapping.clone())).collect()

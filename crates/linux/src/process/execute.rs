@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+use super::stack_limit::StackLimit;
 use crate::elf::{ElfError, Image};
 use crate::files::{Follow, Place, ProcFile, guest_path};
 use crate::host::descriptors::{self, Limit, Room};
@@ -25,8 +26,6 @@ const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
 const LONGEST_STRING: usize = 128 << 10;
-/// Linux allows a quarter of the stack's limit, at most 6 MiB.
-const MOST_BYTES: usize = 6 << 20;
 
 pub(crate) fn execve(
     thread: &mut Thread,
@@ -55,7 +54,7 @@ fn execute(
 ) -> Returned {
     let process = thread.process.clone();
     let path = guest_path(&process, path)?;
-    let mut budget = MOST_BYTES;
+    let mut budget = StackLimit::of(&process.config).most_argument_bytes() as usize;
     let mut arguments = strings(&process, arguments, &mut budget)?;
     let environment = strings(&process, environment, &mut budget)?;
     if arguments.is_empty() {

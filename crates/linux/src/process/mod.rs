@@ -6,6 +6,7 @@ pub(crate) mod execute;
 pub(crate) mod fork;
 mod load;
 mod script;
+mod stack_limit;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 pub use load::LoadError;
 pub(crate) use load::Parts;
+pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
 use crate::files::{Root, Surroundings};
 use crate::host::locks::Mutex;
@@ -45,7 +47,7 @@ pub struct ProcessConfig {
     pub root: Option<PathBuf>,
     /// Where to look for the interpreter of a dynamic program if it is not at its own path.
     pub library_root: Option<PathBuf>,
-    /// The main thread's stack in bytes; 0 means 8 MiB.
+    /// The main thread's stack in bytes; 0 means what RLIMIT_STACK says, or 8 MiB with `constant_surroundings`.
     pub stack_bytes: u64,
     /// Where each system call is traced to, if anywhere.
     pub tracer: Option<Sink>,

@@ -13,6 +13,7 @@ use crate::files::surroundings::{SYSTEM, USER};
 use crate::host::descriptors::{self, Limit};
 use crate::host::locks::Mutex;
 use crate::memory::GuestMemory;
+use crate::process;
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -159,14 +160,38 @@ pub(super) fn prlimit64(
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
-    let kept = matches!(resource as u32, libc::RLIMIT_AS | libc::RLIMIT_DATA);
-    if !own || !kept {
-        let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
-        // SAFETY: null, or pointers into the reservation.
-        return unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) };
+    let is_stack = own && resource as u32 == libc::RLIMIT_STACK;
+    let soft = if is_stack && new != 0 { Some(memory.load::<u64>(new)?) } else { None };
+    let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
+        Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
+        None => {
+            let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
+            // SAFETY: null, or pointers into the reservation.
+            unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) }
+        }
+    }?;
+    if let Some(bytes) = soft {
+        process::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
+    Ok(returned)
+}
+
+/// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
+fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
+    match resource {
+        libc::RLIMIT_AS | libc::RLIMIT_DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
+        // The same on every host, as the stack itself.
+        libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
+            Some((process::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
+        }
+        _ => None,
+    }
+}
+
+fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
+    let memory = thread.process.memory();
     let mut limits = thread.process.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = limits.get(&(resource as u32)).copied().unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let now = limits.get(&resource).copied().unwrap_or(unset);
     if new != 0 {
         let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
         if wanted.0 > wanted.1 {
@@ -176,7 +201,7 @@ pub(super) fn prlimit64(
         if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
             return Err(Errno(libc::EPERM));
         }
-        limits.insert(resource as u32, wanted);
+        limits.insert(resource, wanted);
     }
     if old != 0 {
         memory.store(old, now.0)?;
