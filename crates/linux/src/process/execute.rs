@@ -16,7 +16,7 @@ use super::stack_limit::StackLimit;
 use crate::elf::{ElfError, Image};
 use crate::files::{Follow, Place, ProcFile, guest_path};
 use crate::host::descriptors::{self, Limit, Room};
-use crate::syscalls::host_call;
+use crate::syscalls::{KeptLimit, host_call};
 use crate::{Errno, Process, Thread};
 
 type Arguments = [u64; 6];
@@ -161,7 +161,7 @@ impl Program {
             None => Ok(name.to_owned()),
         };
         let Ok(name) = name else { return Errno(libc::EINVAL) };
-        let kept = match environment_file(environment) {
+        let variables = match environment_file(environment) {
             Ok(made) => made,
             Err(error) => return error.into(),
         };
@@ -169,11 +169,14 @@ impl Program {
         // In one piece with its option, for it may begin with a hyphen.
         let own = [
             [b"--argv0=", name.to_bytes()].concat(),
-            format!("--environment-from={}", kept.as_raw_fd()).into_bytes(),
+            format!("--environment-from={}", variables.as_raw_fd()).into_bytes(),
             format!("--open-files={soft}:{hard}").into_bytes(),
-            b"--".to_vec(),
         ];
-        let Ok(own) = own.into_iter().map(c_string).collect::<Result<Vec<_>, _>>() else {
+        let kept = process.limits.all().into_iter().map(|KeptLimit { resource, soft, hard }| {
+            format!("--kept-limit={resource}:{soft}:{hard}").into_bytes()
+        });
+        let own = own.into_iter().chain(kept).chain([b"--".to_vec()]);
+        let Ok(own) = own.map(c_string).collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";

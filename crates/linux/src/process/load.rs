@@ -232,6 +232,7 @@ impl Process {
         simulation: Option<Arc<Simulation>>,
         parts: Parts,
     ) -> Arc<Self> {
+        let limits = Limits::inherited(&config.limits);
         Arc::new(Self {
             space: parts.space,
             root,
@@ -244,7 +245,7 @@ impl Process {
             program_range: parts.program_range,
             config,
             told: Mutex::default(),
-            limits: Limits::default(),
+            limits,
             signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
             threads: AtomicU32::new(parts.threads),

@@ -32,12 +32,15 @@ pub(crate) struct StackLimit {
 impl StackLimit {
     /// The limit of a program that is about to be loaded.
     pub fn of(config: &ProcessConfig) -> Self {
-        let bytes = match config.stack_bytes {
-            0 if config.constant_surroundings => DEFAULT_BYTES,
-            0 => main_stack::limit_bytes(),
-            given => given,
+        let kept = config.limits.iter().find(|limit| limit.resource == libc::RLIMIT_STACK);
+        let bytes = match (config.stack_bytes, kept) {
+            (0, Some(limit)) => limit.soft,
+            (0, None) if config.constant_surroundings => DEFAULT_BYTES,
+            (0, None) => main_stack::limit_bytes(),
+            (given, _) => given,
         };
-        Self { bytes: bytes.min(MOST_BYTES), is_constant: config.constant_surroundings }
+        // A program that has set a limit for the next one has no setting of the user's.
+        Self { bytes: bytes.min(MOST_BYTES), is_constant: config.constant_surroundings && kept.is_none() }
     }
 
     /// How many bytes of arguments and environment a program may get, each text's zero and pointer included.
