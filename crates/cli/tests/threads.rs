@@ -43,7 +43,7 @@ const fn jump(by: i32) -> u32 {
 
 /// Makes threads that wait for nothing until that fails, or there are 2,000. Writes how many there are, what the last call returned,
 /// and the first thread's resource usage.
-const MAKER: [u32; 30] = [
+const MAKER: [u32; 31] = [
     add(S0, ZERO, 0),
     add(SP, SP, -512),
     // more: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM
@@ -54,15 +54,16 @@ const MAKER: [u32; 30] = [
     add(A3, ZERO, 0),
     add(A7, ZERO, 220),
     SYSCALL,
-    unless_zero(A0, 4),
+    unless_zero(A0, 5),
     // In a thread: ppoll of nothing, for ever.
+    add(A1, ZERO, 0),
     add(A7, ZERO, 73),
     SYSCALL,
-    jump(-2),
+    jump(-3),
     if_less(A0, ZERO, 4),
     add(S0, S0, 1),
     add(A1, ZERO, 2000),
-    if_less(S0, A1, -14),
+    if_less(S0, A1, -15),
     store(S0, SP, 0),
     store(A0, SP, 8),
     add(A0, ZERO, 1),
