@@ -39,6 +39,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    longma_node::main_stack::with_enough(carry_out)
+}
+
+fn carry_out() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|name| name == "run") => {

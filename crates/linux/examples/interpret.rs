@@ -65,11 +65,11 @@ impl Environment for Machine {
 struct Interpreter;
 
 impl Engine for Interpreter {
-    fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<()> {
+    fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<i32> {
         let (begun, has_begun) = mpsc::channel();
         std::thread::Builder::new().spawn(move || {
             thread.begin(&mut state);
-            begun.send(()).ok();
+            begun.send(thread.tid()).ok();
             end(run(&mut thread, &mut state));
         })?;
         has_begun.recv().map_err(std::io::Error::other)

@@ -11,12 +11,12 @@ use crate::Thread;
 
 /// Executes guest threads.
 pub trait Engine: Send + Sync {
-    /// Starts a host thread that runs `thread` from `state`. On the new host thread [`Thread::begin`] is called first, and this
-    /// returns once that has happened.
+    /// Starts a host thread that runs `thread` from `state`, and gives the host's id of it (gettid(2)). On the new host thread
+    /// [`Thread::begin`] is called first; in simulated time this returns once that has happened, otherwise it need not wait.
     ///
     /// # Errors
     /// The host has no thread to give.
-    fn spawn(&self, thread: Thread, state: State) -> io::Result<()>;
+    fn spawn(&self, thread: Thread, state: State) -> io::Result<i32>;
 
     /// Code in this range of guest addresses may have changed or gone.
     fn invalidate(&self, range: Range<u64>);

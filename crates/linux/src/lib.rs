@@ -25,5 +25,5 @@ pub use errno::Errno;
 pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection, Window};
 pub use process::{LoadError, Process, ProcessConfig, Sink};
 pub use signals::die_by;
-pub use syscalls::{Copied, SystemCall};
+pub use syscalls::{Copied, KeptLimit, SystemCall};
 pub use threads::Thread;

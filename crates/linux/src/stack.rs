@@ -62,9 +62,21 @@ pub(crate) struct Texts<'a> {
 
 impl Texts<'_> {
     /// The texts, their zeros, what lies beside them, and the pointers to them.
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let texts = self.arguments.iter().chain(self.environment).map(|text| text.len() as u64 + 1 + 8);
         texts.sum::<u64>() + self.path.len() as u64 + 1 + BESIDE_TEXTS_BYTES
+    }
+
+    /// What the pointers take, and what all of it takes.
+    fn sizes(&self) -> (u64, u64) {
+        let pointer_count = (self.arguments.len() + self.environment.len()) as u64;
+        let pointers = (AUXILIARY_BYTES + (pointer_count + 3) * 8).next_multiple_of(POINTERS_BYTES);
+        (pointers, (pointers + self.bytes()).next_multiple_of(AREA_BYTES))
+    }
+
+    /// How much of the stack is taken when the program begins.
+    pub(crate) fn area_bytes(&self) -> u64 {
+        self.sizes().1
     }
 }
 
@@ -82,9 +94,7 @@ pub(crate) fn build(
     texts: Texts,
     program: &ProgramFacts,
 ) -> Result<StackContents, Fault> {
-    let pointer_count = (texts.arguments.len() + texts.environment.len()) as u64;
-    let pointers = (AUXILIARY_BYTES + (pointer_count + 3) * 8).next_multiple_of(POINTERS_BYTES);
-    let area = (pointers + texts.bytes()).next_multiple_of(AREA_BYTES);
+    let (pointers, area) = texts.sizes();
     let pointer = top.saturating_sub(area) & !15;
     let mut at = pointer + pointers;
     let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {

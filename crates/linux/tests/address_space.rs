@@ -122,7 +122,7 @@ fn only_executable_pages_can_be_fetched_from() {
 struct Notes(Mutex<Vec<Range<u64>>>);
 
 impl longma_linux::Engine for Notes {
-    fn spawn(&self, _: longma_linux::Thread, _: longma_loongarch::State) -> std::io::Result<()> {
+    fn spawn(&self, _: longma_linux::Thread, _: longma_loongarch::State) -> std::io::Result<i32> {
         Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
     }
     fn invalidate(&self, range: Range<u64>) {

@@ -91,23 +91,34 @@ impl Watch for CodePages {
     }
 }
 
-/// Runs `thread` on a new host thread; comes back when it has begun. What the thread needs of the host is had before: it does not
-/// begin and then fail.
-pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<()> {
+/// Runs `thread` on a new host thread and gives the host's id of it; in simulated time, where the order of things matters, it comes
+/// back when the thread has begun. What the thread needs of the host is had before: it does not begin and then fail.
+pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Result<i32> {
     let signals = SignalStack::allocate()?;
-    let (begun, wait) = mpsc::sync_channel(1);
-    workers::spawn(HOST_STACK_BYTES, move || {
+    let (begun, wait) = if shared.process().simulation().is_some() {
+        let (begun, wait) = mpsc::sync_channel(1);
+        (Some(begun), Some(wait))
+    } else {
+        (None, None)
+    };
+    let id = workers::spawn(HOST_STACK_BYTES, move || {
         signals.install();
         let (mut thread, mut core) = (thread, core);
         thread.begin(&mut core.cpu().state);
-        let _ = begun.send(());
+        if let Some(begun) = begun {
+            // Whoever waits hears of its end, too.
+            let _ = begun.send(());
+        }
         run_thread(&shared, thread, core);
     })?;
-    wait.recv().map_err(|_| io::Error::from_raw_os_error(libc::EAGAIN))
+    match wait.map(|wait| wait.recv()) {
+        Some(Err(_)) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        _ => Ok(id),
+    }
 }
 
 impl Engine for NodeEngine {
-    fn spawn(&self, thread: Thread, state: State) -> io::Result<()> {
+    fn spawn(&self, thread: Thread, state: State) -> io::Result<i32> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
         let core = shared.core(state)?;
         spawn(shared, thread, core)

@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use longma_node::descriptors::{self, Limit};
+use longma_node::{
+    KeptLimit,
+    descriptors::{self, Limit},
+};
 
 use super::failure::Failure;
 
@@ -79,6 +82,15 @@ pub fn parse_limit(text: &str) -> Result<Limit, String> {
     let numbers =
         text.split_once(':').and_then(|(soft, hard)| Some((soft.parse().ok()?, hard.parse().ok()?)));
     numbers.map(|(soft, hard)| Limit { soft, hard }).ok_or_else(|| "write it as SOFT:HARD".into())
+}
+
+/// `RESOURCE:SOFT:HARD`, a limit by its number.
+pub fn parse_kept_limit(text: &str) -> Result<KeptLimit, String> {
+    let numbers = text.split_once(':').and_then(|(resource, rest)| {
+        let Limit { soft, hard } = parse_limit(rest).ok()?;
+        Some(KeptLimit { resource: resource.parse().ok()?, soft, hard })
+    });
+    numbers.ok_or_else(|| "write it as RESOURCE:SOFT:HARD".into())
 }
 
 /// Closes the standard descriptors that were closed when this command started, as the guest must find them.

@@ -26,8 +26,8 @@ use std::{
 
 use clap::ValueEnum;
 use longma_node::{
-    Debugger, Execution, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit, devices::has_devices,
-    simulation::WARMED_INSTRUCTIONS,
+    Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
+    devices::has_devices, simulation::WARMED_INSTRUCTIONS,
 };
 use longma_topology::Machine;
 
@@ -180,6 +180,10 @@ pub struct Arguments {
     #[arg(long, hide = true, value_parser = descriptors::parse_limit)]
     open_files: Option<Limit>,
 
+    /// A limit that the program before has set and the host does not enforce.
+    #[arg(long, hide = true, value_name = "RESOURCE:SOFT:HARD", value_parser = descriptors::parse_kept_limit)]
+    kept_limit: Vec<KeptLimit>,
+
     /// The process that a running program was started in; it alone prints reports.
     #[arg(long, hide = true)]
     reporting_process: Option<u32>,
@@ -283,6 +287,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         program: arguments.program[0].clone().into(),
         arguments: given,
         environment: environment(&arguments)?,
+        limits: arguments.kept_limit.clone(),
         root: arguments.root.clone(),
         library_root: restart::directory(arguments.library_root.as_deref(), "--library-root")?,
         tracer: tracer(&arguments, &say)?,

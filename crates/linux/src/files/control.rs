@@ -155,10 +155,12 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
         Some((.., kind)) => pass(thread, libc::SYS_ioctl, *kind, arguments),
-        // A bad descriptor is worth its own error.
-        // SAFETY: F_GETFD has no pointers.
-        None if unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFD) } < 0 => Err(Errno(libc::EBADF)),
-        None => Err(Errno(libc::ENOTTY)),
+        // A descriptor that is closed, or only names a file, is worth its own error.
+        // SAFETY: F_GETFL has no pointers.
+        None => match unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFL) } {
+            flags if flags < 0 || flags & libc::O_PATH != 0 => Err(Errno(libc::EBADF)),
+            _ => Err(Errno(libc::ENOTTY)),
+        },
     }
 }
 

@@ -8,6 +8,7 @@ pub mod descriptors;
 pub(crate) mod event_count;
 pub mod faults;
 pub mod locks;
+pub mod main_stack;
 pub(crate) mod masks;
 pub(crate) mod reception;
 pub mod seat;

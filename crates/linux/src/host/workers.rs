@@ -1,10 +1,12 @@
 //! Host threads that run guest threads, on stacks that need no mappings of their own.
 //! Not what they run.
-//! Source: pthread_create(3), pthread_attr_setstack(3), pthread_join(3).
+//! Source: pthread_create(3), pthread_attr_setstack(3), pthread_join(3), pthread_getcpuclockid(3); Linux include/linux/posix-timers.h
+//! (CPUCLOCK_PID: which thread a clock is of).
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use super::locks::Mutex;
 use super::stacks::Stack;
@@ -16,6 +18,8 @@ type Work = Box<dyn FnOnce() + Send>;
 struct Start {
     work: Work,
     stack: Stack,
+    /// Where it puts its id.
+    id: Arc<AtomicI32>,
 }
 
 /// A thread that has done its work and is about to be gone; its stack is in use until then.
@@ -26,14 +30,18 @@ struct Ended {
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new host thread with a stack of `stack_bytes` bytes.
+/// Runs `work` on a new host thread with a stack of `stack_bytes` bytes, and gives the thread's id (gettid(2)). It does not wait until
+/// the thread has begun: on a busy host each that did would cost a turn of everybody else.
 ///
 /// # Errors
 /// The host has no memory or no thread to give.
-pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Result<i32> {
     let stack = Stack::allocate(stack_bytes)?;
     let memory = stack.usable();
-    let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack }));
+    let id = Arc::new(AtomicI32::new(0));
+    let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
+    // Nobody joins the thread, which would leave its description to the next one, before it has been asked for its id.
+    let _nobody_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: the attributes are made before they are used; the stack is the new thread's alone until it is joined; `start` is the
@@ -53,12 +61,29 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
         drop(unsafe { Box::from_raw(start) });
         return Err(io::Error::from_raw_os_error(error));
     }
-    Ok(())
+    // SAFETY: the thread was made, and it is not joined.
+    let of_clock = unsafe { id_of(thread.assume_init()) };
+    // One without a clock has ended, after it put down its id.
+    Ok(of_clock.unwrap_or_else(|| id.load(Ordering::Acquire)))
+}
+
+/// The id of a thread, by the clock of the processor time that it uses; `None` if it has ended.
+///
+/// # Safety
+/// The thread can be joined, and is not while this runs.
+unsafe fn id_of(thread: libc::pthread_t) -> Option<i32> {
+    let mut clock = 0;
+    // SAFETY: the caller's promise, and the number is there to be written to.
+    let error = unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
+    let id = !(clock >> 3);
+    (error == 0 && id > 0).then_some(id)
 }
 
 extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` made it for this thread.
-    let Start { work, stack } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    let Start { work, stack, id } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: no arguments.
+    id.store(unsafe { libc::gettid() }, Ordering::Release);
     work();
     collect();
     // SAFETY: no arguments.
@@ -106,6 +131,22 @@ mod tests {
         }
         // One thread may begin before the one before it is gone.
         assert!(places.len() < 50, "{} stacks", places.len());
+    }
+
+    #[test]
+    fn whoever_makes_a_thread_knows_its_id_even_if_it_has_ended() {
+        for delay in [0, 0, 0, 1000].into_iter().cycle().take(400) {
+            let (tell, told) = mpsc::channel();
+            let id = spawn(100 << 10, move || {
+                // SAFETY: no arguments, and a wait.
+                let own = unsafe {
+                    libc::usleep(delay);
+                    libc::gettid()
+                };
+                let _ = tell.send(own);
+            });
+            assert_eq!(id.expect("a thread"), told.recv().expect("it runs"));
+        }
     }
 
     #[test]

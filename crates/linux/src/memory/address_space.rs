@@ -32,6 +32,15 @@ struct Heap {
     end: u64,
 }
 
+/// A part of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPiece {
+    pub host: *mut libc::c_void,
+    pub bytes: usize,
+    /// Where the guest has it.
+    pub guest: u64,
+}
+
 /// Where a mapping goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
@@ -151,6 +160,11 @@ impl AddressSpace {
     /// The mapping that holds `address`, and its range.
     pub fn mapping(&self, address: u64) -> Option<(Range<u64>, Mapping)> {
         self.read().at(address).map(|(range, mapping)| (range, mapping.clone()))
+    }
+
+    /// Whether nothing is mapped in `range`.
+    pub(crate) fn is_free(&self, range: Range<u64>) -> bool {
+        self.read().is_free(range)
     }
 
     /// All mappings in order.
@@ -605,6 +619,21 @@ impl AddressSpace {
             return Err(Errno(libc::ENOMEM));
         }
         Ok((self.host(range.start), (range.end - range.start) as usize))
+    }
+
+    /// What is mapped of a range of whole pages, as host memory with its guest addresses, and whether that is all of it.
+    pub(crate) fn host_pieces(&self, start: u64, length: u64) -> Result<(Vec<HostPiece>, bool), Errno> {
+        let end = page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
+        if !start.is_multiple_of(PAGE_BYTES) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let range = start..end.min(self.memory.limit()).max(start);
+        let map = self.read();
+        let pieces = map.within(range.clone()).into_iter().map(|(piece, _)| {
+            let bytes = (piece.end - piece.start) as usize;
+            HostPiece { host: self.host(piece.start), bytes, guest: piece.start }
+        });
+        Ok((pieces.collect(), range.end == end && map.covers(range)))
     }
 
     /// The contents of a range have been replaced otherwise than by stores (madvise).

@@ -16,10 +16,21 @@ type Returned = Result<u64, Errno>;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 
+/// The error of a descriptor that is no socket's: it comes before whatever is wrong with the other arguments.
+pub(super) fn check_socket(descriptor: u64) -> Result<(), Errno> {
+    let (mut kind, mut length) = (0i32, 4u32);
+    let (value, room) = (&raw mut kind as u64, &raw mut length as u64);
+    let arguments = [descriptor, libc::SOL_SOCKET as u64, libc::SO_TYPE as u64, value, room, 0];
+    // SAFETY: both numbers are live.
+    unsafe { host_call(libc::SYS_getsockopt, arguments) }.map(drop)
+}
+
 pub(crate) fn bind(thread: &mut Thread, _: &mut State, [socket, address, length, ..]: Arguments) -> Returned {
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?.ok_or(FAULT)?;
-    // SAFETY: the address is the host's own.
-    unsafe { host_call(libc::SYS_bind, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
+    check_socket(socket)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?;
+    let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
+    // SAFETY: the address is the host's own, or null.
+    unsafe { host_call(libc::SYS_bind, [socket, pointer, length, 0, 0, 0]) }
 }
 
 pub(crate) fn connect(
@@ -27,9 +38,11 @@ pub(crate) fn connect(
     _: &mut State,
     [socket, address, length, ..]: Arguments,
 ) -> Returned {
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?.ok_or(FAULT)?;
-    // SAFETY: the address is the host's own.
-    unsafe { interruptible(libc::SYS_connect, [socket, host.pointer(), host.length().into(), 0, 0, 0]) }
+    check_socket(socket)?;
+    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
+    let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
+    // SAFETY: the address is the host's own, or null.
+    unsafe { interruptible(libc::SYS_connect, [socket, pointer, length, 0, 0, 0]) }
 }
 
 pub(crate) fn accept(

@@ -4,6 +4,7 @@
 
 use longma_loongarch::State;
 
+use super::calls::check_socket;
 use crate::syscalls::{buffer, host_call};
 use crate::{Errno, Thread};
 
@@ -55,7 +56,8 @@ pub(crate) fn setsockopt(thread: &mut Thread, _: &mut State, arguments: Argument
     let [socket, level, name, value, length, _] = arguments;
     let (level, name) = (level as i32, name as i32);
     if is_opaque(level, name) {
-        return Err(Errno(libc::ENOPROTOOPT));
+        check_socket(socket)?;
+        return Err(Errno(if LEVELS.contains(&level) { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }));
     }
     let length = u64::try_from(length as i32).map_err(|_| Errno(libc::EINVAL))?;
     let is_filter =
@@ -84,7 +86,8 @@ pub(crate) fn getsockopt(thread: &mut Thread, _: &mut State, arguments: Argument
     let [socket, level, name, value, length_address, _] = arguments;
     let (level, name) = (level as i32, name as i32);
     if is_opaque(level, name) {
-        return Err(Errno(libc::ENOPROTOOPT));
+        check_socket(socket)?;
+        return Err(Errno(if LEVELS.contains(&level) { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }));
     }
     let memory = thread.process.memory();
     let mut length: u32 = memory.load(length_address)?;

@@ -12,10 +12,11 @@ use std::os::unix::fs::FileExt;
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+use super::stack_limit::StackLimit;
 use crate::elf::{ElfError, Image};
 use crate::files::{Follow, Place, ProcFile, guest_path};
 use crate::host::descriptors::{self, Limit, Room};
-use crate::syscalls::host_call;
+use crate::syscalls::{KeptLimit, host_call};
 use crate::{Errno, Process, Thread};
 
 type Arguments = [u64; 6];
@@ -25,8 +26,6 @@ const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
 const LONGEST_STRING: usize = 128 << 10;
-/// Linux allows a quarter of the stack's limit, at most 6 MiB.
-const MOST_BYTES: usize = 6 << 20;
 
 pub(crate) fn execve(
     thread: &mut Thread,
@@ -55,7 +54,7 @@ fn execute(
 ) -> Returned {
     let process = thread.process.clone();
     let path = guest_path(&process, path)?;
-    let mut budget = MOST_BYTES;
+    let mut budget = StackLimit::of(&process.config).most_argument_bytes() as usize;
     let mut arguments = strings(&process, arguments, &mut budget)?;
     let environment = strings(&process, environment, &mut budget)?;
     if arguments.is_empty() {
@@ -162,7 +161,7 @@ impl Program {
             None => Ok(name.to_owned()),
         };
         let Ok(name) = name else { return Errno(libc::EINVAL) };
-        let kept = match environment_file(environment) {
+        let variables = match environment_file(environment) {
             Ok(made) => made,
             Err(error) => return error.into(),
         };
@@ -170,11 +169,14 @@ impl Program {
         // In one piece with its option, for it may begin with a hyphen.
         let own = [
             [b"--argv0=", name.to_bytes()].concat(),
-            format!("--environment-from={}", kept.as_raw_fd()).into_bytes(),
+            format!("--environment-from={}", variables.as_raw_fd()).into_bytes(),
             format!("--open-files={soft}:{hard}").into_bytes(),
-            b"--".to_vec(),
         ];
-        let Ok(own) = own.into_iter().map(c_string).collect::<Result<Vec<_>, _>>() else {
+        let kept = process.limits.all().into_iter().map(|KeptLimit { resource, soft, hard }| {
+            format!("--kept-limit={resource}:{soft}:{hard}").into_bytes()
+        });
+        let own = own.into_iter().chain(kept).chain([b"--".to_vec()]);
+        let Ok(own) = own.map(c_string).collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";

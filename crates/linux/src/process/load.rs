@@ -14,15 +14,14 @@ use std::sync::{Arc, OnceLock};
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+use super::stack_limit::StackLimit;
 use super::{Process, ProcessConfig};
 use crate::elf::{self, ElfError, Image, Source};
 use crate::files::surroundings::USER;
 use crate::files::{Root, Surroundings};
 use crate::host::locks::Mutex;
 use crate::image;
-use crate::memory::{
-    AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_up,
-};
+use crate::memory::{AddressSpace, GuestMemory, MapRequest, Origin, Placement, Protection};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::Simulation;
@@ -30,13 +29,6 @@ use crate::stack::{self, ProgramFacts, StackContents, Texts};
 use crate::syscalls::Limits;
 use crate::{Errno, Thread};
 
-const DEFAULT_STACK_BYTES: u64 = 8 << 20;
-/// More than any ulimit in use; a quarter of the smallest address space.
-const MOST_STACK_BYTES: u64 = 1 << 36;
-/// What stays free below the stack (the kernel's stack_guard_gap, 256 pages).
-const STACK_GUARD_BYTES: u64 = 256 * PAGE_BYTES;
-/// A quarter of the stack, as in Linux, but never more than this, may hold arguments and environment.
-const MOST_ARGUMENT_BYTES: u64 = 6 << 20;
 /// sp.
 const STACK_POINTER: u8 = 3;
 
@@ -149,7 +141,19 @@ impl Process {
         };
 
         let failed = map_error(&found.path);
-        let stack_top = map_stack(&mut space, &config, image.executable_stack).map_err(&failed)?;
+        let environment: Vec<Vec<u8>> =
+            config.environment.iter().map(|text| text.clone().into_vec()).collect();
+        let stack_limit = StackLimit::of(&config);
+        check_arguments(stack_limit, &found.arguments, &environment)?;
+        let shown = surroundings.as_ref().map(|names| names.of_program(&found.path));
+        let texts = Texts {
+            arguments: &found.arguments,
+            environment: &environment,
+            path: shown.as_ref().unwrap_or(&found.path).as_os_str().as_bytes(),
+        };
+        let stack_top = stack_limit
+            .map(&mut space, &texts, config.stack_offset, image.executable_stack)
+            .map_err(&failed)?;
         // As the kernel does: a PIE under a dynamic linker away from everything else.
         let preferred = interpreter.is_some().then_some(memory.limit() / 3 * 2);
         let name = found.path.to_string_lossy();
@@ -164,9 +168,6 @@ impl Process {
         space.set_heap_start(program.end);
         let vdso = map_vdso(&space).map_err(&failed)?;
 
-        let environment: Vec<Vec<u8>> =
-            config.environment.iter().map(|text| text.clone().into_vec()).collect();
-        check_arguments(&config, &found.arguments, &environment)?;
         let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
         let random = random_bytes(&config, simulation.as_deref());
         let facts = ProgramFacts {
@@ -178,12 +179,6 @@ impl Process {
             capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
             random,
             ids: surroundings.as_ref().map_or_else(stack::host_ids, |_| [USER; 4]),
-        };
-        let shown = surroundings.as_ref().map(|names| names.of_program(&found.path));
-        let texts = Texts {
-            arguments: &found.arguments,
-            environment: &environment,
-            path: shown.as_ref().unwrap_or(&found.path).as_os_str().as_bytes(),
         };
         let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
         let contents =
@@ -237,6 +232,7 @@ impl Process {
         simulation: Option<Arc<Simulation>>,
         parts: Parts,
     ) -> Arc<Self> {
+        let limits = Limits::inherited(&config.limits);
         Arc::new(Self {
             space: parts.space,
             root,
@@ -249,7 +245,7 @@ impl Process {
             program_range: parts.program_range,
             config,
             told: Mutex::default(),
-            limits: Limits::default(),
+            limits,
             signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
             threads: AtomicU32::new(parts.threads),
@@ -356,24 +352,7 @@ fn open_interpreter(
     Err(LoadError::Interpreter { path: program.to_owned(), interpreter: path, source: error })
 }
 
-/// Maps the stack at the top of the address space and gives its end.
-fn map_stack(space: &mut AddressSpace, config: &ProcessConfig, executable: bool) -> Result<u64, Errno> {
-    let wanted = if config.stack_bytes == 0 { DEFAULT_STACK_BYTES } else { config.stack_bytes };
-    let bytes = page_up(wanted.clamp(8 * PAGE_BYTES, MOST_STACK_BYTES)).ok_or(Errno(libc::ENOMEM))?;
-    let top = space.memory().limit() - PAGE_BYTES;
-    let mut request = MapRequest::anonymous(
-        Placement::Fixed(top - bytes),
-        bytes,
-        Protection { read: true, write: true, execute: executable },
-    );
-    request.backing = special("[stack]");
-    request.flags = libc::MAP_NORESERVE;
-    space.map(&request)?;
-    space.set_top(top - bytes - STACK_GUARD_BYTES);
-    Ok(top)
-}
-
-fn special(name: &str) -> crate::memory::Backing {
+pub(super) fn special(name: &str) -> crate::memory::Backing {
     crate::memory::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 
@@ -389,12 +368,11 @@ fn map_vdso(space: &AddressSpace) -> Result<u64, Errno> {
 }
 
 fn check_arguments(
-    config: &ProcessConfig,
+    limit: StackLimit,
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
 ) -> Result<(), LoadError> {
-    let stack = if config.stack_bytes == 0 { DEFAULT_STACK_BYTES } else { config.stack_bytes };
-    let most = (stack / 4).clamp(32 << 10, MOST_ARGUMENT_BYTES);
+    let most = limit.most_argument_bytes();
     // Each string costs its zero and its pointer too.
     let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
     if bytes > most { Err(LoadError::Arguments { bytes, most }) } else { Ok(()) }

@@ -6,6 +6,7 @@ pub(crate) mod execute;
 pub(crate) mod fork;
 mod load;
 mod script;
+mod stack_limit;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 
 pub use load::LoadError;
 pub(crate) use load::Parts;
+pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
 use crate::files::{Root, Surroundings};
 use crate::host::locks::Mutex;
@@ -26,7 +28,7 @@ use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
-use crate::syscalls::Limits;
+use crate::syscalls::{KeptLimit, Limits};
 use crate::{DeviceFile, Engine};
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
@@ -45,8 +47,10 @@ pub struct ProcessConfig {
     pub root: Option<PathBuf>,
     /// Where to look for the interpreter of a dynamic program if it is not at its own path.
     pub library_root: Option<PathBuf>,
-    /// The main thread's stack in bytes; 0 means 8 MiB.
+    /// The main thread's stack in bytes; 0 means what RLIMIT_STACK says, or 8 MiB with `constant_surroundings`.
     pub stack_bytes: u64,
+    /// Limits that the program before has set and the host does not enforce.
+    pub limits: Vec<KeptLimit>,
     /// Where each system call is traced to, if anywhere.
     pub tracer: Option<Sink>,
     /// Where oddities are told, once each (calls that are missing).
@@ -56,7 +60,8 @@ pub struct ProcessConfig {
     /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
     /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program shall be
     /// called and may differ from PATH, the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte,
-    /// and SOFT and HARD are the program's limit of open files, see [`crate::host::descriptors::begin`].
+    /// and SOFT and HARD are the program's limit of open files, see [`crate::host::descriptors::begin`]. Before `--` comes
+    /// `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`.
     /// Empty: execve of guest programs fails.
     pub reexec: Vec<OsString>,
     /// The program finds the same names of itself, its folders, its user and its system wherever and by whomever it is run, and the
@@ -131,6 +136,15 @@ impl Process {
     /// What the process has in simulated time; `None` if it runs in the host's, as a forked child does.
     pub fn simulation(&self) -> Option<&Arc<Simulation>> {
         self.simulation.as_ref().filter(|simulation| simulation.is_on())
+    }
+
+    /// The arguments of call `number` of a process that may be a forked child of a simulated one: what its parent has told it of the
+    /// process that they both come from is the model's id.
+    pub(crate) fn from_child(&self, number: u16, arguments: [u64; 6]) -> [u64; 6] {
+        match &self.simulation {
+            Some(parent) => parent.identities.translate_processes(number, arguments),
+            None => arguments,
+        }
     }
 
     /// Says something odd where the diagnostics go, once.

@@ -46,7 +46,8 @@ impl Clock {
             libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
             libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(own)),
             // The clock of a process or thread: its id negated above three bits, of which 4 says thread (posix-timers.h).
-            _ if number < 0 => {
+            // The lowest two bits say of which kind; 3 is an open file's, and there is none.
+            _ if number < 0 && number & 3 != 3 => {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {
                     (_, None) if id == 0 => Self::Processor((number & 4 != 0).then_some(own)),
@@ -247,6 +248,7 @@ mod tests {
         assert_eq!(Clock::of(of_thread(0, 2), own), Ok(Clock::Processor(None)));
         assert_eq!(Clock::of(!1 << 3 | 2, own), Err(INVALID));
         assert_eq!(Clock::of(77, own), Err(INVALID));
+        assert_eq!(Clock::of(-1, own), Err(INVALID));
     }
 
     #[test]

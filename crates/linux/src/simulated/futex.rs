@@ -119,6 +119,19 @@ fn word(thread: &Thread, address: u64) -> Result<u32, Errno> {
     Ok(thread.process.memory().load(address)?)
 }
 
+/// Whether there may be a futex. A private one is known by its address alone, others by the page, which must be writable or a file's.
+fn check_place(thread: &Thread, address: u64, private: bool) -> Result<(), Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(INVALID);
+    }
+    let mapping = if private { None } else { Some(thread.process.space.mapping(address)) };
+    match mapping {
+        None => Ok(()),
+        Some(Some((_, mapping))) if mapping.protection.write || mapping.origin.is_file => Ok(()),
+        Some(_) => Err(Errno(libc::EFAULT)),
+    }
+}
+
 /// How many of a signed count; the kernel takes negative ones for one wake-up in FUTEX_WAKE and refuses them elsewhere.
 fn count(value: u64) -> usize {
     (value as i32).max(1) as usize
@@ -131,14 +144,20 @@ pub(super) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arg
     if command & PRIVATE == 0 && is_shared(thread, address) {
         return None;
     }
+    if command & CLOCK_REALTIME != 0 && command & !(PRIVATE | CLOCK_REALTIME) != 9 {
+        return Some(Err(Errno(libc::ENOSYS)));
+    }
+    if let Err(error) = check_place(thread, address, command & PRIVATE != 0) {
+        return Some(Err(error));
+    }
     let call = Call { thread, simulation, address, second, value: value as u32 };
     let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { UP };
     Some(match command & !(PRIVATE | CLOCK_REALTIME) {
         0 => call.wait(fourth, None, ANY),
         9 => call.wait(fourth, Some(absolute), third as u32),
-        1 => word(thread, address).map(|_| simulation.wake_futex(address, count(value), ANY)),
+        1 => Ok(simulation.wake_futex(address, count(value), ANY)),
         10 if third as u32 == 0 => Err(INVALID),
-        10 => word(thread, address).map(|_| simulation.wake_futex(address, count(value), third as u32)),
+        10 => Ok(simulation.wake_futex(address, count(value), third as u32)),
         3 => call.requeue(value, fourth, None),
         4 => call.requeue(value, fourth, Some(third as u32)),
         5 => call.wake_and_change(value, fourth, third as u32),
@@ -256,7 +275,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
 
 pub(super) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS || flags != 0 {
+    if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);
     }
     let memory = thread.process.memory();

@@ -109,6 +109,16 @@ impl Identities {
         position.map_or(id, |number| Self::of(ThreadNumber(number as u32)))
     }
 
+    /// As [`Identities::translate`], of ids of processes only.
+    pub(crate) fn translate_processes(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
+        if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
+            for &(index, _) in IDS[row].1.iter().filter(|(_, named)| matches!(named, Process)) {
+                arguments[index] = i64::from(self.to_host(arguments[index] as i32, Process)) as u64;
+            }
+        }
+        arguments
+    }
+
     /// The arguments of call `number` as the host shall have them.
     pub(crate) fn translate(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
         if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
@@ -134,6 +144,9 @@ mod tests {
         assert_eq!(tgkill, [host as u64, 77, 10, 0, 0, 0]);
         let unknown = [1, FIRST_ID as u64 + 9, 0, 0, 0, 0];
         assert_eq!(identities.translate(131, unknown), unknown);
+        let of_child =
+            identities.translate_processes(131, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
+        assert_eq!(of_child, [host as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
         assert_eq!(identities.translate(62, [FIRST_ID as u64; 6]), [FIRST_ID as u64; 6]);
         assert_eq!((identities.to_guest(77), identities.to_guest(host)), (FIRST_ID + 2, FIRST_ID));
         assert_eq!(identities.to_guest(1), 1);

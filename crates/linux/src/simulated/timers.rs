@@ -461,6 +461,9 @@ pub(super) fn timerfd_create(
         Clock::Processor(_) => return Err(INVALID),
         clock => clock,
     };
+    if flags as i32 & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 {
+        return Err(INVALID);
+    }
     let mut timers = lock(&simulation.timers);
     if timers.all.len() >= CROWDED {
         timers.forget_closed();

@@ -129,7 +129,7 @@ pub(super) fn madvise(
     [address, length, advice, ..]: Arguments,
 ) -> Returned {
     let space = &thread.process.space;
-    let (pointer, bytes) = space.host_range(address, length)?;
+    let (pieces, is_whole) = space.host_pieces(address, length)?;
     let advice = advice as i32;
     match advice {
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => return Err(Errno(libc::EPERM)),
@@ -138,16 +138,20 @@ pub(super) fn madvise(
         0..=23 | 25 => {}
         _ => return Err(INVALID),
     }
-    if bytes == 0 {
+    if length == 0 {
         return Ok(0);
     }
-    // SAFETY: whole pages of guest mappings.
-    let returned =
-        unsafe { host_call(libc::SYS_madvise, [pointer as u64, bytes as u64, advice as u64, 0, 0, 0]) }?;
-    if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE) {
-        space.contents_replaced(address, bytes as u64);
+    let mut returned = 0;
+    for piece in pieces {
+        let arguments = [piece.host as u64, piece.bytes as u64, advice as u64, 0, 0, 0];
+        // SAFETY: whole pages of a guest mapping.
+        returned = unsafe { host_call(libc::SYS_madvise, arguments) }?;
+        if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE) {
+            space.contents_replaced(piece.guest, piece.bytes as u64);
+        }
     }
-    Ok(returned)
+    // What is mapped has been advised of all the same.
+    if is_whole { Ok(returned) } else { Err(Errno(libc::ENOMEM)) }
 }
 
 pub(super) fn msync(thread: &mut Thread, _: &mut State, [address, length, flags, ..]: Arguments) -> Returned {
@@ -240,6 +244,8 @@ fn process_vm(
     // Another process's addresses are those of its emulator.
     // SAFETY: getpid has no arguments and cannot fail.
     if process as i32 != unsafe { libc::getpid() } {
+        // SAFETY: signal 0 only asks whether there is such a process.
+        unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
     let memory = thread.process.memory();

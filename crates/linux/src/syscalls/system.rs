@@ -13,6 +13,7 @@ use crate::files::surroundings::{SYSTEM, USER};
 use crate::host::descriptors::{self, Limit};
 use crate::host::locks::Mutex;
 use crate::memory::GuestMemory;
+use crate::process;
 use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
@@ -148,6 +149,31 @@ pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
 #[derive(Debug, Default)]
 pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
 
+impl Limits {
+    /// Those that the program before has set.
+    pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
+        let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
+        Self(Mutex::new(limits.collect()))
+    }
+
+    /// All that have been set.
+    pub(crate) fn all(&self) -> Vec<KeptLimit> {
+        let limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
+    }
+}
+
+/// A limit that a program has set and the host does not know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptLimit {
+    /// RLIMIT_AS and its like.
+    pub resource: u32,
+    /// The soft limit.
+    pub soft: u64,
+    /// The hard limit.
+    pub hard: u64,
+}
+
 pub(super) fn prlimit64(
     thread: &mut Thread,
     _: &mut State,
@@ -159,14 +185,38 @@ pub(super) fn prlimit64(
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
-    let kept = matches!(resource as u32, libc::RLIMIT_AS | libc::RLIMIT_DATA);
-    if !own || !kept {
-        let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
-        // SAFETY: null, or pointers into the reservation.
-        return unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) };
+    let is_stack = own && resource as u32 == libc::RLIMIT_STACK;
+    let soft = if is_stack && new != 0 { Some(memory.load::<u64>(new)?) } else { None };
+    let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
+        Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
+        None => {
+            let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
+            // SAFETY: null, or pointers into the reservation.
+            unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) }
+        }
+    }?;
+    if let Some(bytes) = soft {
+        process::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
+    Ok(returned)
+}
+
+/// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
+fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
+    match resource {
+        libc::RLIMIT_AS | libc::RLIMIT_DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
+        // The same on every host, as the stack itself.
+        libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
+            Some((process::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
+        }
+        _ => None,
+    }
+}
+
+fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
+    let memory = thread.process.memory();
     let mut limits = thread.process.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = limits.get(&(resource as u32)).copied().unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let now = limits.get(&resource).copied().unwrap_or(unset);
     if new != 0 {
         let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
         if wanted.0 > wanted.1 {
@@ -176,7 +226,7 @@ pub(super) fn prlimit64(
         if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
             return Err(Errno(libc::EPERM));
         }
-        limits.insert(resource as u32, wanted);
+        limits.insert(resource, wanted);
     }
     if old != 0 {
         memory.store(old, now.0)?;
@@ -220,19 +270,60 @@ pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: A
     unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
 }
 
+/// setuid(2) and its like, with `count` ids. A user of the model's is nobody of the host's: it can only become itself.
+pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
+    if thread.process.surroundings.is_none() {
+        // SAFETY: the calls have no pointers.
+        return unsafe { host_call(call, ids) };
+    }
+    let ids = &ids[..count];
+    let stays = ids.iter().all(|&id| id as u32 == USER as u32 || count > 1 && id as u32 == u32::MAX);
+    match stays {
+        true => Ok(0),
+        false if count == 1 && ids[0] as u32 == u32::MAX => Err(INVALID),
+        false => Err(Errno(libc::EPERM)),
+    }
+}
+
+/// setfsuid(2) and setfsgid(2), which say who it was and never fail.
+pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Returned {
+    match thread.process.surroundings {
+        Some(_) => Ok(USER),
+        // SAFETY: the calls have no pointers.
+        None => unsafe { host_call(call, ids) },
+    }
+}
+
 pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
     if count > MOST_GROUPS {
         return Err(INVALID);
+    }
+    if thread.process.surroundings.is_some() {
+        return Err(Errno(libc::EPERM));
     }
     let list = buffer(thread.process.memory(), list, 4 * count, false)?;
     // SAFETY: the list is in the reservation.
     unsafe { host_call(libc::SYS_setgroups, [count, list, 0, 0, 0, 0]) }
 }
 
+/// The flags that unshare(2) knows: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM and CLONE_NEW...
+const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
+
 pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
     // What threads share is what the emulator shares; only undoing what is not shared costs nothing.
-    if flags == 0 { Ok(0) } else { Err(Errno(libc::EPERM)) }
+    match flags {
+        0 => Ok(0),
+        flags if flags & !UNSHARED != 0 => Err(INVALID),
+        _ => Err(Errno(libc::EPERM)),
+    }
+}
+
+/// A new name space is the administrator's.
+pub(super) fn setns(_: &mut Thread, _: &mut State, [descriptor, ..]: Arguments) -> Returned {
+    // SAFETY: F_GETFD has no pointers.
+    unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFD as u64, 0, 0, 0, 0]) }?;
+    Err(Errno(libc::EPERM))
 }
 
 pub(super) fn chroot(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {

@@ -24,6 +24,20 @@ pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, 
     Ok(0)
 }
 
+/// The clocks are the host's; what no administrator could set either is said first.
+pub(super) fn clock_settime(thread: &mut Thread, _: &mut State, [clock, time, ..]: Arguments) -> Returned {
+    let invalid = Err(Errno(libc::EINVAL));
+    if clock as i32 != libc::CLOCK_REALTIME {
+        return invalid;
+    }
+    let memory = thread.process.memory();
+    let (seconds, nanoseconds) = (memory.load::<u64>(time)?, memory.load::<u64>(time.wrapping_add(8))?);
+    if (seconds as i64) < 0 || nanoseconds >= 1_000_000_000 {
+        return invalid;
+    }
+    Err(Errno(libc::EPERM))
+}
+
 /// Offers clock_adjtime's answer and none of its changes: the clock is the host's.
 fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     /// `struct timex` begins with its modes; these only read.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use longma_loongarch::State;
 
-use crate::syscalls::Completion;
+use crate::syscalls::{Completion, host_call};
 use crate::{Errno, Outcome, Thread};
 
 use super::futex::wake_one;
@@ -42,6 +42,7 @@ pub(crate) fn set_robust_list(
         return Err(Errno(libc::EINVAL));
     }
     thread.robust_list = head;
+    thread.tell_host_of_robust_list();
     Ok(0)
 }
 
@@ -52,6 +53,11 @@ pub(crate) fn get_robust_list(
     [tid, head, length, ..]: Arguments,
 ) -> Result<u64, Errno> {
     if tid as i32 != 0 && tid as i32 != thread.tid {
+        if (tid as i32) < 0 {
+            return Err(Errno(libc::ESRCH));
+        }
+        // SAFETY: signal 0 only asks whether there is such a thread.
+        unsafe { host_call(libc::SYS_tkill, [tid, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
     thread.process.memory().store(length, ROBUST_HEAD_BYTES)?;
@@ -94,10 +100,21 @@ impl Thread {
         }
     }
 
+    /// A process that is killed marks nothing itself: the host does, where its addresses and ids are the guest's.
+    fn tell_host_of_robust_list(&self) {
+        if self.process.simulation().is_none() && self.process.memory().base().is_null() {
+            let arguments = [self.robust_list, ROBUST_HEAD_BYTES, 0, 0, 0, 0];
+            // SAFETY: the host follows the list only when this thread ends, and then checks every address. The list it had, the
+            // C library's, is for locks that this program has none of.
+            let _ = unsafe { host_call(libc::SYS_set_robust_list, arguments) };
+        }
+    }
+
     /// Marks the locks in the robust list as left by a dead owner.
     pub(crate) fn release_robust_list(&mut self) {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
+            self.tell_host_of_robust_list();
             // A list that cannot be read ends where it cannot.
             let _ = self.walk_robust_list(head);
         }

@@ -3,14 +3,16 @@
 //! Source: clone(2); Linux kernel/fork.c (copy_process, which combinations are refused).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 
 use longma_loongarch::State;
 
+use crate::host::locks::Mutex;
 use crate::host::masks;
 use crate::process::fork;
 use crate::signals::SIGNALS;
 use crate::simulated::ThreadNumber;
+use crate::simulated::identity::Identities;
 use crate::syscalls::Completion;
 use crate::{Errno, Thread};
 
@@ -209,9 +211,10 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     request.apply(&mut child_state);
     let number = ThreadNumber(process.threads_made.fetch_add(1, Ordering::AcqRel));
     let mut child = Thread::new(process.clone(), number, thread.signals.mask);
-    let tid = Arc::new(AtomicI32::new(0));
+    let tell = [request.parent_tid, request.child_tid];
+    let birth = Arc::new(Birth { tell, told: Mutex::default() });
     child.clear_child_tid = request.clear_tid;
-    child.birth = Some(Birth { tell: [request.parent_tid, request.child_tid], tid: tid.clone() });
+    child.birth = Some(birth.clone());
     process.threads.fetch_add(1, Ordering::AcqRel);
     // The new host thread inherits this: no signal reaches it before it is ready.
     masks::replace(masks::HELD);
@@ -219,10 +222,17 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
         simulation.scheduler.add(number);
     }
     let spawned = engine.spawn(child, child_state);
+    let born = match spawned {
+        Ok(host) => {
+            let tid = process.simulation().map_or(host, |_| Identities::of(number));
+            birth.tell(&process, tid);
+            Ok(tid)
+        }
+        Err(_) => {
+            process.threads.fetch_sub(1, Ordering::AcqRel);
+            Err(Errno(libc::EAGAIN))
+        }
+    };
     thread.signals.release();
-    if spawned.is_err() {
-        process.threads.fetch_sub(1, Ordering::AcqRel);
-        return Err(Errno(libc::EAGAIN));
-    }
-    Ok(tid.load(Ordering::Acquire))
+    born
 }

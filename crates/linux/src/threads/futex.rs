@@ -71,7 +71,7 @@ pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
 
 pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS {
+    if count == 0 || count > MOST_WAITERS || waiters == 0 {
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();

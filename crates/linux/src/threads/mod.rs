@@ -6,13 +6,13 @@ pub(crate) mod calls;
 mod clone;
 mod futex;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use longma_loongarch::State;
 use longma_sim::Time;
 
 use crate::Process;
+use crate::host::locks::Mutex;
 use crate::host::{faults, masks};
 use crate::process::fork::Borrowed;
 use crate::signals::ThreadSignals;
@@ -51,7 +51,7 @@ pub struct Thread {
     pub(crate) leaves_signals: bool,
     /// When the wait ends that the thread, brought back, makes again with its first call.
     pub(crate) resumes_until: Option<Time>,
-    birth: Option<Birth>,
+    birth: Option<Arc<Birth>>,
     /// What a vforked process owes its parent.
     pub(crate) borrowed: Option<Borrowed>,
 }
@@ -66,13 +66,27 @@ pub(crate) struct Interrupted {
     pub always: bool,
 }
 
-/// What a new thread does first.
+/// What must have happened before a new thread does anything and before clone(2) returns: whichever comes first sees to it.
 #[derive(Debug)]
 struct Birth {
     /// Guest addresses that get the thread's id; 0 for none.
     tell: [u64; 2],
-    /// Where the parent reads it.
-    tid: Arc<AtomicI32>,
+    told: Mutex<bool>,
+}
+
+impl Birth {
+    /// Writes the thread's id where it is wanted, once: later, the memory may be another's.
+    fn tell(&self, process: &Process, tid: i32) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told {
+            return;
+        }
+        *told = true;
+        for address in self.tell {
+            // As the kernel: an address that cannot be written is the program's own fault.
+            let _ = process.memory().write_optional(address, &tid.to_le_bytes());
+        }
+    }
 }
 
 impl Thread {
@@ -128,11 +142,7 @@ impl Thread {
         faults::prepare_thread();
         self.signals.attach();
         if let Some(birth) = self.birth.take() {
-            for address in birth.tell {
-                // As the kernel: an address that cannot be written is the program's own fault.
-                let _ = self.process.memory().write_optional(address, &self.tid.to_le_bytes());
-            }
-            birth.tid.store(self.tid, Ordering::Release);
+            birth.tell(&self.process, self.tid);
         }
         self.signals.release();
     }

@@ -1,0 +1,39 @@
+//! Who a program is when it has constant names: a user of the model's, whose calls change nothing of the host's user.
+//! Not the sandbox.
+//! Source: setuid(2), setfsuid(2).
+
+mod programs;
+
+use programs::*;
+use tempfile::tempdir;
+
+const USER: i32 = 1000;
+
+/// Becomes user `id` by call `number`, and exits with what creating the file that its argument names returns, or what the call did.
+fn changer(number: i32, id: i32) -> Vec<u32> {
+    let mut code =
+        vec![add(A0, ZERO, id), add(A1, ZERO, id), add(A2, ZERO, id), add(A7, ZERO, number), SYSCALL];
+    code.extend([unless_zero(A0, 7)]);
+    // O_CREAT | O_WRONLY
+    code.extend([add(A0, ZERO, -100), load(A1, SP, 16), add(A2, ZERO, 0x41), add(A3, ZERO, 0x180)]);
+    code.extend([add(A7, ZERO, 56), SYSCALL, EXIT[0], EXIT[1]]);
+    code
+}
+
+#[test]
+fn a_program_that_becomes_the_user_that_it_is_told_it_is_can_still_write_its_files() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("file");
+    // setregid, setgid, setreuid, setuid, setresuid, setresgid
+    for number in [143, 144, 145, 146, 147, 149] {
+        let program = place(folder.path(), "changer", &executable(&changer(number, USER), &[]));
+        for options in [&["--fixed-names"][..], &["--quiet", "--level", "cache"]] {
+            let done = finish(longma_run().args(options).arg(&program).arg(&file));
+            assert_eq!(done.status.code(), Some(3), "{number} {options:?}: {}", text(&done.stderr));
+            std::fs::remove_file(&file).unwrap();
+        }
+        let other = place(folder.path(), "other", &executable(&changer(number, 0), &[]));
+        let done = finish(longma_run().arg("--fixed-names").arg(&other).arg(&file));
+        assert_eq!(done.status.code(), Some(256 - libc::EPERM), "{number}");
+    }
+}
