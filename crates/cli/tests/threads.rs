@@ -143,7 +143,7 @@ fn copied(folder: &Path) -> Command {
 
 #[test]
 fn a_program_has_as_many_threads_as_the_limit_allows_and_then_clone_fails() {
-    for options in [&[][..], &["--interpret"]] {
+    for options in [&[][..], &["--interpret"], &["--level", "cache"], &["--level", "timing"]] {
         let folder = tempdir().unwrap();
         let maker = place(folder.path(), "maker", &executable(&MAKER, &[]));
         let made = made(limited(copied(folder.path()).args(options).arg(&maker)));

@@ -41,6 +41,7 @@ impl Scheduler for Alone {
         Duration::from_ps(5_000_000)
     }
     fn add(&self, _: ThreadNumber) {}
+    fn withdraw(&self, _: ThreadNumber) {}
     fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Awoken {
         let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
         let timer = process.simulation().unwrap().next_timer();

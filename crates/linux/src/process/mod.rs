@@ -140,7 +140,7 @@ impl Process {
 
     /// The arguments of call `number` of a process that may be a forked child of a simulated one: what its parent has told it of the
     /// process that they both come from is the model's id.
-    pub(crate) fn from_child(&self, number: u16, arguments: [u64; 6]) -> [u64; 6] {
+    pub(crate) fn arguments_of_child(&self, number: u16, arguments: [u64; 6]) -> [u64; 6] {
         match &self.simulation {
             Some(parent) => parent.identities.translate_processes(number, arguments),
             None => arguments,

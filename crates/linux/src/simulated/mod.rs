@@ -132,6 +132,9 @@ pub trait Scheduler: Send + Sync {
     /// A new thread, ready to run.
     fn add(&self, thread: ThreadNumber);
 
+    /// The thread added last never began: the host had none for it.
+    fn withdraw(&self, thread: ThreadNumber);
+
     /// Gives the core away until something in `sleep` happens.
     fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken;
 

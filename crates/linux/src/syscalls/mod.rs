@@ -98,7 +98,7 @@ impl Thread {
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
             _ if row.names_one_of_ours(&arguments) => Err(Errno(libc::EBADF)),
-            None => self.perform(row, state, &self.process.from_child(row.number, arguments)),
+            None => self.perform(row, state, &self.process.arguments_of_child(row.number, arguments)),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };
         if let (Some(sink), Some(before)) = (&tracer, before) {

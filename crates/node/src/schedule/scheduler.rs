@@ -692,6 +692,12 @@ impl linux::Scheduler for Scheduler {
         state.roster.add(allowed, self.now());
     }
 
+    fn withdraw(&self, thread: ThreadNumber) {
+        let mut state = self.lock();
+        state.roster.dequeue(thread.0);
+        state.members[thread.0 as usize].phase = Phase::Gone;
+    }
+
     fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
         if seat::is_attention_requested() {
             return Awoken::NotBegun;
