@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,6 +139,11 @@ LIKELY = [
 ]
 
 
+def ended(run):
+    """Whether the limit of processor time ended a run; that of a point of an experiment is a child's."""
+    return run.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or b"SIGXCPU" in run.stderr
+
+
 class Runner:
     """Runs probes with one longma, and remembers what unchanged machines gave."""
 
@@ -146,7 +152,7 @@ class Runner:
         self.numbers, self.known, self.lock = itertools.count(), {}, threading.Lock()
 
     def command(self, *words, **others):
-        # A change that makes a run endless shows in how it ends; the limit is of processor time, so that a busy host makes none.
+        # The limit is of processor time, so that a busy host changes nothing. Who comes to it has shown nothing: see `ended`.
         limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
         return subprocess.run([self.longma, *words], timeout=1200, preexec_fn=limit, **streams, **others)
@@ -177,6 +183,8 @@ class Runner:
         statistics.pop("manifest", None)
         for left in (out, out.with_suffix(".machine.toml")):
             left.unlink(missing_ok=True)
+        if ended(run):
+            return None
         return run.returncode, run.stdout, run.stderr.replace(os.fsencode(path), b""), statistics
 
     def point(self, probe, path):
@@ -191,6 +199,8 @@ class Runner:
         run = self.command("experiment", "run", file, "--store", store)
         table = store / "probe.jsonl"
         rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+        if ended(run):
+            return None
         # The key is a digest of all that the point is given, the machine is a path.
         return run.returncode, [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
 
@@ -330,7 +340,8 @@ def shows(runner, machine, path, value, probes, most):
             continue
         accepted += 1
         for name in probes:
-            if runner.result(name, file) != runner.unchanged(machine, name):
+            found, before = runner.result(name, file), runner.unchanged(machine, name)
+            if None not in (found, before) and found != before:
                 return f"{toml(other)}: {name}"
         if accepted == most:
             break

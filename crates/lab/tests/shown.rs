@@ -96,8 +96,11 @@ fn a_name_for_what_does_not_vary_is_an_error_with_what_was_meant() {
         report.located().iter().map(|p| format!("{}; {}", p.message, p.help)).collect::<Vec<_>>()
     };
     assert_eq!(
-        problems("[shown.n]", "[shown.node]"),
-        ["`node` does not vary; there are: mode, n, notes.size, size"]
+        problems("[shown.n]", "[shown.colour]"),
+        ["`colour` does not vary; varying parameters are: mode, n, notes.size, size"]
     );
-    assert_eq!(problems("\"2\" = \"the short", "\"3\" = \"the short"), ["`n` is never 3; there are: 1, 2"]);
+    assert_eq!(
+        problems("\"2\" = \"the short", "\"300\" = \"the short"),
+        ["`n` is never 300; values are: 1, 2"]
+    );
 }

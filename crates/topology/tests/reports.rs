@@ -64,8 +64,8 @@ fn a_missing_key_is_asked_for() {
 fn a_part_without_source_is_an_error() {
     told(
         LA,
-        "queue_entries = 16\nsource = \"manual\"",
-        "queue_entries = 16",
+        "coherence = \"directory\"\nsource = \"manual\"",
+        "coherence = \"directory\"",
         ["cache `l3` has no source", "l3", "[sources.KEY]"],
     );
     told(

@@ -4,6 +4,7 @@
 
 use super::ExperimentFile;
 use crate::read::{Map, Problems, part, suggestion};
+use std::collections::BTreeSet;
 
 part! {
     /// What tables and charts call a parameter that varies.
@@ -22,7 +23,8 @@ pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
     for (name, shown) in &file.shown {
         let known: Vec<_> = axes.iter().filter(|(axis, _)| *axis == name).map(|(_, axis)| axis).collect();
         if known.is_empty() {
-            let help = suggestion(name, axes.iter().map(|(name, _)| name.as_str()), "parameter that varies");
+            let names: BTreeSet<_> = axes.iter().map(|(name, _)| name.as_str()).collect();
+            let help = suggestion(name, names.into_iter(), "varying parameter");
             problems.error(shown.marks.at(), format!("`{name}` does not vary"), "named here", help);
             continue;
         }
