@@ -28,7 +28,7 @@ pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
             problems.error(shown.marks.at(), format!("`{name}` does not vary"), "named here", help);
             continue;
         }
-        let values: Vec<_> =
+        let values: BTreeSet<_> =
             known.iter().flat_map(|axis| &axis.values).map(std::string::ToString::to_string).collect();
         for value in shown.values.keys().filter(|value| !values.contains(value)) {
             let help = suggestion(value, values.iter().map(String::as_str), "value");
