@@ -30,7 +30,7 @@ pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
         }
         let values: BTreeSet<_> =
             known.iter().flat_map(|axis| &axis.values).map(std::string::ToString::to_string).collect();
-        for value in shown.values.keys().filter(|value| !values.contains(value)) {
+        for value in shown.values.keys().filter(|value| !values.contains(*value)) {
             let help = suggestion(value, values.iter().map(String::as_str), "value");
             let message = format!("`{name}` is never {value}");
             problems.error(shown.marks.at(), message, "named here", help);
