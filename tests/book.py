@@ -92,20 +92,24 @@ class Clone:
 
     def run(self, words, text):
         """What a command prints, both streams in one, and its status; it and all it started end with this."""
-        child = subprocess.Popen(
-            words, cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-        try:
-            printed, _ = child.communicate(text, timeout=SECONDS)
-            return printed, child.returncode
-        except subprocess.TimeoutExpired:
-            return f"took over {SECONDS} s", 124
-        finally:
+        # A file and not a pipe: what goes on in the background would keep a pipe open.
+        with tempfile.TemporaryFile("w+", errors="replace") as printed:
+            child = subprocess.Popen(
+                words, cwd=self.folder, env=self.environment, stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
+                text=True, start_new_session=True,
+            )  # fmt: skip
             try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+                child.communicate(text, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"took over {SECONDS} s", 124
+            finally:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                child.wait()
+            printed.seek(0)
+            return printed.read(), child.returncode
 
 
 def console(clone, block):
