@@ -54,6 +54,28 @@ CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
 # Keys that describe what the models do not have yet. To be made to work or removed: nobody should expect anything of them.
 NOT_YET = ["devices.*.myrinet.clock_step", "switches.*.ports", "switches.*.rate", "switches.*.cut_through"]
 
+# Keys that no probe has shown to do anything. Some are read by a model in cases that the probes do not come to, of others it is not known:
+# each is to be shown, made to work or removed.
+NOT_SHOWN = [
+    "cores.*.idma.interrupt",
+    "cores.*.cam.value",
+    "cores.*.cam.tag",
+    "caches.*.lock.min_unlocked_ways",
+    "caches.*.dca.ways",
+    "chips.*.address_windows.per_port",
+    "chips.*.address_windows.address",
+    "chips.*.address_windows.chip_bit",
+    "cores.*.threads",
+    "hosts.*.links.*.bandwidth",
+    "cores.*.tlbs.*.page_sizes",
+    "chips.*.crossbars.*.master_ports",
+    "chips.*.crossbars.*.slave_ports",
+    "caches.*.dca.locked_lines_only",
+    "chips.*.crossbars.*.separate_read_write",
+    "devices.*.myrinet.outstanding",
+    "hosts.*.count",
+]
+
 # --- What is run ------------------------------------------------------------------------------------------------------
 
 
@@ -369,7 +391,10 @@ def ask(runner, only, jobs, verbose):
             keys.setdefault(key_of(path), []).append((machine, path, value))
     for key in NOT_YET:
         print(f"note: {key} does nothing yet")
-    asked = {key: places for key, places in keys.items() if not excepted(key) and key not in NOT_YET}
+    for key in NOT_SHOWN:
+        print(f"note: {key} has not been shown to do anything")
+    open_questions = {*NOT_YET, *NOT_SHOWN}
+    asked = {key: places for key, places in keys.items() if not excepted(key) and (only or key not in open_questions)}
     wanted = {key: places for key, places in asked.items() if re.search(only, key)}
     dead = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
