@@ -62,6 +62,7 @@ NOT_SHOWN = [
     "cores.*.cam.tag",
     "caches.*.lock.min_unlocked_ways",
     "caches.*.dca.ways",
+    "caches.*.coherence",
     "chips.*.address_windows.per_port",
     "chips.*.address_windows.address",
     "chips.*.address_windows.chip_bit",

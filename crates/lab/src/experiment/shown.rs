@@ -24,7 +24,7 @@ pub(super) fn check(file: &ExperimentFile, problems: &mut Problems) {
         let known: Vec<_> = axes.iter().filter(|(axis, _)| *axis == name).map(|(_, axis)| axis).collect();
         if known.is_empty() {
             let names: BTreeSet<_> = axes.iter().map(|(name, _)| name.as_str()).collect();
-            let help = suggestion(name, names.into_iter(), "varying parameter");
+            let help = suggestion(name, names, "varying parameter");
             problems.error(shown.marks.at(), format!("`{name}` does not vary"), "named here", help);
             continue;
         }
