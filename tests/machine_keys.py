@@ -47,35 +47,37 @@ EXCEPTIONS = {
     "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
     "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",
+    "cores.*.threads": "what the host's operating system sees; a modelled core runs one thread",
+    "chips.*.address_windows.address": "how far up addresses go: caches and memories count by the bits below; crates/memory has tests of the windows",
+    "chips.*.address_windows.chip_bit": "where a chip's addresses begin: as above",
 }
 
 CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
 
-# Keys that describe what the models do not have yet. To be made to work or removed: nobody should expect anything of them.
-NOT_YET = ["devices.*.myrinet.clock_step", "switches.*.ports", "switches.*.rate", "switches.*.cut_through"]
+# Limits: a change is either refused by `longma machine check`, because what the file describes would not fit, or changes nothing.
+LIMITS = {
+    "chips.*.crossbars.*.master_ports": "masters must find a port",
+    "chips.*.crossbars.*.slave_ports": "slaves must find a port",
+    "switches.*.ports": "cables must find a port",
+    "hosts.*.count": "the file's cables end at hosts",
+}
 
-# Keys that no probe has shown to do anything. Some are read by a model in cases that the probes do not come to, of others it is not known:
-# each is to be shown, made to work or removed.
-NOT_SHOWN = [
-    "cores.*.idma.interrupt",
-    "cores.*.cam.value",
-    "cores.*.cam.tag",
-    "caches.*.lock.min_unlocked_ways",
-    "caches.*.dca.ways",
-    "caches.*.coherence",
-    "chips.*.address_windows.per_port",
-    "chips.*.address_windows.address",
-    "chips.*.address_windows.chip_bit",
-    "cores.*.threads",
-    "hosts.*.links.*.bandwidth",
-    "cores.*.tlbs.*.page_sizes",
-    "chips.*.crossbars.*.master_ports",
-    "chips.*.crossbars.*.slave_ports",
-    "caches.*.dca.locked_lines_only",
-    "chips.*.crossbars.*.separate_read_write",
-    "devices.*.myrinet.outstanding",
-    "hosts.*.count",
-]
+# Where the usual changes, on the shipped machines as they are, are too small to be seen: the machine, edits of it that stay, the key's
+# value before and after, and the probe.
+CASES = {
+    "cores.*.idma.interrupt": ("godson3", {}, "cores.gs464.idma.interrupt", "50 cycles", "50 us", "engine-faults"),
+    "cores.*.cam.value": ("godson3", {}, "cores.gs464.cam.value", None, "8 bit", "machines"),
+    "cores.*.cam.tag": ("godson3", {}, "cores.gs464.cam.tag", None, "1 bit", "machines"),
+    "caches.*.lock.min_unlocked_ways": ("godson3", {}, "caches.l2.lock.min_unlocked_ways", 1, 4, "packets"),
+    "caches.*.dca.ways": ("loongson-3a5000-ethernet", {"caches.l3.size": "256 KiB"}, "caches.l3.dca.ways", 2, 8, "packets-fast"),
+    "caches.*.dca.locked_lines_only": ("godson3", {}, "caches.l2.dca.locked_lines_only", False, True, "packets"),
+    "caches.*.coherence": ("piii-myrinet", {"caches.l1d.coherence": "none"}, "caches.l2.coherence", "snoop", "directory", "sharing"),
+    "cores.*.tlbs.*.page_sizes": ("loongson-3a5000", {}, "cores.la464.tlbs.0.page_sizes", ["16 KiB"], ["4 KiB"], "chase"),
+    "chips.*.crossbars.*.separate_read_write": ("godson3", {}, "chips.godson3.crossbars.1.separate_read_write", True, False, "threads"),
+    "hosts.*.links.*.bandwidth": ("hygon-8node", {}, "hosts.0.links.0.bandwidth", None, "100 MB/s", "far-node"),
+    "switches.*.rate": ("piii-myrinet", {}, "switches.0.rate", None, "200 Mb/s", "messages-rate"),
+    "switches.*.cut_through": ("piii-myrinet", {}, "switches.0.cut_through", True, False, "messages"),
+}
 
 # --- What is run ------------------------------------------------------------------------------------------------------
 
@@ -110,6 +112,7 @@ PROBES = {
     "sharing": guest("sharing 7 3 300"),
     "engine": guest("idma_memcpy-lasx 4096 tags 128 3"),
     "engine-rules": guest("idma_check 8 7"),
+    "engine-faults": guest("idma_check 40 7"),
     "machines": guest("vm_switch save cam 3 64 100"),
     "pages": guest("page_migration rdma 4 4"),
     "packets": guest("tcp_receive eth0", "--wire", f"eth0,{WIRE}", dca="1", lock="1"),
@@ -122,6 +125,8 @@ PROBES = {
     "messages-pages": experiment("via", firmware="bvia", measure="bandwidth", messages=60, size="64 KiB", tlb_entries=16),
     "messages-small": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="4 B"),
 }
+FAR = {"folder": str(GUESTS), "program": "stream_threads", "arguments": ["20000", "1", "2"], "level": "timing", "numa": "bind:1"}
+PROBES["far-node"] = experiment("program", **FAR)  # on a host whose own programs it cannot run
 TREES = {"pairs": 3000, "workload": "W1", "conventional_zones": 1, "sequential_zones": 40, "entries": 16}
 PROBES |= {
     "tree-drive": experiment("zoned", device="nvme0", tree="cow", **TREES),
@@ -215,7 +220,7 @@ class Runner:
         parameters = "".join(f"{key} = {toml(value)}\n" for key, value in probe["parameters"].items())
         text = (
             f'format = 1\nname = "probe"\ntitle = "A probe"\nworkload = "{probe["workload"]}"\nmachines = ["{path}"]\n'
-            f"[parameters]\n{parameters}" + "".join(f'[metrics.{name}]\nunit = "1"\n' for name in METRICS[probe["workload"]])
+            f"[parameters]\n{parameters}" + "".join(f'[metrics."{name}"]\nunit = "1"\n' for name in METRICS[probe["workload"]])
         )
         file = path.with_suffix(f".{threading.get_ident()}.experiment.toml")
         file.write_text(text)
@@ -236,7 +241,7 @@ class Runner:
         return place[1]
 
 
-METRICS = {"via": ["bandwidth_mbps", "latency_us"], "zoned": ["run_time_s", "reads", "writes", "resets", "sequential_occupied"]}
+METRICS = {"program": ["run.cycles"], "via": ["bandwidth_mbps", "latency_us"], "zoned": ["run_time_s", "reads", "writes", "resets", "sequential_occupied"]}
 
 # --- Machine files ----------------------------------------------------------------------------------------------------
 
@@ -371,8 +376,44 @@ def shows(runner, machine, path, value, probes, most):
     return None if accepted else "refused"
 
 
+def read(file):
+    return tomllib.loads(file.read_text())
+
+
+def edited(machine, edits):
+    """The machine with other values at dotted paths; `None` leaves what stands there."""
+    for path, value in edits.items():
+        words = [int(word) if word.isdigit() else word for word in path.split(".")]
+        machine = changed(machine, words, value) if value is not None else machine
+    return machine
+
+
+def case(runner, key):
+    """What the case made for the key shows."""
+    name, edits, path, before, after, probe = CASES[key]
+    shipped = next(machine for machine in map(read, FILES) if machine["name"] == name)
+    files = [runner.write(edited(shipped, edits | {path: value})) for value in (before, after)]
+    if not all(map(runner.accepts, files)):
+        return None
+    results = [runner.result(probe, file) for file in files]
+    return f"{name}: {toml(after)}: {probe}" if None not in results and results[0] != results[1] else None
+
+
+def limit(runner, key, places):
+    """A change of a limit that `machine check` refuses."""
+    for machine, path, value in places:
+        for other in other_values(machine, path, value):
+            if not runner.accepts(runner.write(changed(machine, path, other))):
+                return f"{machine['name']}: {toml(other)} is refused"
+    return None
+
+
 def answer(runner, key, places):
-    """The first machine that shows a change of the key: first by the likeliest probes, then by all."""
+    """What shows the key: its case, or the first machine that does, first by the likeliest probes, then by all."""
+    if key in CASES:
+        return case(runner, key)
+    if key in LIMITS:
+        return limit(runner, key, places)
     for machine, path, value in places:
         if found := shows(runner, machine, path, value, likely(machine, key), 2):
             return f"{machine['name']}: {found}"
@@ -386,16 +427,10 @@ MOST_PLACES = 12  # of a key, on which all probes are run
 
 def ask(runner, only, jobs, verbose):
     keys = {}
-    for file in FILES:
-        machine = tomllib.loads(file.read_text())
+    for machine in map(read, FILES):
         for path, value in leaves(machine):
             keys.setdefault(key_of(path), []).append((machine, path, value))
-    for key in NOT_YET:
-        print(f"note: {key} does nothing yet")
-    for key in NOT_SHOWN:
-        print(f"note: {key} has not been shown to do anything")
-    open_questions = {*NOT_YET, *NOT_SHOWN}
-    asked = {key: places for key, places in keys.items() if not excepted(key) and (only or key not in open_questions)}
+    asked = {key: places for key, places in keys.items() if not excepted(key)}
     wanted = {key: places for key, places in asked.items() if re.search(only, key)}
     dead = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:

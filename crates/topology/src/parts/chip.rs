@@ -166,8 +166,6 @@ part! {
 part! {
     /// Address windows: which slave an address goes to.
     pub struct AddressWindows = "address windows" {
-        /// Windows of a master port.
-        per_port: u32,
         /// Bits of a physical address.
         address: Width,
         /// Lowest bit of the physical address that says the chip.

@@ -90,10 +90,6 @@ part! {
         pio_read: Time,
         /// Shortest time between two interrupts.
         interrupt_interval: Time,
-        /// Step of the real-time clock.
-        clock_step: Time,
-        /// Host DMA transfers in flight.
-        outstanding: u32 = 1,
         /// Alignment of host DMA.
         host_alignment: Size,
         /// Alignment of send DMA.

@@ -56,6 +56,10 @@ pub struct Parameters {
     pub memory_latency: Duration,
     /// Through the switch and both cables.
     pub path_latency: Duration,
+    /// What a port of the switch carries each way, bytes a second.
+    pub port_rate: u64,
+    /// Whether the switch forwards a packet before its end has come.
+    pub cut_through: bool,
 }
 
 /// Why a machine has no Myrinet to model.
@@ -128,6 +132,8 @@ impl Parameters {
             host_hz,
             memory_latency,
             path_latency: Duration::from_ps(switch.latency.map_or(0, |t| t.ps()) + 2 * cable),
+            port_rate: switch.rate.bits_per_second() / 8,
+            cut_through: switch.cut_through,
         })
     }
 

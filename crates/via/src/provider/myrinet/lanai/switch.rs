@@ -1,5 +1,6 @@
 //! The Myrinet switch and its cables: which packet may use which output port when.
-//! Not buffering: a packet that finds its way blocked waits on the wire, as worms do.
+//! A switch that cuts through does not buffer: a packet that finds its way blocked waits on the wire, as worms do. One that does not
+//! takes each packet whole before it sends it on, and has room for all that come.
 //! Source: Boden et al., "Myrinet: A Gigabit-per-Second Local Area Network", IEEE Micro 1995.
 
 use super::Parameters;
@@ -8,7 +9,9 @@ use longma_sim::{Duration, Time};
 /// One switch with a port for each host.
 #[derive(Clone, Debug)]
 pub struct Switch {
-    rate: u64,
+    link_rate: u64,
+    port_rate: u64,
+    cut_through: bool,
     latency: Duration,
     free_at: Vec<Time>,
 }
@@ -26,7 +29,9 @@ impl Switch {
     /// The switch of a machine.
     pub fn new(parameters: &Parameters) -> Self {
         Self {
-            rate: parameters.link_rate,
+            link_rate: parameters.link_rate,
+            port_rate: parameters.port_rate,
+            cut_through: parameters.cut_through,
             latency: parameters.path_latency,
             free_at: vec![Time::ZERO; parameters.hosts as usize],
         }
@@ -34,13 +39,16 @@ impl Switch {
 
     /// A packet of `bytes` that is offered at `offered` to the host at `port`, whose receive engine takes bytes from `ready` on.
     pub fn pass(&mut self, offered: Time, ready: Time, port: usize, bytes: u32) -> Passage {
-        let head = Time::from_ps(offered.ps() + self.latency.ps());
+        let takes = |rate: u64| u64::from(bytes) * 1_000_000_000_000 / rate.max(1);
+        let slowest = self.link_rate.min(self.port_rate);
+        let came = if self.cut_through { 0 } else { takes(slowest) };
+        let head = Time::from_ps(offered.ps() + self.latency.ps() + came);
         let begins = head.max(ready).max(self.free_at[port]);
-        let took = u64::from(bytes) * 1_000_000_000_000 / self.rate.max(1);
-        let arrived = Time::from_ps(begins.ps() + took);
+        let arrived = Time::from_ps(begins.ps() + takes(slowest));
         self.free_at[port] = arrived;
         // What is blocked fills the path; the sender is done when the path has drained behind the last byte.
-        Passage { sent: Time::from_ps(arrived.ps() - self.latency.ps()), arrived }
+        let sent = if self.cut_through { arrived.ps() - self.latency.ps() } else { offered.ps() + came };
+        Passage { sent: Time::from_ps(sent), arrived }
     }
 }
 
@@ -66,5 +74,23 @@ mod tests {
         let first = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);
         let second = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);
         assert_eq!(second.arrived.ps(), first.arrived.ps() + 10_000_000);
+    }
+
+    #[test]
+    fn a_slow_port_slows_what_passes() {
+        let mut switch = Switch::new(&Parameters { port_rate: piii().link_rate / 4, ..piii() });
+        let passage = switch.pass(Time::ZERO, Time::ZERO, 0, 1600);
+        assert_eq!(passage.sent.ps(), 40_000_000);
+    }
+
+    #[test]
+    fn a_switch_that_stores_and_forwards_sends_when_it_has_all_and_frees_the_sender_then() {
+        let parameters = Parameters { cut_through: false, ..piii() };
+        let mut switch = Switch::new(&parameters);
+        let passage = switch.pass(Time::ZERO, Time::from_ps(90_000_000), 0, 1600);
+        assert_eq!(passage.sent.ps(), 10_000_000);
+        assert_eq!(passage.arrived.ps(), 100_000_000);
+        let free = switch.pass(Time::ZERO, Time::ZERO, 1, 1600);
+        assert_eq!(free.arrived.ps(), 20_000_000 + parameters.path_latency.ps());
     }
 }
