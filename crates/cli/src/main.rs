@@ -6,10 +6,11 @@ mod compare;
 mod experiment;
 mod machine;
 mod run;
+mod shell;
 mod via;
 mod zoned;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Runs real LoongArch64 Linux programs on a modelled server, and says where the time and the bytes went.
@@ -36,6 +37,8 @@ enum Command {
     Zoned(zoned::Args),
     /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
     Via(via::Args),
+    /// Completions for shells, and manual pages.
+    Shell(shell::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn carry_out() -> ExitCode {
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
         Command::Zoned(args) => zoned::run(args),
         Command::Via(args) => via::run(args),
+        Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("longma: {error}");

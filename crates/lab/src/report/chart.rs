@@ -171,12 +171,18 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
     panels
 }
 
-/// Parameters that vary together with one of the plot's axes, and so tell nothing more.
-fn implied<'a>(chapter: &Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
+/// Parameters that tell nothing more: that vary together with one of the plot's axes, or are the same at all points.
+fn implied<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
     let zips = chapter.campaign.experiment.parts().zip.iter();
     let of_axes = zips.filter(|columns| columns.keys().any(|name| is_axis(name)));
-    of_axes.flat_map(|columns| columns.keys().map(String::as_str)).filter(|name| !is_axis(name)).collect()
+    let together = of_axes.flat_map(|columns| columns.keys().map(String::as_str));
+    let points = &chapter.campaign.points;
+    let is_constant =
+        |(name, value): &(String, Setting)| points.iter().all(|p| varied(p, name).as_ref() == Some(value));
+    let constant =
+        points.first().into_iter().flat_map(|point| point.varied.iter().filter(|v| is_constant(v)));
+    together.chain(constant.map(|(name, _)| name.as_str())).filter(|name| !is_axis(name)).collect()
 }
 
 /// Where a value goes in a plot.

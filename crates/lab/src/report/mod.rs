@@ -228,7 +228,7 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
             many => format!("{many} values, {} away on average", percent(verdict.mean_deviation)),
         },
     );
-    out.push_str("<div class=\"wide\"><table><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio</tr></thead>\n");
+    out.push_str("<div class=\"wide\"><table class=\"published\"><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio</tr></thead>\n");
     for c in comparisons {
         let ours = c.ours.map_or("–".into(), number);
         let ratio = c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
