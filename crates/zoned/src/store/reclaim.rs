@@ -217,12 +217,19 @@ impl Writer {
             return Ok(Step::Done(1));
         }
         let node_blocks = shared.io.node_blocks();
-        let blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
+        let mut blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
         // Each node may have a way of its own to write, up to the root.
         let levels = shared.newest.tree().root.inner(&shared.io)?.level;
-        let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        if (self.dirty + remaining + nodes) * node_blocks + reserve > self.space.available() {
+        let needed = |blocks: u64| {
+            let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
+            (self.dirty + remaining + nodes) * node_blocks + reserve
+        };
+        // Where room is short, smaller steps show how few these ways are.
+        while needed(blocks) > self.space.available() && blocks > node_blocks {
+            blocks = (blocks / 2).max(node_blocks);
+        }
+        if needed(blocks) > self.space.available() {
             return Ok(Step::NoRoom);
         }
         let next = self.collect_blocks(shared, zone, offset, offset + blocks)?;
