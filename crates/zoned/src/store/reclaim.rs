@@ -186,7 +186,7 @@ impl Writer {
         self.reclaim.debt = self.reclaim.debt.min(MOST_BLOCKS.max(2 * capacity));
         let mut most = MOST_BLOCKS;
         while self.reclaim.debt > 0 && most > 0 {
-            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low)? else { break };
+            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low, false)? else { break };
             self.reclaim.debt = self.reclaim.debt.saturating_sub(blocks);
             most = most.saturating_sub(blocks);
         }
@@ -198,8 +198,15 @@ impl Writer {
         (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
-    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free.
-    pub fn collect<D: ZonedDevice>(&mut self, shared: &Shared<D>, least: u64, reserve: u64) -> Result<Step> {
+    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free. As the last resort
+    /// it uses up what room there is, node by node.
+    pub fn collect<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        least: u64,
+        reserve: u64,
+        is_last_resort: bool,
+    ) -> Result<Step> {
         let (zone, offset) = match self.reclaim.current {
             Some(current) => current,
             None => match self.choose_victim(least, reserve) {
@@ -225,8 +232,8 @@ impl Writer {
             let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
             (self.dirty + remaining + nodes) * node_blocks + reserve
         };
-        // Where room is short, smaller steps show how few these ways are.
-        while needed(blocks) > self.space.available() && blocks > node_blocks {
+        // Smaller steps show how few these ways are.
+        while is_last_resort && needed(blocks) > self.space.available() && blocks > node_blocks {
             blocks = (blocks / 2).max(node_blocks);
         }
         if needed(blocks) > self.space.available() {

@@ -320,7 +320,7 @@ impl Writer {
         // More than a few zones at once would only mean more to write before there is any room.
         let mut left = 4 * shared.io.geometry.zone_capacity_blocks.max(1024);
         while left > 0 {
-            match self.collect(shared, shared.io.node_blocks(), reserve)? {
+            match self.collect(shared, shared.io.node_blocks(), reserve, !looked)? {
                 Step::Done(blocks) => left = left.saturating_sub(blocks),
                 Step::NoVictim | Step::NoRoom => break,
             }
