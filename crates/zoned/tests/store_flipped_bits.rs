@@ -5,13 +5,12 @@
 
 mod support;
 
-use longma_zoned::device::{FileDevice, Geometry};
+use longma_zoned::device::{DeviceError, FileDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Options, Store};
+use longma_zoned::{Options, Store, ZonedDevice};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::{Model, Records, batch, busy, campaign, geometry, open};
@@ -213,7 +212,7 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 /// out. LONGMA_ZONED_SEED chooses the bits, and where it begins.
 #[test]
 fn one_flipped_bit_is_an_error_or_makes_no_difference() {
-    let (step, seed) = (campaign("LONGMA_ZONED_FLIPS", 397) as usize, campaign("LONGMA_ZONED_SEED", 1));
+    let (step, seed) = (campaign("LONGMA_ZONED_FLIPS", 1009) as usize, campaign("LONGMA_ZONED_SEED", 1));
     let folder = folder();
     let path = folder.path().join("map");
     let mut wrong = Vec::new();
@@ -241,7 +240,92 @@ fn one_flipped_bit_is_an_error_or_makes_no_difference() {
             "{}: {right} made no difference, {refused} were refused, {unreadable} could not be read everywhere; {repaired} repairs, {losses} with losses",
             stored.name
         );
-        let _ = File::open(&path).unwrap().read_at(&mut [0], 0);
     }
     assert!(wrong.is_empty(), "{} flipped bits", wrong.len());
+}
+
+/// Where the parts of a file with less than 100 zones are, and how long their copies are.
+const CHECKPOINTS: [usize; 2] = [4096, 3 * 4096];
+const LOG: usize = 5 * 4096;
+
+#[test]
+fn a_table_that_is_damaged_in_all_copies_is_refused_and_a_repair_says_what_it_guessed() {
+    let folder = folder();
+    let path = folder.path().join("map");
+    for shape in shapes() {
+        let stored = store(&path, shape);
+        let checkpoints = CHECKPOINTS.map(|at| vec![at, at + 4096]).concat();
+        let records: Vec<usize> = (LOG..).step_by(4096).take(1024).collect();
+        let is_record = |at: &usize| stored.bytes[*at..at + 8] != [0; 8];
+        let records: Vec<usize> = records.into_iter().filter(is_record).collect();
+        let middle = records[records.len() / 2];
+        let all = |records: &[usize]| records.iter().flat_map(|&at| [at, at + 2048]).collect::<Vec<_>>();
+        for (what, places) in [
+            ("the checkpoints", checkpoints.clone()),
+            ("a record", all(&[middle])),
+            ("all of it", [checkpoints.clone(), all(&records)].concat()),
+        ] {
+            let what = format!("{}: {what}", stored.name);
+            let mut bytes = stored.bytes.clone();
+            places.iter().for_each(|&at| bytes[at + 3] ^= 0x10);
+            fs::write(&path, &bytes).unwrap();
+            for error in [FileDevice::open(&path).err(), FileDevice::open_read_only(&path).err()] {
+                let error = error.unwrap_or_else(|| panic!("{what} is not noticed")).to_string();
+                assert!(error.contains("longma zoned repair"), "{what}: {error}");
+            }
+            assert!(fs::read(&path).unwrap() == bytes, "{what}: a refused opening wrote");
+            let (device, states) = FileDevice::open_to_repair(&path).unwrap();
+            assert!(states.table_lost, "{what}");
+            let report = Store::repair(device, OPTIONS).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(Store::check(to_read(&path).unwrap()).unwrap().problems, [], "{what}");
+            let map = Store::open(FileDevice::open(&path).unwrap(), OPTIONS).unwrap();
+            let rows: Model = map.iter().map(|row| row.unwrap().to_pair()).collect();
+            // What is in the zones is whole, and says itself how far it goes.
+            assert!(rows == stored.model, "{what}: {report:?}, {states:?}");
+        }
+    }
+}
+
+#[test]
+fn a_header_that_is_damaged_in_both_copies_is_refused_with_what_that_means() {
+    let folder = folder();
+    let path = folder.path().join("map");
+    let stored = store(&path, shapes()[0]);
+    let mut bytes = stored.bytes;
+    (bytes[30], bytes[2048 + 30]) = (bytes[30] ^ 1, bytes[2048 + 30] ^ 1);
+    fs::write(&path, &bytes).unwrap();
+    for error in [FileDevice::open(&path).err(), FileDevice::open_to_repair(&path).err()] {
+        assert!(error.unwrap().to_string().contains("both of its copies"));
+    }
+    assert!(fs::read(&path).unwrap() == bytes);
+}
+
+#[test]
+fn a_device_that_is_open_for_reading_takes_no_writes_and_several_may_read_it() {
+    let folder = folder();
+    let path = folder.path().join("map");
+    let stored = store(&path, shapes()[2]);
+    let (first, second) = (to_read(&path).unwrap(), to_read(&path).unwrap());
+    assert!(FileDevice::open(&path).err().unwrap().to_string().contains("in use"));
+    let zone = first.geometry().sequential().next().unwrap();
+    let block = vec![1; first.geometry().block_bytes as usize];
+    let refused = [
+        first.write(first.geometry().start(zone), &block),
+        first.write(longma_zoned::device::Block(0), &block),
+        first.append(zone, &block).map(|_| ()),
+        first.reset(zone),
+        first.finish(zone),
+        first.open(zone),
+        first.close(zone),
+        first.flush(),
+        Store::repair(first, OPTIONS).map(|_| ()).map_err(|error| match error {
+            longma_zoned::Error::Device(error) => error,
+            error => panic!("{error}"),
+        }),
+    ];
+    for result in refused {
+        assert!(matches!(result, Err(DeviceError::ReadOnly { .. })), "{result:?}");
+    }
+    assert_eq!(look(Store::open_read_only(second, OPTIONS), &stored.model), Ok(Seen::Right));
+    assert!(fs::read(&path).unwrap() == stored.bytes);
 }

@@ -9,7 +9,7 @@ use super::checkpoint::Freed;
 use super::edit::Retired;
 use super::journal::Journal;
 use super::leaf::{LeafBody, LeafSlot};
-use super::reclaim::Step;
+use super::reclaim::{Step, is_loss};
 use super::tree::{Children, Inner};
 use super::writer::Writer;
 use crate::device::ZonedDevice;
@@ -103,10 +103,12 @@ impl Writer {
         if !self.journal.is_at_end(&shared.io) {
             return Ok(false);
         }
-        self.finish_checkpoint(shared)?;
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
-        self.finish_checkpoint(shared)?;
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)?;
         Ok(true)
     }
 
@@ -320,7 +322,12 @@ impl Writer {
         // More than a few zones at once would only mean more to write before there is any room.
         let mut left = 4 * shared.io.geometry.zone_capacity_blocks.max(1024);
         while left > 0 {
-            match self.collect(shared, shared.io.node_blocks(), reserve, !looked)? {
+            let step = match self.collect(shared, shared.io.node_blocks(), reserve, !looked) {
+                // What could not be read is as it was; of a failed write nobody knows what is there.
+                Err(error) if !is_loss(&error) => self.or_stop(Err(error))?,
+                step => step?,
+            };
+            match step {
                 Step::Done(blocks) => left = left.saturating_sub(blocks),
                 Step::NoVictim | Step::NoRoom => break,
             }
