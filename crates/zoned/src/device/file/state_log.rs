@@ -13,7 +13,7 @@
 
 use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES, twice};
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
-use crate::device::{Condition, Zone};
+use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 
 /// The log of one file.
@@ -115,37 +115,12 @@ impl StateLog {
         for zone in geometry.sequential() {
             let end = end_of_content(backing, places, table, zone)?;
             let known = known.get(&zone).copied();
-            let fresh = Entry {
-                zone,
-                condition: Condition::Empty,
-                write_pointer: 0,
-                resets: 0,
-                data_blocks: 0,
-                data_crc: 0,
-            };
-            let mut state = known.unwrap_or(fresh);
-            if end > state.write_pointer || known.is_none() {
+            if known.is_none_or(|known| end > known.write_pointer) {
                 guessed.push(zone);
-                state.write_pointer = state.write_pointer.max(end);
-                state.condition = match state.write_pointer {
-                    0 => Condition::Empty,
-                    full if full == geometry.zone_capacity_blocks => Condition::Full,
-                    _ if matches!(state.condition, Condition::Empty | Condition::Closed) => Condition::Closed,
-                    _ => state.condition,
-                };
             }
-            states.push(state);
+            states.push(guess(&geometry, zone, known, end));
         }
-        // No more may be partly written than the device allows: those with the least room are full.
-        let mut partly: Vec<_> =
-            states.iter_mut().filter(|state| state.condition == Condition::Closed).collect();
-        partly.sort_by_key(|state| state.write_pointer);
-        let most =
-            if geometry.max_active_zones == 0 { partly.len() } else { geometry.max_active_zones as usize };
-        for state in partly.into_iter().skip(most) {
-            (state.condition, state.write_pointer) = (Condition::Full, geometry.zone_capacity_blocks);
-            guessed.push(state.zone);
-        }
+        guessed.extend(fill_those_beyond_the_limit(&geometry, &mut states));
         guessed.sort();
         guessed.dedup();
         apply(backing, table, &states)?;
@@ -258,6 +233,34 @@ fn records(backing: &Backing, places: &Places) -> Result<Vec<Listing>, DeviceErr
     let mut bytes = vec![0; LOG_RECORDS as usize * PAGE_BYTES];
     backing.read(places.log, &mut bytes)?;
     Ok(bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Listing::decode_both(page).next()).collect())
+}
+
+/// The state of a zone that was last known to be in another one, if in any, and holds something up to block `end`.
+fn guess(geometry: &Geometry, zone: ZoneNumber, known: Option<Entry>, end: u64) -> Entry {
+    let (condition, write_pointer, resets) =
+        known.map_or((Condition::Empty, 0, 0), |known| (known.condition, known.write_pointer, known.resets));
+    let write_pointer = write_pointer.max(end);
+    let condition = match condition {
+        Condition::Empty | Condition::Closed if write_pointer == geometry.zone_capacity_blocks => {
+            Condition::Full
+        }
+        Condition::Empty if write_pointer > 0 => Condition::Closed,
+        known => known,
+    };
+    Entry { zone, condition, write_pointer, resets, data_blocks: 0, data_crc: 0 }
+}
+
+/// No more zones may be partly written than the device allows: those with the least room count as full. Says which.
+fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<ZoneNumber> {
+    let mut partly: Vec<_> = states.iter_mut().filter(|state| state.condition == Condition::Closed).collect();
+    partly.sort_by_key(|state| state.write_pointer);
+    let limit = if geometry.max_active_zones == 0 { u32::MAX } else { geometry.max_active_zones };
+    let beyond = partly.into_iter().skip(limit as usize);
+    let filled = beyond.map(|state| {
+        (state.condition, state.write_pointer) = (Condition::Full, geometry.zone_capacity_blocks);
+        state.zone
+    });
+    filled.collect()
 }
 
 /// Behind the last block of a zone that holds anything but zeros: a reset leaves zeros.
