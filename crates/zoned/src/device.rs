@@ -20,7 +20,7 @@ pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};
 pub use faulty::{Fault, FaultyDevice};
-pub use file::FileDevice;
+pub use file::{FileDevice, StatesRepair};
 pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
 pub use modelled::{Emulated, Latencies, ModelledDevice, Parameters};

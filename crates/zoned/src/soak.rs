@@ -27,6 +27,9 @@ pub struct SoakOptions {
     pub check_every: usize,
     /// How many changes a batch has.
     pub batch: u64,
+    /// How many operations are to begin in a second, evenly and whether those before them are done or not; as many as can be done without.
+    /// A window then has as many as belong to its time, and takes longer if the map does not keep up.
+    pub rate: Option<f64>,
     /// How long values are, bytes, at least 12.
     pub value_bytes: usize,
     /// All that is by chance depends on it.
@@ -44,6 +47,7 @@ impl Default for SoakOptions {
             window: Duration::ZERO,
             check_every: 1,
             batch: 1000,
+            rate: None,
             value_bytes: 100,
             seed: 1,
         }
@@ -63,6 +67,8 @@ pub struct Window {
     pub blocks_written: u64,
     /// The longest batch, seconds.
     pub longest_batch: f64,
+    /// The longest that a put or deletion took until it was safe, from when it was to begin, seconds; at a constant rate only.
+    pub longest_put: Option<f64>,
     /// The part of the device's blocks in use at its end.
     pub fill: f64,
     /// Zones reset, those of the journal included.
@@ -92,6 +98,8 @@ pub struct SoakReport {
     pub processor_lowest: Option<f64>,
     /// The longest batch during the load, seconds.
     pub longest_batch: f64,
+    /// The longest put or deletion during the load, as in [`Window::longest_put`].
+    pub longest_put: Option<f64>,
     /// Zones reset during the load, those of the journal included.
     pub zones_reset: u64,
     /// Checks of the whole map.
@@ -129,6 +137,10 @@ struct Soak<'a, D> {
     /// The records that the batch changes.
     pending: Vec<u64>,
     longest_batch: Duration,
+    /// At a constant rate: when this operation was to begin, and when the first one of the batch was.
+    due: Option<Instant>,
+    first_due: Option<Instant>,
+    longest_put: Duration,
 }
 
 impl<D: ZonedDevice> Soak<'_, D> {
@@ -152,6 +164,9 @@ impl<D: ZonedDevice> Soak<'_, D> {
         let begin = Instant::now();
         self.store.apply(&self.batch)?;
         self.longest_batch = self.longest_batch.max(begin.elapsed());
+        if let Some(due) = self.first_due.take() {
+            self.longest_put = self.longest_put.max(due.elapsed());
+        }
         self.batch.clear();
         self.pending.clear();
         Ok(())
@@ -184,6 +199,9 @@ impl<D: ZonedDevice> Soak<'_, D> {
 
     /// Half updates, a fifth deletions and inserts, a quarter gets, and scans; says how many.
     fn window(&mut self) -> Result<u64> {
+        if let Some(rate) = self.options.rate {
+            return self.window_at(rate);
+        }
         let (begin, mut done) = (Instant::now(), 0);
         while done < self.options.window_operations || begin.elapsed() < self.options.window {
             for _ in 0..100.min(self.options.window_operations.max(1)) {
@@ -193,6 +211,21 @@ impl<D: ZonedDevice> Soak<'_, D> {
         }
         self.apply()?;
         Ok(done)
+    }
+
+    /// The same, each operation when it is due, or at once if that is over.
+    fn window_at(&mut self, rate: f64) -> Result<u64> {
+        let all = ((rate * self.options.window.as_secs_f64()) as u64).max(self.options.window_operations);
+        let begin = Instant::now();
+        for number in 0..all {
+            let due = begin + Duration::from_secs_f64(number as f64 / rate);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.due = Some(due);
+            self.operation()?;
+        }
+        self.apply()?;
+        self.due = None;
+        Ok(all)
     }
 
     fn operation(&mut self) -> Result<()> {
@@ -208,6 +241,9 @@ impl<D: ZonedDevice> Soak<'_, D> {
             10..14 => self.put(record),
             14..19 => self.get(record)?,
             _ => self.scan(record)?,
+        }
+        if !self.batch.is_empty() {
+            self.first_due = self.first_due.or(self.due);
         }
         match self.batch.len() as u64 >= self.options.batch {
             true => self.apply(),
@@ -267,6 +303,9 @@ pub fn soak<D: ZonedDevice>(
         batch: Batch::new(),
         pending: Vec::new(),
         longest_batch: Duration::ZERO,
+        due: None,
+        first_due: None,
+        longest_put: Duration::ZERO,
     };
     soak.load()?;
     let (records, filled, before) = (store.len(), fill(store), store.statistics());
@@ -299,6 +338,7 @@ pub fn soak<D: ZonedDevice>(
         problems.extend(report.problems.into_iter().map(|problem| problem.what));
     }
     let statistics = store.statistics();
+    let longest_put = windows.iter().filter_map(|window| window.longest_put).reduce(f64::max);
     let longest_batch = windows.iter().map(|window| window.longest_batch).fold(0.0, f64::max);
     Ok(SoakReport {
         records,
@@ -311,6 +351,7 @@ pub fn soak<D: ZonedDevice>(
             .into_iter()
             .fold(None, |lowest: Option<f64>, rate| Some(lowest.map_or(rate, |lowest| lowest.min(rate)))),
         longest_batch,
+        longest_put,
         zones_reset: statistics.reclaim.zones_reset - before.reclaim.zones_reset,
         checks,
         problems,
@@ -328,7 +369,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
     fn measure(&mut self) -> Result<(Window, Duration)> {
         let (start, before) = (Instant::now(), self.store.statistics());
         let processor = processor_seconds();
-        self.longest_batch = Duration::ZERO;
+        (self.longest_batch, self.longest_put) = (Duration::ZERO, Duration::ZERO);
         let operations = self.window()?;
         let (took, after) = (start.elapsed(), self.store.statistics());
         let processor = processor_seconds().zip(processor).map(|(after, before)| after - before);
@@ -340,6 +381,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
                 .map(|seconds| operations as f64 / seconds),
             blocks_written: after.traffic.written() - before.traffic.written(),
             longest_batch: self.longest_batch.as_secs_f64(),
+            longest_put: self.options.rate.map(|_| self.longest_put.as_secs_f64()),
             fill: fill(self.store),
             zones_reset: after.reclaim.zones_reset - before.reclaim.zones_reset,
             empty_zones: after.empty_zones,

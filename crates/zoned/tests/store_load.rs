@@ -4,10 +4,10 @@
 
 mod support;
 
-use longma_zoned::device::{Counted, Counts, Geometry, MemoryDevice};
+use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
 use longma_zoned::soak::{SoakOptions, soak};
 use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Durability, Error, Options, Store};
+use longma_zoned::{Batch, Durability, Error, Options, Store, ZonedDevice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,6 +84,51 @@ fn small_ssd() -> MemoryDevice {
     MemoryDevice::new(geometry).unwrap()
 }
 
+/// A device of which each hundredth flush takes long.
+struct Slow {
+    inner: MemoryDevice,
+    flushes: AtomicU64,
+}
+
+impl ZonedDevice for Slow {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn zone(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
+        self.inner.zone(zone)
+    }
+    fn read(&self, block: Block, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(block, buffer)
+    }
+    fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(block, data)
+    }
+    fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
+        self.inner.append(zone, data)
+    }
+    fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.inner.reset(zone)
+    }
+    fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.inner.finish(zone)
+    }
+    fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.inner.open(zone)
+    }
+    fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
+        self.inner.close(zone)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.flushes.fetch_add(1, Ordering::Relaxed) % 100 == 99 {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.inner.flush()
+    }
+    fn name(&self) -> String {
+        "slow".into()
+    }
+}
+
 #[test]
 fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let device = Store::format(Arc::new(small_ssd()), None, 1).unwrap();
@@ -105,6 +150,33 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
     assert!(blocks.iter().all(|&blocks| blocks < 2 * mean), "{blocks:?}");
+}
+
+#[test]
+fn a_soak_at_a_constant_rate_counts_from_when_an_operation_was_to_begin() {
+    let device =
+        Store::format(Arc::new(Slow { inner: small_ssd(), flushes: AtomicU64::new(0) }), None, 1).unwrap();
+    let store = open(device, Options::with_cache(8 << 20));
+    let options = SoakOptions {
+        fill: 0.01,
+        duration: Duration::ZERO,
+        windows: 2,
+        window: Duration::from_millis(500),
+        window_operations: 0,
+        batch: 1,
+        rate: Some(1_000.0),
+        ..SoakOptions::default()
+    };
+    let report = soak(&store, options, &|| false, &mut |_| ()).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    for window in &report.windows {
+        assert_eq!(window.operations, 500);
+        // No faster than asked for, and the clock may be late.
+        assert!(window.operations_per_second <= 1_001.0, "{window:?}");
+    }
+    // One flush takes a fifth of a second, and those puts wait for it that were to begin meanwhile.
+    let longest = report.longest_put.unwrap();
+    assert!(longest >= 0.2 && longest >= report.longest_batch, "{longest} {}", report.longest_batch);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Source: none.
 
 use longma_topology::units::Size;
-use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice};
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, StatesRepair};
 use longma_zoned::{Durability, Options, Store, ZonedDevice};
 use std::error::Error;
 use std::os::unix::fs::FileTypeExt;
@@ -200,20 +200,46 @@ impl Which {
 
     /// Opens a device that is there.
     pub fn open(&self) -> Result<Device, Box<dyn Error>> {
+        self.is_there()?;
+        Ok(match self.is_block_device() {
+            true => Arc::new(KernelDevice::open(&self.device, self.conventional.as_deref())?),
+            false => Arc::new(FileDevice::open(&self.device)?),
+        })
+    }
+
+    /// Opens a device that is there so that nothing can be written to it.
+    pub fn open_to_read(&self) -> Result<Device, Box<dyn Error>> {
+        self.is_there()?;
+        Ok(match self.is_block_device() {
+            true => Arc::new(KernelDevice::open_read_only(&self.device, self.conventional.as_deref())?),
+            false => Arc::new(FileDevice::open_read_only(&self.device)?),
+        })
+    }
+
+    /// Opens a device that may be damaged itself, and says what had to be guessed of it.
+    pub fn open_to_repair(&self) -> Result<(Device, StatesRepair), Box<dyn Error>> {
+        if self.is_block_device() {
+            return Ok((self.open()?, StatesRepair::default()));
+        }
+        self.is_there()?;
+        let (device, repair) = FileDevice::open_to_repair(&self.device)?;
+        Ok((Arc::new(device), repair))
+    }
+
+    fn is_there(&self) -> Result<(), Box<dyn Error>> {
         if self.is_memory() {
             return Err(
                 "`memory:` holds nothing when the command begins: give a file or a block device".into()
             );
         }
         if self.is_block_device() {
-            return Ok(Arc::new(KernelDevice::open(&self.device, self.conventional.as_deref())?));
+            return Ok(());
         }
         if !self.device.exists() {
             let path = self.device.display();
             return Err(format!("there is no {path}: `longma zoned format {path}` makes it").into());
         }
-        self.no_conventional()?;
-        Ok(Arc::new(FileDevice::open(&self.device)?))
+        self.no_conventional()
     }
 
     /// Makes a new emulated device, or opens a block device. An existing file is replaced only if `replace`.
@@ -231,7 +257,8 @@ impl Which {
         }
         if replace && self.device.exists() {
             // So that a wrong path does not cost somebody his file.
-            FileDevice::open(&self.device).map_err(|error| format!("will not replace it: {error}"))?;
+            FileDevice::open_read_only(&self.device)
+                .map_err(|error| format!("will not replace it: {error}"))?;
         }
         Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))
     }
@@ -243,7 +270,7 @@ impl Which {
 
     /// Opens the map on a device that is there, and writes nothing to it.
     pub fn map_to_read(&self) -> Result<Store<Device>, Box<dyn Error>> {
-        Ok(Store::open_read_only(self.open()?, Options::default())?)
+        Ok(Store::open_read_only(self.open_to_read()?, Options::default())?)
     }
 
     /// Whether it is a zoned block device, not an emulated one.

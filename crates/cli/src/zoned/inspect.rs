@@ -5,7 +5,7 @@
 use super::device::{Device, Which};
 use super::{Format, Outcome};
 use crate::machine::{print, print_json, table};
-use longma_zoned::device::{Condition, Geometry, Zone};
+use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
 use longma_zoned::store::RepairReport;
 use longma_zoned::{Options, Store, ZonedDevice};
 use serde_json::json;
@@ -38,7 +38,7 @@ pub struct CheckArguments {
 
 /// Prints what a device is.
 pub fn info(arguments: &InfoArguments) -> Outcome {
-    describe(&arguments.which.open()?, arguments.zones, arguments.format)
+    describe(&arguments.which.open_to_read()?, arguments.zones, arguments.format)
 }
 
 /// Prints a device's geometry, its zones by condition or each, and its map.
@@ -131,7 +131,7 @@ pub fn bytes(number: u64) -> String {
 
 /// Looks at everything; the exit status is 1 if anything is wrong.
 pub fn check(arguments: &CheckArguments) -> Outcome {
-    let device = arguments.which.open()?;
+    let device = arguments.which.open_to_read()?;
     let name = device.name();
     let report = Store::check(device)?;
     let sound = report.problems.is_empty();
@@ -163,22 +163,34 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
 
 /// Makes a map whole again; the exit status is 1 if anything was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
-    let device = arguments.which.open()?;
+    let (device, states) = arguments.which.open_to_repair()?;
     let name = device.name();
     let report = Store::repair(device, Options::default())?;
     let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
-    let whole =
-        losses == 0 && report.lost_batches.is_empty() && !report.superblock_lost && !report.superblock_old;
+    let whole = !states.table_lost
+        && losses == 0
+        && report.lost_batches.is_empty()
+        && !report.superblock_lost
+        && !report.superblock_old;
     if arguments.format == Format::Json {
-        print_json(&json!({ "device": name, "nothing_lost": whole, "report": report }))?;
+        print_json(&json!({ "device": name, "nothing_lost": whole, "states": states, "report": report }))?;
     } else {
-        print(&told(&name, &report, whole))?;
+        print(&told(&name, &states, &report, whole))?;
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(name: &str, report: &RepairReport, whole: bool) -> String {
+fn told(name: &str, states: &StatesRepair, report: &RepairReport, whole: bool) -> String {
     let mut text = format!("{name}: {} keys\n", report.keys);
+    if states.table_lost {
+        let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();
+        let zones = if zones.is_empty() { "none".into() } else { zones.join(", ") };
+        let _ = writeln!(
+            text,
+            "the table of the zones' states was damaged and is put together from what was left of it; zones of which the end was guessed \
+             from what is in them: {zones}. What was written last may be lost"
+        );
+    }
     let key = |bytes: &[u8]| bytes.escape_ascii().to_string();
     for (ranges, what) in [(&report.lost, "keys lost"), (&report.lost_changes, "newest changes lost")] {
         for range in ranges {

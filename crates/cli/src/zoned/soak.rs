@@ -30,9 +30,13 @@ pub struct Arguments {
     /// After how many windows the whole map is checked.
     #[arg(long, value_name = "N", default_value_t = 1)]
     check_every: usize,
-    /// Changes that are written together.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    batch: u64,
+    /// Changes that are written together [default: 1000, with --rate 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    batch: Option<u64>,
+    /// Operations that begin in a second, evenly, whether those before them are done or not: how long a put takes counts from then
+    /// [default: as many as can be done].
+    #[arg(long, value_name = "OPERATIONS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    rate: Option<u64>,
     /// Judge throughput by processor time, not by the clock: for a machine that others use, too.
     #[arg(long)]
     processor_time: bool,
@@ -56,7 +60,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         window_operations: 1,
         window: Duration::from_secs(arguments.window_seconds),
         check_every: arguments.check_every,
-        batch: arguments.batch,
+        batch: arguments.batch.unwrap_or(if arguments.rate.is_some() { 1 } else { 1000 }),
+        rate: arguments.rate.map(|rate| rate as f64),
         value_bytes: arguments.load.value_bytes as usize,
         seed: arguments.load.seed,
     };
@@ -85,13 +90,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-const HEAD: &str = "WINDOW  OPERATIONS/S  PER PROCESSOR SECOND  BLOCKS WRITTEN/OPERATION  LONGEST BATCH  IN USE  EMPTY ZONES  RESETS  NODES CHECKED";
+const HEAD: &str = "WINDOW  OPERATIONS/S  PER PROCESSOR SECOND  BLOCKS WRITTEN/OPERATION  LONGEST BATCH  LONGEST PUT  IN USE  EMPTY ZONES  RESETS  NODES CHECKED";
 
 fn row(number: u32, window: &Window) -> String {
     let checked = window.checked_nodes.map_or("-".into(), |nodes| nodes.to_string());
     let processor = window.operations_per_processor_second.map_or("-".into(), |rate| format!("{rate:.0}"));
+    let longest_put = window.longest_put.map_or("-".into(), |seconds| format!("{:.1} ms", seconds * 1e3));
     format!(
-        "{number:6}  {:12.0}  {processor:>20}  {:24.3}  {:10.1} ms  {:4.1} %  {:11}  {:6}  {checked:>13}\n",
+        "{number:6}  {:12.0}  {processor:>20}  {:24.3}  {:10.1} ms  {longest_put:>11}  {:4.1} %  {:11}  {:6}  {checked:>13}\n",
         window.operations_per_second,
         window.blocks_written as f64 / window.operations.max(1) as f64,
         window.longest_batch * 1e3,
@@ -126,6 +132,9 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
         );
     }
     text += &format!("the longest batch took {:.1} ms\n", report.longest_batch * 1e3);
+    if let Some(seconds) = report.longest_put {
+        text += &format!("the longest put took {:.1} ms from when it was to begin\n", seconds * 1e3);
+    }
     for problem in problems {
         text += &format!("wrong: {problem}\n");
     }

@@ -163,6 +163,14 @@ pub enum DeviceError {
         /// The size of a block.
         block_bytes: u32,
     },
+    /// The device was opened for reading.
+    #[error("cannot {operation} {name}: it is open for reading only")]
+    ReadOnly {
+        /// The file or device.
+        name: String,
+        /// What was asked.
+        operation: Operation,
+    },
     /// The medium failed.
     #[error("the device failed to {operation} {count} blocks from {block} on")]
     Media {

@@ -14,6 +14,7 @@ use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use backing::Backing;
 use layout::{Header, PAGE_BYTES, Places};
+use serde::Serialize;
 use state_log::StateLog;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -32,6 +33,25 @@ pub struct FileDevice {
     readable: Vec<AtomicU64>,
     /// Set for good when a flush failed: what the file holds is then unknown.
     broken: AtomicBool,
+    access: Access,
+}
+
+/// What may be done with the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    ReadOnly,
+    Write,
+    /// To write, and one of the header's copies is not whole: the first flush makes it good.
+    WriteHeader,
+}
+
+/// What [`FileDevice::open_to_repair`] had to guess of the zones' states.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StatesRepair {
+    /// Whether the table of the zones' states was damaged, and was put together from what is left of it and from what is in the zones.
+    pub table_lost: bool,
+    /// Zones of which nobody knows how far they are written: it is taken to be the last block that holds anything.
+    pub guessed: Vec<ZoneNumber>,
 }
 
 /// In place of a write pointer: the zone cannot be read.
@@ -62,7 +82,7 @@ impl FileDevice {
         geometry.check()?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).create_new(!replace);
-        let backing = Backing::open(path, &options)?;
+        let backing = Backing::open(path, &options, false)?;
         let device = Self::create_in(backing, geometry)?;
         device.backing.sync_folder()?;
         Ok(device)
@@ -79,38 +99,85 @@ impl FileDevice {
         // Last, so that a file with a header is whole.
         backing.write(0, &header.encode())?;
         backing.sync()?;
-        Ok(Self::new(header, places, backing, table, log))
+        Ok(Self::new(header, places, backing, table, log, Access::Write))
     }
 
-    /// Opens a device that [`FileDevice::create`] made. What a power cut left of it is put in order.
+    /// Opens a device that [`FileDevice::create`] made. What a power cut left of it is put in order, in the file with the first flush:
+    /// opening itself writes nothing.
     ///
     /// # Errors
     /// [`DeviceError::NotUsable`] if the file is no such device, truncated, damaged, or in use; [`DeviceError::Host`].
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
-        Self::open_in(Backing::open(path, OpenOptions::new().read(true).write(true))?)
+        Self::open_in(Self::backing(path, false)?)
+    }
+
+    /// Opens a device for reading: the file is opened so that nothing can be written to it, and whatever would write is
+    /// [`DeviceError::ReadOnly`]. Others may read it meanwhile.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn open_read_only(path: &Path) -> Result<Self, DeviceError> {
+        let mut device = Self::open_in(Self::backing(path, true)?)?;
+        device.access = Access::ReadOnly;
+        Ok(device)
+    }
+
+    /// Opens a device of which the table of the zones' states may be damaged in all copies: it is then put together from what is left of
+    /// it, and of zones that nothing is known of the last block that holds anything is taken to be the last one written. What was
+    /// not flushed when the power was cut may come back with that. For [`crate::Store::repair`], which proves what is in the zones.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`], if the file was truncated or both copies of its header are damaged.
+    pub fn open_to_repair(path: &Path) -> Result<(Self, StatesRepair), DeviceError> {
+        let (places, header, backing, access) = Self::examine(Self::backing(path, false)?)?;
+        let mut table = ZoneTable::new(header.geometry)?;
+        if let Ok(log) = StateLog::recover(&backing, &places, &mut table) {
+            return Ok((Self::new(header, places, backing, table, log, access), StatesRepair::default()));
+        }
+        let mut table = ZoneTable::new(header.geometry)?;
+        let (log, guessed) = StateLog::salvage(&backing, &places, &mut table)?;
+        let repair = StatesRepair { table_lost: true, guessed };
+        Ok((Self::new(header, places, backing, table, log, access), repair))
+    }
+
+    fn backing(path: &Path, is_read_only: bool) -> Result<Backing, DeviceError> {
+        Backing::open(path, OpenOptions::new().read(true).write(!is_read_only), is_read_only)
     }
 
     fn open_in(backing: Backing) -> Result<Self, DeviceError> {
+        let (places, header, backing, access) = Self::examine(backing)?;
+        let mut table = ZoneTable::new(header.geometry)?;
+        let log = StateLog::recover(&backing, &places, &mut table)?;
+        Ok(Self::new(header, places, backing, table, log, access))
+    }
+
+    /// What the file says of itself.
+    fn examine(backing: Backing) -> Result<(Places, Header, Backing, Access), DeviceError> {
         let mut page = vec![0; PAGE_BYTES];
         let length = backing.length()?;
         page.truncate(usize::try_from(length).unwrap_or(PAGE_BYTES).min(PAGE_BYTES));
         backing.read(0, &mut page)?;
-        let header = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
+        let (header, is_whole) = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
         let places = Places::of(&header.geometry);
         if length < places.end {
             let what = format!("is {length} bytes long instead of {}: it was truncated", places.end);
             return Err(backing.not_usable(what));
         }
-        let mut table = ZoneTable::new(header.geometry)?;
-        let log = StateLog::recover(&backing, &places, &mut table)?;
-        Ok(Self::new(header, places, backing, table, log))
+        Ok((places, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
     }
 
-    fn new(header: Header, places: Places, backing: Backing, table: ZoneTable, log: StateLog) -> Self {
+    fn new(
+        header: Header,
+        places: Places,
+        backing: Backing,
+        table: ZoneTable,
+        log: StateLog,
+        access: Access,
+    ) -> Self {
         let readable =
             header.geometry.sequential().map(|zone| AtomicU64::new(readable(&table, zone))).collect();
         let rules = Mutex::new(Rules { table, log, changed: BTreeMap::new() });
-        Self { header, places, backing, rules, readable, broken: AtomicBool::new(false) }
+        Self { header, places, backing, rules, readable, broken: AtomicBool::new(false), access }
     }
 
     /// A number chosen by chance when the device was made: it tells devices apart.
@@ -126,7 +193,7 @@ impl FileDevice {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
             return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
         }
-        let mut rules = self.rules()?;
+        let mut rules = self.changing(Operation::Write)?;
         let Zone { write_pointer, resets, .. } = rules.table.zone(zone)?;
         rules.table.restore(zone, condition, write_pointer, resets.unwrap_or_default())?;
         self.publish(&mut rules, zone);
@@ -140,6 +207,19 @@ impl FileDevice {
             return Err(self.backing.host(Operation::Write, source));
         }
         Ok(self.rules.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, to change something.
+    fn changing(&self, operation: Operation) -> Result<MutexGuard<'_, Rules>, DeviceError> {
+        self.may(operation)?;
+        self.rules()
+    }
+
+    fn may(&self, operation: Operation) -> Result<(), DeviceError> {
+        match self.access {
+            Access::ReadOnly => Err(DeviceError::ReadOnly { name: self.name(), operation }),
+            Access::Write | Access::WriteHeader => Ok(()),
+        }
     }
 
     fn byte(&self, span: Span) -> u64 {
@@ -156,6 +236,9 @@ impl FileDevice {
 
     /// Makes data and states safe. A failure is for good: the kernel forgets which pages it could not write.
     fn save(&self, rules: &mut Rules) -> Result<(), DeviceError> {
+        if self.access == Access::WriteHeader && rules.log.is_untouched() {
+            self.backing.write(0, &self.header.encode())?;
+        }
         let changed = std::mem::take(&mut rules.changed);
         let saved = rules.log.save(&self.backing, &rules.table, changed);
         if saved.is_err() {
@@ -226,21 +309,22 @@ impl ZonedDevice for FileDevice {
     fn write(&self, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let geometry = &self.header.geometry;
         if !geometry.is_conventional(geometry.zone_of(block)) {
-            return self.write_sequential(&mut *self.rules()?, block, data);
+            return self.write_sequential(&mut *self.changing(Operation::Write)?, block, data);
         }
+        self.may(Operation::Write)?;
         let span = ZoneTable::span(geometry, Operation::Write, block, data.len())?;
         self.backing.write(self.byte(span), data)
     }
 
     fn append(&self, zone: ZoneNumber, data: &[u8]) -> Result<Block, DeviceError> {
-        let mut rules = self.rules()?;
+        let mut rules = self.changing(Operation::Write)?;
         let block = rules.table.append_at(zone)?;
         self.write_sequential(&mut rules, block, data)?;
         Ok(block)
     }
 
     fn reset(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
-        let mut rules = self.rules()?;
+        let mut rules = self.changing(Operation::Reset)?;
         if !rules.table.reset(zone)? {
             return Ok(());
         }
@@ -254,7 +338,7 @@ impl ZonedDevice for FileDevice {
     }
 
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
-        let mut rules = self.rules()?;
+        let mut rules = self.changing(Operation::Finish)?;
         if !rules.table.finish(zone)? {
             return Ok(());
         }
@@ -263,15 +347,15 @@ impl ZonedDevice for FileDevice {
     }
 
     fn open(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
-        self.rules()?.table.open(zone)
+        self.changing(Operation::Open)?.table.open(zone)
     }
 
     fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
-        self.rules()?.table.close(zone)
+        self.changing(Operation::Close)?.table.close(zone)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let mut rules = self.rules()?;
+        let mut rules = self.changing(Operation::Flush)?;
         self.save(&mut rules)
     }
 
@@ -283,7 +367,10 @@ impl ZonedDevice for FileDevice {
 impl Drop for FileDevice {
     /// What was written and not flushed is kept if the machine goes on running, as with any file.
     fn drop(&mut self) {
-        if let Ok(mut rules) = self.rules() {
+        if let Ok(mut rules) = self.changing(Operation::Flush) {
+            if rules.changed.is_empty() && rules.log.is_untouched() {
+                return;
+            }
             let _ = self.save(&mut rules);
             // The second time says that what the first one spoke of was safe, if it spoke of any.
             if rules.log.is_open() {

@@ -62,7 +62,19 @@ impl KernelDevice {
     /// [`DeviceError::NotUsable`] if it is no zoned block device, or its zones are laid out as no drive known does it;
     /// [`DeviceError::Host`].
     pub fn open(path: &Path, conventional: Option<&Path>) -> Result<Self, DeviceError> {
-        let sequential = Member::open(path)?;
+        Self::open_for(path, conventional, true)
+    }
+
+    /// Opens a zoned block device for reading: the kernel refuses whatever would write.
+    ///
+    /// # Errors
+    /// As [`KernelDevice::open`].
+    pub fn open_read_only(path: &Path, conventional: Option<&Path>) -> Result<Self, DeviceError> {
+        Self::open_for(path, conventional, false)
+    }
+
+    fn open_for(path: &Path, conventional: Option<&Path>, writes: bool) -> Result<Self, DeviceError> {
+        let sequential = Member::open(path, writes)?;
         let host = |errno: rustix::io::Errno| sequential.host(Operation::Examine, errno.into());
         let zone_sectors = match zone_ioctls::zone_sectors(&sequential.file) {
             Ok(0)
@@ -86,7 +98,7 @@ impl KernelDevice {
         }
         let attribute = |name| zone_ioctls::queue_attribute(&sequential.file, name).unwrap_or(0);
         let block_sectors = u64::from(block_bytes) / SECTOR_BYTES;
-        let conventional = conventional.map(Member::open).transpose()?;
+        let conventional = conventional.map(|path| Member::open(path, writes)).transpose()?;
         let mut geometry = Geometry {
             block_bytes,
             zone_blocks: zone_sectors / block_sectors,
@@ -457,7 +469,7 @@ impl Pointer {
 }
 
 impl Member {
-    fn open(path: &Path) -> Result<Self, DeviceError> {
+    fn open(path: &Path, writes: bool) -> Result<Self, DeviceError> {
         let host = |source| DeviceError::Host {
             name: path.display().to_string(),
             operation: Operation::Examine,
@@ -470,7 +482,7 @@ impl Member {
         }
         // Of a block device O_EXCL claims it: nobody may have it mounted, or open in the same way.
         let exclusive = if kind.is_block_device() { libc::O_EXCL } else { 0 };
-        let open = |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        let open = |flags| OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
         let file = match open(libc::O_DIRECT | exclusive) {
             // Some file systems know no direct I/O; zoned devices do.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && kind.is_file() => open(0),

@@ -194,6 +194,7 @@ impl Writer {
             let retired;
             (retired, self.counts, self.dirty, self.held, self.log_room) = before;
             self.retired.truncate(retired);
+            self.retired_seen = (0, 0);
             return Err(error);
         }
         self.staged.remove(&number);

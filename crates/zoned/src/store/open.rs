@@ -91,6 +91,12 @@ impl<D: ZonedDevice> Store<D> {
     /// written whole cannot be read, [`Error::Damaged`], [`Error::Device`]. Nothing was changed then.
     pub fn open(device: D, options: Options) -> Result<Self> {
         let (shared, replay, cut) = Self::last_checkpoint(device, options)?;
+        // What the journal's changes need is read before anything is written: an opening that is refused changes nothing.
+        let tree = shared.newest.tree();
+        for change in replay.records.iter().flat_map(|record| record.batch.changes()) {
+            tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
+        }
+        drop(tree);
         let mut writer = shared.writer();
         // A copy may be lost. And after a flush that failed, what is read is not safe: a power cut would bring the one before back.
         writer.superblock.write(&shared.io)?;

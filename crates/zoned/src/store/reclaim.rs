@@ -186,7 +186,7 @@ impl Writer {
         self.reclaim.debt = self.reclaim.debt.min(MOST_BLOCKS.max(2 * capacity));
         let mut most = MOST_BLOCKS;
         while self.reclaim.debt > 0 && most > 0 {
-            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low)? else { break };
+            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low, false)? else { break };
             self.reclaim.debt = self.reclaim.debt.saturating_sub(blocks);
             most = most.saturating_sub(blocks);
         }
@@ -198,8 +198,15 @@ impl Writer {
         (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
-    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free.
-    pub fn collect<D: ZonedDevice>(&mut self, shared: &Shared<D>, least: u64, reserve: u64) -> Result<Step> {
+    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free. As the last resort
+    /// it uses up what room there is, node by node.
+    pub fn collect<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        least: u64,
+        reserve: u64,
+        is_last_resort: bool,
+    ) -> Result<Step> {
         let (zone, offset) = match self.reclaim.current {
             Some(current) => current,
             None => match self.choose_victim(least, reserve) {
@@ -217,12 +224,19 @@ impl Writer {
             return Ok(Step::Done(1));
         }
         let node_blocks = shared.io.node_blocks();
-        let blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
+        let mut blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
         // Each node may have a way of its own to write, up to the root.
         let levels = shared.newest.tree().root.inner(&shared.io)?.level;
-        let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        if (self.dirty + remaining + nodes) * node_blocks + reserve > self.space.available() {
+        let needed = |blocks: u64| {
+            let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
+            (self.dirty + remaining + nodes) * node_blocks + reserve
+        };
+        // Smaller steps show how few these ways are.
+        while is_last_resort && needed(blocks) > self.space.available() && blocks > node_blocks {
+            blocks = (blocks / 2).max(node_blocks);
+        }
+        if needed(blocks) > self.space.available() {
             return Ok(Step::NoRoom);
         }
         let next = self.collect_blocks(shared, zone, offset, offset + blocks)?;

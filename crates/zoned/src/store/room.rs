@@ -5,9 +5,11 @@
 
 use super::Shared;
 use super::batch::{Batch, Change};
+use super::checkpoint::Freed;
+use super::edit::Retired;
 use super::journal::Journal;
 use super::leaf::{LeafBody, LeafSlot};
-use super::reclaim::Step;
+use super::reclaim::{Step, is_loss};
 use super::tree::{Children, Inner};
 use super::writer::Writer;
 use crate::device::ZonedDevice;
@@ -21,6 +23,9 @@ const RESERVED_ZONES: u64 = 4;
 /// How many collections in a row may gain nothing before a map counts as full. A collection writes inner nodes, too, and the room that
 /// they had is gained by the next one only.
 const PATIENCE: u32 = 12;
+
+/// How many collections in a row there are for deletions while there is room for them, but not as much as puts need.
+const COMFORT_PATIENCE: u32 = 3;
 
 /// What a batch will take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,9 +43,15 @@ struct Demand {
 }
 
 impl Writer {
-    /// Blocks that batches leave free: one zone for collection, and with puts one for deletions, which make room in the end.
-    pub const fn reserve(&self, puts: bool, capacity: u64) -> u64 {
-        if puts { 2 * capacity } else { capacity }
+    /// Zones that batches leave free: one for collection, and with puts one for deletions, which make room in the end. While a snapshot
+    /// holds what was given up neither of them makes any, so that one more stays for what comes when the snapshot is gone.
+    fn reserved_zones(&self, puts: bool) -> u64 {
+        1 + u64::from(puts) + u64::from(!self.waiting.is_empty())
+    }
+
+    /// The blocks of these.
+    pub fn reserve(&self, puts: bool, capacity: u64) -> u64 {
+        self.reserved_zones(puts) * capacity
     }
 
     /// How many blocks of sequential zones can be in use; a map that has less is not full, unless large values leave ends of zones unused.
@@ -92,10 +103,12 @@ impl Writer {
         if !self.journal.is_at_end(&shared.io) {
             return Ok(false);
         }
-        self.finish_checkpoint(shared)?;
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
-        self.finish_checkpoint(shared)?;
+        let finished = self.finish_checkpoint(shared);
+        self.or_stop(finished)?;
         Ok(true)
     }
 
@@ -106,15 +119,25 @@ impl Writer {
         record: u64,
         demand_of: impl Fn(&Self, bool) -> Result<Demand>,
     ) -> Result<()> {
-        let mut demand = demand_of(self, true)?;
+        let (mut demand, mut is_measured) = (demand_of(self, true)?, false);
         let (mut most, mut patience) = (0, PATIENCE);
+        // Deletions find as much room as puts do, if it can be had: collection needs it. They go on with less.
+        let mut comfort = if demand.puts { 0 } else { COMFORT_PATIENCE };
         loop {
-            let (needed, free) = self.balance(shared, record, demand);
-            if needed <= free {
+            let is_easy = comfort > 0 && self.waiting.is_empty();
+            let (needed, free) =
+                self.balance(shared, record, Demand { puts: demand.puts || is_easy, ..demand });
+            let beyond = self.beyond_usable(shared, demand, is_measured);
+            if needed <= free && beyond.is_none() {
                 return Ok(());
             }
             let released = self.release_unneeded(shared);
             if self.or_stop(released)? {
+                continue;
+            }
+            if !is_measured {
+                // A guess does not know what the batch gives up: by it an update would make a full map grow.
+                (demand, is_measured) = (demand_of(self, false)?, true);
                 continue;
             }
             self.reclaim.counts.waits += 1;
@@ -123,18 +146,70 @@ impl Writer {
                 demand = demand_of(self, false)?;
                 continue;
             }
-            let live: u64 = self.space.zones.iter().map(|zone| zone.live()).sum();
-            let growth = demand.new_nodes * shared.io.node_blocks() + demand.extents;
-            let (after, usable) = ((live + growth).saturating_sub(demand.freed), self.usable_blocks());
-            // What a snapshot needs is in use, too, but not for ever: it does not make a map full by itself.
-            let grows = growth > demand.freed && after > usable && self.waiting.is_empty();
+            let full = |(needed, free)| Err(Error::Full { device: shared.io.device.name(), needed, free });
+            if let Some(beyond) = beyond {
+                return full(beyond);
+            }
             patience = if free > most { PATIENCE } else { patience - 1 };
             most = most.max(free);
-            if grows || patience == 0 || !self.collect_round(shared)? {
-                return Err(Error::Full { device: shared.io.device.name(), needed, free });
+            let is_hopeless = patience == 0 || !self.collect_round(shared)?;
+            match is_easy {
+                true => comfort = if is_hopeless { 0 } else { comfort - 1 },
+                false if is_hopeless => return full((needed, free)),
+                false => {}
             }
             demand = demand_of(self, false)?;
         }
+    }
+
+    /// If a batch makes the map grow beyond what it can use: how many blocks it takes more, and how many there are. A map that is filled
+    /// beyond that finds no room for updates and deletions one day, as collection gains too little. Of a batch that was not measured it
+    /// says whether it could.
+    fn beyond_usable<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        demand: Demand,
+        is_measured: bool,
+    ) -> Option<(u64, u64)> {
+        let growth = demand.new_nodes * shared.io.node_blocks() + demand.extents;
+        let growth = growth.saturating_sub(demand.freed);
+        if !demand.puts || (is_measured && growth == 0) {
+            return None;
+        }
+        let usable = self.usable_blocks();
+        let written: u64 = self.space.zones.iter().map(|zone| zone.live()).sum();
+        if written + growth + self.dirty * shared.io.node_blocks() <= usable {
+            return None;
+        }
+        let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
+        let coming = (self.dirty + remaining) * shared.io.node_blocks();
+        let going = self.going_blocks(shared.io.node_blocks());
+        let free = usable.saturating_sub((written + coming).saturating_sub(going));
+        (growth > free || (!is_measured && free == 0)).then_some((growth, free))
+    }
+
+    /// Blocks of sequential zones that the next checkpoints give up.
+    fn going_blocks(&mut self, node_blocks: u64) -> u64 {
+        let space = &self.space;
+        let of_node = |block: u64| if space.zone_index(block).is_some() { node_blocks } else { 0 };
+        let (seen, mut retired) = self.retired_seen;
+        let (seen, fresh) = if seen > self.retired.len() { (0, true) } else { (seen, seen == 0) };
+        retired = if fresh { 0 } else { retired };
+        for one in &self.retired[seen..] {
+            retired += match one {
+                Retired::Node(block) => of_node(*block),
+                Retired::Extent(_, blocks) => *blocks,
+                // Written by the checkpoint that runs, and given up by the next one.
+                Retired::Inner(_) | Retired::Leaf(..) => 0,
+            };
+        }
+        self.retired_seen = (self.retired.len(), retired);
+        let freed = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.freed);
+        let freed = freed.iter().map(|one| match one {
+            Freed::Extent(_, blocks) => *blocks,
+            Freed::Node(block) => of_node(*block),
+        });
+        retired + freed.sum::<u64>()
     }
 
     /// At opening: makes room for the checkpoint that follows the changes of the journal, which begins where the last one says until then.
@@ -170,7 +245,7 @@ impl Writer {
     fn balance<D: ZonedDevice>(&self, shared: &Shared<D>, record: u64, demand: Demand) -> (u64, u64) {
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
-        let reserve = self.reserve(demand.puts, capacity);
+        let (reserved, reserve) = (self.reserved_zones(demand.puts), self.reserve(demand.puts, capacity));
         let nodes = (self.dirty + remaining + demand.nodes) * shared.io.node_blocks();
         let empty = self.space.empty_zones() as u64;
         let here = self.journal.room(&shared.io, &self.space) - empty * capacity;
@@ -179,7 +254,7 @@ impl Writer {
         match self.space.available_sequential() {
             less if less < sequential => (sequential, less),
             // One for the journal, one to move a victim's data to.
-            _ if demand.puts && empty < 2 => (2 * capacity, empty * capacity),
+            _ if reserved >= 2 && empty < reserved => (reserve, empty * capacity),
             _ if journal > 0 && empty < journal / capacity => (journal, 0),
             _ => (nodes + demand.extents + reserve + journal, self.space.available()),
         }
@@ -238,10 +313,21 @@ impl Writer {
     /// Empties zones at once, as many as there is room for, and resets them. False if there is nothing to gain.
     fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
+        // While a snapshot holds what is moved away, moving gains nothing as yet: what there is in reserve is not spent on it.
+        let reserve = if self.waiting.is_empty() {
+            0
+        } else {
+            self.reserve(true, shared.io.geometry.zone_capacity_blocks)
+        };
         // More than a few zones at once would only mean more to write before there is any room.
         let mut left = 4 * shared.io.geometry.zone_capacity_blocks.max(1024);
         while left > 0 {
-            match self.collect(shared, shared.io.node_blocks(), 0)? {
+            let step = match self.collect(shared, shared.io.node_blocks(), reserve, !looked) {
+                // What could not be read is as it was; of a failed write nobody knows what is there.
+                Err(error) if !is_loss(&error) => self.or_stop(Err(error))?,
+                step => step?,
+            };
+            match step {
                 Step::Done(blocks) => left = left.saturating_sub(blocks),
                 Step::NoVictim | Step::NoRoom => break,
             }

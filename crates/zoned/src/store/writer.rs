@@ -28,6 +28,8 @@ pub(super) struct Writer {
     /// The buffers that checkpoints are written from.
     output: Output,
     pub retired: Vec<Retired>,
+    /// How many of these have been counted, and their blocks.
+    pub retired_seen: (usize, u64),
     /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
     pub waiting: VecDeque<(u64, Vec<Freed>)>,
     /// What was written for loads that run, and how many there have been.
@@ -62,6 +64,7 @@ impl Writer {
             checkpoint: None,
             output: Output::default(),
             retired: Vec::new(),
+            retired_seen: (0, 0),
             waiting: VecDeque::new(),
             staged: BTreeMap::new(),
             loads: 0,
@@ -297,6 +300,7 @@ impl Writer {
 
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let freed = resolve(std::mem::take(&mut self.retired));
+        self.retired_seen = (0, 0);
         let tree = shared.newest.tree();
         let mut extents_since = self.claimed.clone();
         extents_since.resize(self.space.zones.len(), 0);

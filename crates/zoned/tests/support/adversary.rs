@@ -358,10 +358,13 @@ impl World<'_> {
     fn open_again(&mut self) {
         self.store = None;
         self.calm();
+        let checked = Store::check(Arc::clone(&self.device));
         if self.damaged {
             // What a check does not find may not come to light later either.
-            let checked = Store::check(Arc::clone(&self.device));
             self.damaged = !checked.is_ok_and(|report| report.problems.is_empty());
+        } else {
+            let problems = checked.expect("nothing was damaged").problems;
+            assert!(problems.is_empty(), "nothing was damaged: {problems:?}");
         }
         match Store::open(Arc::clone(&self.device), self.options) {
             Ok(store) => {

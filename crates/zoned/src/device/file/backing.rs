@@ -24,7 +24,8 @@ enum Store {
 }
 
 impl Backing {
-    pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DeviceError> {
+    /// Opens a file for writing and for this process alone, or for reading with others that read.
+    pub fn open(path: &Path, options: &OpenOptions, is_read_only: bool) -> Result<Self, DeviceError> {
         let failed = |source| DeviceError::Host {
             name: path.display().to_string(),
             operation: Operation::Examine,
@@ -36,7 +37,12 @@ impl Backing {
         if !file.metadata().map_err(failed)?.is_file() {
             return not_usable("is not a file");
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let lock = if is_read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        match flock(&file, lock) {
             Ok(()) => Ok(Self { store: Store::File(file), path: path.into() }),
             Err(rustix::io::Errno::WOULDBLOCK) => not_usable("is in use by another process"),
             Err(errno) => Err(failed(errno.into())),

@@ -1,5 +1,5 @@
 //! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
-//! how they changed since.
+//! how they changed since. Each of these is there twice, so that one that the medium damages has another that is whole.
 //! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
 //! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
 
@@ -8,11 +8,14 @@ use crate::device::{Condition, Geometry, ZoneNumber};
 /// The first bytes of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
 
-/// The version of this layout.
-const VERSION: u32 = 2;
+/// The version of this layout. 3: every part is there twice; a single damaged record looked like the end of the log before.
+const VERSION: u32 = 3;
 
 /// The unit that all parts are made of, bytes.
 pub const PAGE_BYTES: usize = 4096;
+
+/// The two copies of a header or record are in different halves of their page, and so in different sectors.
+pub const COPY_BYTES: usize = PAGE_BYTES / 2;
 
 /// How many records the log has room for.
 pub const LOG_RECORDS: u64 = 1024;
@@ -30,7 +33,7 @@ const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
 const LIST_HEAD_BYTES: usize = 8 + 4;
 
 /// How many zones' states fit into one record.
-pub const RECORD_ENTRIES: usize = (PAGE_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
+pub const RECORD_ENTRIES: usize = (COPY_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
 
 /// What the file is: an emulated device's identity and geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +73,9 @@ pub struct Listing {
 /// Where the parts are, bytes from the file's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The two checkpoints, used in turn.
+    /// The two checkpoints, used in turn; each has its second copy right behind the first.
     pub checkpoints: [u64; 2],
-    /// The length of each.
+    /// The length of a copy.
     pub checkpoint_bytes: u64,
     /// The log.
     pub log: u64,
@@ -89,10 +92,10 @@ impl Places {
         let page = PAGE_BYTES as u64;
         let checkpoint_bytes =
             (LIST_HEAD_BYTES as u64 + entries * ENTRY_BYTES as u64 + 4).next_multiple_of(page);
-        let log = page + 2 * checkpoint_bytes;
+        let log = page + 4 * checkpoint_bytes;
         let zones = (log + LOG_RECORDS * page).next_multiple_of(ZONES_ALIGNMENT);
         let end = zones + geometry.blocks() * u64::from(geometry.block_bytes);
-        Self { checkpoints: [page, page + checkpoint_bytes], checkpoint_bytes, log, zones, end }
+        Self { checkpoints: [page, page + 2 * checkpoint_bytes], checkpoint_bytes, log, zones, end }
     }
 }
 
@@ -140,25 +143,44 @@ impl Header {
         for number in [conventional_zones, sequential_zones, max_open_zones, max_active_zones] {
             page.extend(number.to_le_bytes());
         }
-        seal(page, PAGE_BYTES)
+        twice(seal(page, COPY_BYTES))
     }
 
-    /// Reads a header from a file's first page; the error says what is wrong, as the end of a sentence.
-    pub fn decode(page: &[u8]) -> Result<Self, String> {
+    /// Reads a header from a file's first page, and says whether both copies of it are whole; the error says what is wrong, as the end of a
+    /// sentence.
+    pub fn decode(page: &[u8]) -> Result<(Self, bool), String> {
+        let (first, second) = page.split_at(page.len().min(COPY_BYTES));
+        match (Self::decode_copy(first), Self::decode_copy(second)) {
+            (Ok(header), second) => Ok((header, second == Ok(header))),
+            (Err(_), Ok(header)) => Ok((header, false)),
+            // What is wrong with the copy that is one more than the other tells.
+            (Err(_), Err(what)) if second.starts_with(&MAGIC) && !first.starts_with(&MAGIC) => Err(what),
+            (Err(what), Err(_)) => Err(what),
+        }
+    }
+
+    fn decode_copy(page: &[u8]) -> Result<Self, String> {
         if !page.starts_with(&MAGIC) {
             return Err("is no emulated zoned device: make one with `longma zoned format`".into());
         }
         let mut reader = Reader(&page[MAGIC.len()..]);
         let short = || "ends inside its header".to_owned();
         let version = reader.u32().ok_or_else(short)?;
-        if version != VERSION {
-            return Err(format!("has layout version {version}, and this longma knows {VERSION} only"));
-        }
         if page.len() < HEADER_BYTES + 4 {
             return Err(short());
         }
         if !is_sealed(page, HEADER_BYTES) {
-            return Err("has a damaged header".into());
+            return Err(
+                "has a damaged header, in both of its copies: what the device is made of is lost with it, and nothing can be read without"
+                    .into(),
+            );
+        }
+        if version != VERSION {
+            let which = if version < VERSION { "an older" } else { "a newer" };
+            return Err(format!(
+                "has layout version {version}, of {which} longma, and this one knows {VERSION} only: `longma zoned scan` of that longma prints \
+                 what is in it, and `longma zoned load` of this one takes that"
+            ));
         }
         let mut read = || {
             Some(Self {
@@ -196,6 +218,17 @@ impl Listing {
         seal(out, bytes)
     }
 
+    /// A record's page, with both copies.
+    pub fn encode_record(&self) -> Vec<u8> {
+        twice(self.encode(COPY_BYTES))
+    }
+
+    /// The copies that are whole of a listing and its second copy.
+    pub fn decode_both(bytes: &[u8]) -> impl Iterator<Item = Self> {
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        [first, second].into_iter().filter_map(Self::decode)
+    }
+
     /// Reads a listing; `None` if it is none, or damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
@@ -225,6 +258,12 @@ fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
     let crc = crc32c::crc32c(&part);
     part.extend(crc.to_le_bytes());
     part.resize(bytes, 0);
+    part
+}
+
+/// Two copies of a part, one behind the other.
+pub fn twice(mut part: Vec<u8>) -> Vec<u8> {
+    part.extend_from_within(..);
     part
 }
 
@@ -270,23 +309,37 @@ mod tests {
     }
 
     #[test]
-    fn a_header_survives_and_a_damaged_one_is_refused_with_its_reason() {
+    fn a_header_survives_the_loss_of_a_copy_and_without_both_it_is_refused_with_its_reason() {
         let page = header().encode();
-        assert_eq!(Header::decode(&page), Ok(header()));
+        assert_eq!(Header::decode(&page), Ok((header(), true)));
         for byte in 0..HEADER_BYTES + 4 {
             let mut damaged = page.clone();
             damaged[byte] ^= 4;
+            assert_eq!(Header::decode(&damaged), Ok((header(), false)), "byte {byte}");
+            damaged[COPY_BYTES + 30] ^= 1;
             assert!(Header::decode(&damaged).is_err(), "byte {byte}");
+            damaged[byte] ^= 4;
+            assert_eq!(Header::decode(&damaged), Ok((header(), false)), "byte {byte}");
         }
         assert!(Header::decode(&page[..40]).unwrap_err().contains("ends inside"));
         assert!(Header::decode(b"").unwrap_err().contains("longma zoned format"));
     }
 
     #[test]
+    fn a_file_of_another_version_is_refused_with_what_to_do() {
+        for (version, which) in [(2, "an older"), (4, "a newer")] {
+            let mut page = header().encode()[..HEADER_BYTES].to_vec();
+            page[8..12].copy_from_slice(&u32::to_le_bytes(version));
+            let what = Header::decode(&seal(page, PAGE_BYTES)).unwrap_err();
+            assert!(what.contains(which) && what.contains("longma zoned load"), "{what}");
+        }
+    }
+
+    #[test]
     fn parts_do_not_overlap() {
         let places = Places::of(&header().geometry);
-        assert_eq!(places.checkpoints[1] - places.checkpoints[0], places.checkpoint_bytes);
-        assert_eq!(places.log - places.checkpoints[1], places.checkpoint_bytes);
+        assert_eq!(places.checkpoints[1] - places.checkpoints[0], 2 * places.checkpoint_bytes);
+        assert_eq!(places.log - places.checkpoints[1], 2 * places.checkpoint_bytes);
         assert!(places.zones >= places.log + LOG_RECORDS * PAGE_BYTES as u64);
         assert_eq!(places.end - places.zones, 301 * 512 * 4096);
     }
@@ -301,12 +354,13 @@ mod tests {
                 zone: ZoneNumber(i as u32), condition: CODES[i % 5].1, write_pointer: i as u64 * 3, resets: 9, data_blocks: 2, data_crc: 5,
             };
             let listing = Listing { sequence, entries: (0..count).map(entry).collect() };
-            let mut bytes = listing.encode(PAGE_BYTES);
+            let mut bytes = listing.encode_record();
             prop_assert_eq!(bytes.len(), PAGE_BYTES);
-            prop_assert_eq!(Listing::decode(&bytes), Some(listing));
+            prop_assert_eq!(Listing::decode_both(&bytes).collect::<Vec<_>>(), vec![listing.clone(), listing.clone()]);
             bytes[flipped / 8] ^= 1 << (flipped % 8);
             let used = LIST_HEAD_BYTES + count * ENTRY_BYTES + 4;
-            prop_assert_eq!(Listing::decode(&bytes).is_some(), flipped / 8 >= used);
+            let is_hit = flipped / 8 % COPY_BYTES < used;
+            prop_assert_eq!(Listing::decode_both(&bytes).collect::<Vec<_>>(), vec![listing; if is_hit { 1 } else { 2 }]);
             let _ = (Listing::decode(&noise), Header::decode(&noise));
         }
     }

@@ -7,10 +7,13 @@
 //! zone's is read again and held against the CRC in the record. If it differs, the zone is as it was before. So the medium must not lose
 //! anything of what the newest record speaks of: that would look like a power cut. Therefore the next flush writes a record even if nothing
 //! was written since, and so does closing: from then on damage is damage.
+//!
+//! Each record and checkpoint is there twice. If a damaged one has no whole copy, later ones prove that it was there: the table is not known
+//! then, and opening says so. For a repair it is put together from what is left: see `salvage`.
 
-use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES};
+use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES, twice};
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
-use crate::device::{Condition, Zone};
+use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
 
 /// The log of one file.
@@ -24,32 +27,49 @@ pub struct StateLog {
     checkpoint: usize,
     /// Whether the newest record speaks of data: then no later one says as yet that the data was safe.
     is_open: bool,
+    /// Nothing was written since the file was opened: a new checkpoint comes before the next record, as only the newest record may lack its
+    /// data.
+    is_untouched: bool,
 }
 
 impl StateLog {
     /// Begins the log of a new file.
     pub fn create(backing: &Backing, places: &Places, table: &ZoneTable) -> Result<Self, DeviceError> {
-        let mut log = Self { places: *places, sequence: 0, records: 0, checkpoint: 1, is_open: false };
+        let mut log = Self {
+            places: *places,
+            sequence: 0,
+            records: 0,
+            checkpoint: 1,
+            is_open: false,
+            is_untouched: false,
+        };
         log.write_checkpoint(backing, table)?;
         Ok(log)
     }
 
-    /// Brings `table`, fresh, to the state that the file tells of, and begins a new checkpoint.
+    /// Brings `table`, fresh, to the state that the file tells of. Nothing is written: the next flush begins a new checkpoint.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotUsable`] if what the file tells is damaged.
     pub fn recover(backing: &Backing, places: &Places, table: &mut ZoneTable) -> Result<Self, DeviceError> {
-        let mut bytes = vec![0; places.checkpoint_bytes as usize];
         let mut newest: Option<(usize, Listing)> = None;
-        for (index, at) in places.checkpoints.iter().enumerate() {
-            backing.read(*at, &mut bytes)?;
-            let Some(listing) = Listing::decode(&bytes) else { continue };
+        for index in 0..places.checkpoints.len() {
+            let Some(listing) = checkpoint(backing, places, index)?.next() else { continue };
             if newest.as_ref().is_none_or(|(_, other)| other.sequence < listing.sequence) {
                 newest = Some((index, listing));
             }
         }
-        let damaged = || backing.not_usable("has no readable table of its zones: it is damaged".into());
-        let (checkpoint, start) = newest.ok_or_else(damaged)?;
+        let (index, start) = newest.ok_or_else(|| damaged(backing))?;
         apply(backing, table, &start.entries)?;
         let sequence = start.sequence;
-        let mut log = Self { places: *places, sequence, records: 0, checkpoint, is_open: false };
+        let mut log = Self {
+            places: *places,
+            sequence,
+            records: 0,
+            checkpoint: index,
+            is_open: false,
+            is_untouched: true,
+        };
         let mut next = log.record(backing, 0)?;
         while let Some(record) = next {
             log.sequence = record.sequence;
@@ -67,10 +87,54 @@ impl StateLog {
             }
             apply(backing, table, &entries)?;
         }
-        // Only the newest record may lack its data: from here on no other record follows that one.
-        backing.sync()?;
-        log.write_checkpoint(backing, table)?;
+        // A record or checkpoint before a later record was safe.
+        if records(backing, places)?.iter().any(|record| record.sequence > log.sequence) {
+            return Err(damaged(backing));
+        }
         Ok(log)
+    }
+
+    /// Puts a table together from what is left of checkpoints and records, and from what is in the zones: no state of a zone is older than the
+    /// newest that is left, and no write pointer lies before the last block that holds anything. Says of which zones that is a guess.
+    pub fn salvage(
+        backing: &Backing,
+        places: &Places,
+        table: &mut ZoneTable,
+    ) -> Result<(Self, Vec<ZoneNumber>), DeviceError> {
+        let mut listings = records(backing, places)?;
+        for index in 0..places.checkpoints.len() {
+            listings.extend(checkpoint(backing, places, index)?.next());
+        }
+        listings.sort_by_key(|listing| listing.sequence);
+        let mut known = BTreeMap::new();
+        for entry in listings.iter().flat_map(|listing| &listing.entries) {
+            known.insert(entry.zone, *entry);
+        }
+        let geometry = *table.geometry();
+        let (mut guessed, mut states) = (Vec::new(), Vec::new());
+        for zone in geometry.sequential() {
+            let end = end_of_content(backing, places, table, zone)?;
+            let known = known.get(&zone).copied();
+            if known.is_none_or(|known| end > known.write_pointer) {
+                guessed.push(zone);
+            }
+            states.push(guess(&geometry, zone, known, end));
+        }
+        guessed.extend(fill_those_beyond_the_limit(&geometry, &mut states));
+        guessed.sort();
+        guessed.dedup();
+        apply(backing, table, &states)?;
+        let sequence = listings.last().map_or(0, |newest| newest.sequence);
+        let newest = newest_checkpoint(backing, places)?;
+        let log = Self {
+            places: *places,
+            sequence,
+            records: 0,
+            checkpoint: newest,
+            is_open: false,
+            is_untouched: true,
+        };
+        Ok((log, guessed))
     }
 
     /// Makes the file's data safe, with the states of the zones that changed and the CRC of what was written into each.
@@ -80,10 +144,10 @@ impl StateLog {
         table: &ZoneTable,
         changed: BTreeMap<ZoneNumber, Unsaved>,
     ) -> Result<(), DeviceError> {
-        if changed.is_empty() && !self.is_open {
+        if changed.is_empty() && !self.is_open && !self.is_untouched {
             return backing.sync();
         }
-        if self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
+        if self.is_untouched || self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
             backing.sync()?;
             return self.write_checkpoint(backing, table);
         }
@@ -92,7 +156,7 @@ impl StateLog {
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
         let at = self.places.log + self.records * PAGE_BYTES as u64;
-        backing.write(at, &record.encode(PAGE_BYTES))?;
+        backing.write(at, &record.encode_record())?;
         (self.sequence, self.records) = (record.sequence, self.records + 1);
         backing.sync()?;
         self.is_open = is_open;
@@ -104,6 +168,11 @@ impl StateLog {
         self.is_open
     }
 
+    /// Whether nothing was written since the file was opened.
+    pub const fn is_untouched(&self) -> bool {
+        self.is_untouched
+    }
+
     /// Record `index` of the log, if it is the one that must be there.
     fn record(&self, backing: &Backing, index: u64) -> Result<Option<Listing>, DeviceError> {
         if index == LOG_RECORDS {
@@ -111,8 +180,7 @@ impl StateLog {
         }
         let mut page = vec![0; PAGE_BYTES];
         backing.read(self.places.log + index * PAGE_BYTES as u64, &mut page)?;
-        let record = Listing::decode(&page);
-        Ok(record.filter(|record| record.sequence == self.sequence + 1))
+        Ok(Listing::decode_both(&page).find(|record| record.sequence == self.sequence + 1))
     }
 
     /// Writes all zones' states over the older checkpoint; the log begins anew.
@@ -123,12 +191,100 @@ impl StateLog {
             .collect::<Result<_, DeviceError>>()?;
         let listing = Listing { sequence: self.sequence + 1, entries };
         let older = 1 - self.checkpoint;
-        backing
-            .write(self.places.checkpoints[older], &listing.encode(self.places.checkpoint_bytes as usize))?;
+        let bytes = twice(listing.encode(self.places.checkpoint_bytes as usize));
+        backing.write(self.places.checkpoints[older], &bytes)?;
         backing.sync()?;
+        self.is_untouched = false;
         (self.sequence, self.records, self.checkpoint, self.is_open) = (listing.sequence, 0, older, false);
         Ok(())
     }
+}
+
+fn damaged(backing: &Backing) -> DeviceError {
+    backing.not_usable(
+        "has a damaged table of its zones' states, of which no copy is whole: how far its zones are written is not known. `longma zoned repair` \
+         puts the table together from what is left"
+            .into(),
+    )
+}
+
+/// The copies of a checkpoint that are whole.
+fn checkpoint(
+    backing: &Backing,
+    places: &Places,
+    index: usize,
+) -> Result<std::vec::IntoIter<Listing>, DeviceError> {
+    let mut bytes = vec![0; 2 * places.checkpoint_bytes as usize];
+    backing.read(places.checkpoints[index], &mut bytes)?;
+    Ok(Listing::decode_both(&bytes).collect::<Vec<_>>().into_iter())
+}
+
+/// Which of the two checkpoints is the newest, if any is.
+fn newest_checkpoint(backing: &Backing, places: &Places) -> Result<usize, DeviceError> {
+    let mut sequences = [0; 2];
+    for (index, sequence) in sequences.iter_mut().enumerate() {
+        *sequence = checkpoint(backing, places, index)?.next().map_or(0, |listing| listing.sequence);
+    }
+    Ok(usize::from(sequences[1] > sequences[0]))
+}
+
+/// All records that are whole, older ones that are left over among them.
+fn records(backing: &Backing, places: &Places) -> Result<Vec<Listing>, DeviceError> {
+    let mut bytes = vec![0; LOG_RECORDS as usize * PAGE_BYTES];
+    backing.read(places.log, &mut bytes)?;
+    Ok(bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Listing::decode_both(page).next()).collect())
+}
+
+/// The state of a zone that was last known to be in another one, if in any, and holds something up to block `end`.
+fn guess(geometry: &Geometry, zone: ZoneNumber, known: Option<Entry>, end: u64) -> Entry {
+    let (condition, write_pointer, resets) =
+        known.map_or((Condition::Empty, 0, 0), |known| (known.condition, known.write_pointer, known.resets));
+    let write_pointer = write_pointer.max(end);
+    let condition = match condition {
+        Condition::Empty | Condition::Closed if write_pointer == geometry.zone_capacity_blocks => {
+            Condition::Full
+        }
+        Condition::Empty if write_pointer > 0 => Condition::Closed,
+        known => known,
+    };
+    Entry { zone, condition, write_pointer, resets, data_blocks: 0, data_crc: 0 }
+}
+
+/// No more zones may be partly written than the device allows: those with the least room count as full. Says which.
+fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<ZoneNumber> {
+    let mut partly: Vec<_> = states.iter_mut().filter(|state| state.condition == Condition::Closed).collect();
+    partly.sort_by_key(|state| state.write_pointer);
+    let limit = if geometry.max_active_zones == 0 { u32::MAX } else { geometry.max_active_zones };
+    let beyond = partly.into_iter().skip(limit as usize);
+    let filled = beyond.map(|state| {
+        (state.condition, state.write_pointer) = (Condition::Full, geometry.zone_capacity_blocks);
+        state.zone
+    });
+    filled.collect()
+}
+
+/// Behind the last block of a zone that holds anything but zeros: a reset leaves zeros.
+fn end_of_content(
+    backing: &Backing,
+    places: &Places,
+    table: &ZoneTable,
+    zone: ZoneNumber,
+) -> Result<u64, DeviceError> {
+    const AT_ONCE: u64 = 1 << 20;
+    let geometry = table.geometry();
+    let block_bytes = u64::from(geometry.block_bytes);
+    let start = places.zones + geometry.start(zone).0 * block_bytes;
+    let mut end = geometry.zone_capacity_blocks * block_bytes;
+    while end > 0 {
+        let from = (end - 1) / AT_ONCE * AT_ONCE;
+        let mut bytes = vec![0; (end - from) as usize];
+        backing.read(start + from, &mut bytes)?;
+        if let Some(last) = bytes.iter().rposition(|&byte| byte != 0) {
+            return Ok((from + last as u64) / block_bytes + 1);
+        }
+        end = from;
+    }
+    Ok(0)
 }
 
 /// A zone's state as it is when the file is opened again: not open.

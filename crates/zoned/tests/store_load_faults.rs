@@ -1,0 +1,118 @@
+//! Loads of large values that fail in the middle: nothing of them stays, neither records nor blocks that count as used.
+//! Not damage: see `store_adversary`.
+//! Source: our own.
+
+mod support;
+
+use longma_zoned::device::{Fault, FaultyDevice};
+use longma_zoned::ycsb::Chance;
+use longma_zoned::{Batch, Error, Store};
+use std::sync::Arc;
+use support::{Model, assert_same, busy, campaign, geometry, open};
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:06}").into_bytes()
+}
+
+/// Lengths of values: in a leaf, of one block, and of several.
+fn value(chance: &mut Chance) -> Vec<u8> {
+    let bytes = [8, 30, 100, 200, 400, 1_000, 3_000][chance.below(7) as usize];
+    vec![chance.number() as u8; bytes]
+}
+
+/// The store after an error, without faults: the same if it goes on, or opened again. Both must have every block in account.
+fn settle(
+    device: &Arc<FaultyDevice>,
+    store: Store<Arc<FaultyDevice>>,
+    options: longma_zoned::Options,
+) -> Store<Arc<FaultyDevice>> {
+    device.clear_faults();
+    match store.check_now() {
+        Ok(report) => {
+            assert_eq!(report.problems, [], "without opening again");
+            store
+        }
+        Err(_) => {
+            drop(store);
+            assert_eq!(Store::check(Arc::clone(device)).unwrap().problems, [], "before opening again");
+            let store = open(Arc::clone(device), options);
+            assert_eq!(store.check_now().unwrap().problems, [], "after opening again");
+            store
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut chance = Chance::new(seed);
+    let device = Arc::new(FaultyDevice::new(geometry([48, 64][chance.below(2) as usize], 1, 16)).unwrap());
+    let device = Store::format(device, Some([512, 1024][chance.below(2) as usize]), 1).unwrap();
+    let options = busy([8_000, 40_000][chance.below(2) as usize], 6_000);
+    let mut store = open(Arc::clone(&device), options);
+    let mut model = Model::new();
+    for _ in 0..40 {
+        if chance.below(3) == 0 {
+            let after = device.changes() + chance.below(30);
+            device.inject(match chance.below(3) {
+                0 => Fault::WriteError { after },
+                1 => Fault::FlushError { after },
+                _ => Fault::PassingReadError { after: chance.below(12) },
+            });
+        }
+        let mut changed = model.clone();
+        let (first, count) = (chance.below(150), chance.below(60));
+        let result = if chance.below(2) == 0 {
+            let mut records: Model = (0..count).map(|n| (key(first + n), value(&mut chance))).collect();
+            if chance.below(4) == 0 {
+                records.retain(|key, _| key[5] % 3 == 0);
+            }
+            changed.extend(records.clone());
+            let unsorted = (chance.below(4) == 0).then(|| (key(0), vec![1; 300]));
+            let is_unsorted = unsorted.is_some() && !records.is_empty();
+            let result = store.load(records.into_iter().chain(unsorted.filter(|_| is_unsorted)));
+            assert!(!is_unsorted || result.is_err());
+            result.map(|_| ())
+        } else {
+            let mut batch = Batch::new();
+            for _ in 0..count % 9 {
+                let key = key(chance.below(210));
+                if chance.below(3) == 0 {
+                    batch.delete(&key);
+                    changed.remove(&key);
+                } else {
+                    let value = value(&mut chance);
+                    batch.put(&key, &value);
+                    changed.insert(key, value);
+                }
+            }
+            store.apply(&batch).map(|_| ())
+        };
+        match result {
+            Ok(()) => model = changed,
+            Err(error) => {
+                let is_undone = matches!(error, Error::Full { .. } | Error::Unsorted { .. });
+                store = settle(&device, store, options);
+                let there: Model = store.iter().map(|row| row.unwrap().to_pair()).collect();
+                assert!(
+                    there == model || (!is_undone && there == changed),
+                    "neither all nor nothing: {error}"
+                );
+                model = there;
+            }
+        }
+    }
+    store = settle(&device, store, options);
+    assert_same(&store.snapshot(), &model, "in the end");
+}
+
+/// LONGMA_ZONED_LOADS says how many runs there are; LONGMA_ZONED_SEED with which to begin.
+#[test]
+fn a_load_that_fails_leaves_nothing_behind() {
+    let first = campaign("LONGMA_ZONED_SEED", 1);
+    let mut wrong = Vec::new();
+    for seed in first..first + campaign("LONGMA_ZONED_LOADS", 60) {
+        if std::panic::catch_unwind(|| run(seed)).is_err() {
+            wrong.push(seed);
+        }
+    }
+    assert!(wrong.is_empty(), "runs {wrong:?}");
+}
