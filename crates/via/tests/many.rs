@@ -45,14 +45,25 @@ fn be_clients(name: &str, count: usize) {
         .collect();
     println!("connected");
     for line in std::io::stdin().lines() {
-        let Ok(which) = line.unwrap().parse::<usize>() else { return };
-        let vi = &vis[which];
-        vi.post_receive(&Descriptor::receive(&[memory.segment(64, 64)])).unwrap();
-        vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
-        assert!(vi.receive_wait(SOON).unwrap().is_success());
-        while vi.send_done().is_some() {}
-        println!("answered");
+        let line = line.unwrap();
+        let Some((which, times)) = line.split_once(' ') else { return };
+        let vi = &vis[which.parse::<usize>().unwrap()];
+        let mut waits: Vec<Duration> = (0..times.parse().unwrap()).map(|_| ask(vi, &memory)).collect();
+        waits.sort_unstable();
+        let at = |part: usize| waits[(waits.len() * part / 100).min(waits.len() - 1)].as_micros();
+        println!("median {} us, 99 % {} us, longest {} us: answered", at(50), at(99), at(100));
     }
+}
+
+/// A question and its answer; how long that took.
+fn ask(vi: &Vi, memory: &MemoryRegion) -> Duration {
+    vi.post_receive(&Descriptor::receive(&[memory.segment(64, 64)])).unwrap();
+    let begin = Instant::now();
+    vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
+    assert!(vi.receive_wait(SOON).unwrap().is_success());
+    let took = begin.elapsed();
+    while vi.send_done().is_some() {}
+    took
 }
 
 /// Kilobytes that this process holds: its own, and of what it shares its part.
@@ -107,27 +118,36 @@ fn a_server_with_many_idle_clients_answers_each_that_speaks() {
         vis.insert(vi.number(), vi);
     }
     let mut lines = BufReader::new(clients.stdout.take().unwrap()).lines();
-    let mut hear = |word: &str| lines.by_ref().any(|line| line.unwrap().ends_with(word));
-    assert!(hear("connected"));
+    let mut hear =
+        |word: &str| lines.by_ref().map(|line| line.unwrap()).find(|line| line.ends_with(word)).unwrap();
+    hear("connected");
     let connecting = begin.elapsed();
     let memory_kib = held_kib() - memory_before;
     // Idle: the server waits for anything from anybody.
     let (begin, before) = (Instant::now(), worked());
     assert!(queue.wait(Some(Duration::from_secs(1))).is_err());
     let idle = (worked() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    // Some speak.
+    // Some speak, once each; then one alone many times, of those that came first, which a sleeping wait sleeps on, and of the last.
     let mut orders = clients.stdin.take().unwrap();
+    let mut speak = |which: usize, times: usize| {
+        writeln!(orders, "{which} {times}").unwrap();
+        for _ in 0..times {
+            let (number, _) = queue.wait(SOON).map(|found| (found.0, found.1)).unwrap();
+            let vi = &vis[&number];
+            assert!(vi.receive_done().unwrap().is_success());
+            vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+            vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
+            while vi.send_done().is_some() {}
+        }
+        hear("answered")
+    };
     for which in (0..count).step_by(count / 20 + 1) {
-        writeln!(orders, "{which}").unwrap();
-        let (number, _) = queue.wait(SOON).map(|found| (found.0, found.1)).unwrap();
-        let vi = &vis[&number];
-        assert!(vi.receive_done().unwrap().is_success());
-        vi.post_send(&Descriptor::send(&[memory.segment(0, 8)])).unwrap();
-        assert!(hear("answered"));
+        speak(which, 1);
     }
+    let active = [0, count - 1].map(|which| format!("client {which}: {}", speak(which, 200)));
     println!(
         "{count} clients connected in {connecting:?}; the server holds {memory_kib} KiB for them ({:.1} KiB each) and, while all are \
-         idle, works {:.1} % of a processor",
+         idle, works {:.1} % of a processor; question and answer of one, the others idle: {active:?}",
         memory_kib as f64 / count as f64,
         idle * 100.0,
     );

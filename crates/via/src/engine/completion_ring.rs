@@ -3,7 +3,7 @@
 //! Source: VIA, completion queues.
 
 use super::endpoint::Endpoint;
-use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
+use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, has_too_many, wait};
 use crate::completion_queue::Queue;
 use crate::error::Error;
 use crate::provider::Bell;
@@ -186,8 +186,18 @@ impl Sleeper for RingSleeper<'_> {
 
     fn arm(&mut self, bells: &mut Vec<Bell>) {
         self.ring.contents().sleepers += 1;
-        self.armed = self.ring.endpoints();
-        self.armed.iter().for_each(|endpoint| endpoint.arm(bells));
+        let mut index = 0;
+        // More words than the kernel waits for at once are looked at every now and then: those VIs need not hear that we sleep.
+        while !has_too_many(bells) {
+            let endpoint = match self.ring.tied().get(index) {
+                None => return,
+                Some((_, endpoint)) => endpoint.upgrade(),
+            };
+            index += 1;
+            let Some(endpoint) = endpoint else { continue };
+            endpoint.arm(bells);
+            self.armed.push(endpoint);
+        }
     }
 
     fn disarm(&mut self) {

@@ -135,6 +135,11 @@ pub(crate) fn wait<T>(
     }
 }
 
+/// Whether these are words, and more than the kernel waits for at once: whatever else is to be waited for can only be looked at.
+pub(crate) fn has_too_many(bells: &[Bell]) -> bool {
+    bells.len() > MOST_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
+}
+
 /// Sleeps until one of the bells rings, the local bell no longer has the value `heard`, or the deadline passes. May end early.
 pub(crate) fn sleep(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Option<Instant>) {
     if bells.iter().any(|bell| matches!(bell, Bell::None)) {

@@ -450,4 +450,37 @@ mod tests {
         let mut push = || queue.push(&Descriptor::receive(&segment), 0, Stage::Queued, Status(0));
         assert!((0..1024).all(|_| push()) && !push());
     }
+
+    /// A queue that has seen so many descriptors, and as many segments, and holds none.
+    fn queue_after(count: u32) -> WorkQueue {
+        let queue = WorkQueue::new(1024, 4);
+        let (head, next, tail, told) = (count, count, count, count);
+        WorkQueue { head, next, tail, told, segments_head: count, segments_tail: count, ..queue }
+    }
+
+    #[test]
+    fn positions_segments_and_tokens_go_on_where_their_counts_wrap() {
+        for edge in [1u32 << 31, 0] {
+            let first = edge.wrapping_sub(100);
+            let mut queue = queue_after(first);
+            // Deep enough that it grows with the edge inside.
+            for index in 0..200u32 {
+                let segments =
+                    vec![Segment { address: u64::from(index), handle: MemoryHandle(1), length: 1 }; 3];
+                let descriptor = Descriptor::send(&segments).with_context(u64::from(index));
+                let stage = Stage::Posted(first.wrapping_add(index));
+                assert!(queue.push(&descriptor, 3, stage, Status(0)), "{index} before {edge}");
+            }
+            let (_, held) =
+                queue.posted(first.wrapping_add(150)).expect("posted under a token beyond the edge");
+            assert!(held.len() == 3 && held.iter().all(|segment| segment.address == 150));
+            assert_eq!(queue.complete_to(first.wrapping_add(120), Status::DONE), 121);
+            let collected: Vec<u64> =
+                std::iter::from_fn(|| queue.collect()).map(|done| done.context).collect();
+            assert_eq!(collected, (0..=120).collect::<Vec<u64>>());
+            assert_eq!(queue.flush(Status::FLUSHED), 79);
+            assert_eq!(std::iter::from_fn(|| queue.collect()).count(), 79);
+            assert!(queue.is_empty());
+        }
+    }
 }

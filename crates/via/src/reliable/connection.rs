@@ -151,6 +151,8 @@ pub struct Connection {
     phase: Phase,
     tag: u64,
     peer: u64,
+    /// What `Open` names to show that we hear what is sent to us; 0 before somebody wants it.
+    proof: u64,
     /// What `Open` or `Accept` says.
     greeting: Vec<u8>,
     /// An `Accept` has to be sent (again).
@@ -223,7 +225,7 @@ impl Opening {
     /// Reads an `Open` packet; `None` if it is another one, or makes no sense.
     pub fn read(packet: &Packet) -> Option<Self> {
         let (parameters, request) = Parameters::read(packet.payload)?;
-        let fits = packet.kind == Kind::Open && packet.to == 0;
+        let fits = packet.kind == Kind::Open;
         fits.then(|| Self { from: packet.from, request: request.to_vec(), parameters })
     }
 
@@ -238,12 +240,18 @@ impl Opening {
     }
 }
 
+/// Answers an `Open` whose sender has not shown that it hears what is sent to the address that it gives: it is to ask again, naming
+/// `proof` (not 0). Nothing of it has to be kept, and the answer is shorter than what it answers.
+pub fn ask_again(packet: &Packet, proof: u64, out: &mut Vec<u8>) {
+    Packet::new(Kind::Again, packet.from, proof).write(out);
+}
+
 /// Answers a packet to a connection that nobody knows; `false` if there is nothing to answer.
 pub fn answer_stray(packet: &Packet, out: &mut Vec<u8>) -> bool {
     let kind = match packet.kind {
         Kind::Data | Kind::Ack | Kind::Probe | Kind::Accept => Kind::Reset,
         Kind::Close => Kind::Closed,
-        Kind::Open | Kind::Reject | Kind::Closed | Kind::Reset => return false,
+        Kind::Open | Kind::Reject | Kind::Closed | Kind::Reset | Kind::Again => return false,
     };
     if packet.to == 0 {
         return false;
@@ -285,6 +293,7 @@ impl Connection {
             phase,
             tag,
             peer: 0,
+            proof: 0,
             greeting: Parameters::of(&config).write(greeting),
             accept_due: None,
             fragment: 0,
@@ -395,9 +404,10 @@ impl Connection {
         self.statistics.received += 1;
         match (packet.kind, self.phase) {
             (Kind::Accept | Kind::Reject, Phase::Opening) => self.answered(now, packet),
+            (Kind::Again, Phase::Opening) => return self.ask_again(now, packet.from),
             (_, Phase::Opening) => {}
             (Kind::Accept, Phase::Open) => self.ack_due = Some(now),
-            (Kind::Accept | Kind::Reject | Kind::Open, _) => {}
+            (Kind::Accept | Kind::Reject | Kind::Open | Kind::Again, _) => {}
             (Kind::Reset, _) => self.lose(Loss::Reset),
             (Kind::Close, phase) => {
                 if phase == Phase::Open {
@@ -411,6 +421,14 @@ impl Connection {
             (Kind::Data | Kind::Ack | Kind::Probe, _) => {}
         }
         self.heard = self.heard.max(now);
+    }
+
+    /// Asks with that proof from now on, and at once if it is news: the same one again, for an `Open` that crossed it, is none. The time
+    /// that the opening may take goes on.
+    fn ask_again(&mut self, now: Duration, proof: u64) {
+        if self.proof != proof {
+            (self.proof, self.again) = (proof, now);
+        }
     }
 
     fn answered(&mut self, now: Duration, packet: &Packet) {
@@ -504,7 +522,7 @@ impl Connection {
             self.lose(Loss::Silent(self.config.give_up_after));
         } else if now >= self.again {
             self.again = now + self.backed_off();
-            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, 0, self.tag) }.write(out);
+            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.proof, self.tag) }.write(out);
             return true;
         }
         false

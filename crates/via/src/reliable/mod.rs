@@ -11,7 +11,8 @@ mod sender;
 pub mod wire;
 
 pub use connection::{
-    Config, Connection, Event, Loss, MAX_GREETING, MIN_DATAGRAM, Opening, SendError, Statistics, answer_stray,
+    Config, Connection, Event, Loss, MAX_GREETING, MIN_DATAGRAM, Opening, SendError, Statistics,
+    answer_stray, ask_again,
 };
 pub use packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet, PacketError};
 pub use receiver::Violation;

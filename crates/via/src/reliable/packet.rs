@@ -5,7 +5,7 @@
 //! RFC 3385's.
 
 /// "LM" and the version of this format.
-const MAGIC: [u8; 3] = [b'L', b'M', 2];
+const MAGIC: [u8; 3] = [b'L', b'M', 3];
 
 /// Bytes of a packet before selective acknowledgements and payload.
 pub const HEADER_BYTES: usize = 48;
@@ -23,7 +23,7 @@ const FLAG_LAST: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Asks for a connection; its tag `to` is 0.
+    /// Asks for a connection; its tag `to` is 0, or what an `Again` called its sender.
     Open = 1,
     /// Answers `Open`: the connection exists.
     Accept = 2,
@@ -41,9 +41,11 @@ pub enum Kind {
     Closed = 8,
     /// Answers a packet to a connection that is not there (any more).
     Reset = 9,
+    /// Answers `Open`: to be said again, to this packet's `from`, by whoever gets this at the address that the `Open` came from.
+    Again = 10,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Open,
     Kind::Accept,
     Kind::Reject,
@@ -53,6 +55,7 @@ const KINDS: [Kind; 9] = [
     Kind::Close,
     Kind::Closed,
     Kind::Reset,
+    Kind::Again,
 ];
 
 /// A packet. Numbers are in network order on the wire.

@@ -1,5 +1,5 @@
-//! A peer over UDP that asks and asks, and never takes an answer.
-//! Not one that forges packets: the reliable connection's own tests do that.
+//! A peer over UDP that asks and asks, and never takes an answer; and many that ask to be connected, whether there is anybody or not.
+//! Not one that forges packets of a connection: the reliable connection's own tests do that.
 //! Source: none.
 
 use super::message::{Greeting, Head};
@@ -24,12 +24,15 @@ struct Asker {
 
 impl Asker {
     fn new(server: &str, asked: &str) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::at("127.0.0.1", server, asked)
+    }
+
+    /// One at another of this host's addresses.
+    fn at(host: &str, server: &str, asked: &str) -> Self {
+        let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let attributes = ViAttributes::new(crate::memory::ProtectionTag::default())
-            .with_reliability(Reliability::ReliableDelivery);
-        let greeting = Greeting { asked: asked.into(), asking: b"asker".to_vec(), attributes };
+        let greeting = Greeting { asked: asked.into(), asking: b"asker".to_vec(), attributes: evil() };
         let connection = Connection::open(Config::default(), 0x5eed, &greeting.write(), Duration::ZERO);
         Self { socket, connection, begin: Instant::now() }
     }
@@ -118,4 +121,73 @@ fn an_unknown_address_ends_the_connection_and_is_not_asked_for_again_and_again()
         assert!(asker.begin.elapsed() < LIMIT, "still served");
         asker.turn();
     }
+}
+
+fn evil() -> ViAttributes {
+    ViAttributes::new(crate::memory::ProtectionTag::default()).with_reliability(Reliability::ReliableDelivery)
+}
+
+/// A server at whose name something waits, though the program does not look; where it is, and its name.
+fn served_slowly() -> (Nic, String) {
+    let nic = Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
+    let _ = nic.connect_wait(&Address::local("served"), Some(Duration::ZERO));
+    let place = String::from_utf8_lossy(&nic.attributes().local_address).into_owned();
+    (nic, place)
+}
+
+/// An honest client of `nic` asks while the program does not look, and is let in when it does.
+fn an_honest_client_gets_in(nic: &Nic, place: &str) {
+    let (client, vi, _) = served();
+    let tag = nic.create_protection_tag().unwrap();
+    let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let remote = Address::new(place.as_bytes(), "served");
+        let asks = scope.spawn(move || vi.connect(&Address::local("honest"), &remote, Some(LIMIT)));
+        // It asks last of all.
+        std::thread::sleep(Duration::from_millis(300));
+        while !asks.is_finished() && begin.elapsed() < LIMIT {
+            let Ok(asked) = nic.connect_wait(&Address::local("served"), Some(Duration::from_millis(10)))
+            else {
+                continue;
+            };
+            if asked.remote().discriminator == b"honest" {
+                let vi = nic.create_vi(attributes, None, None).unwrap();
+                asked.accept(&vi).unwrap();
+                asks.join().unwrap().expect("an honest client is let in");
+                return;
+            }
+            asked.reject();
+        }
+        panic!("an honest client was refused: {:?}", asks.join().unwrap());
+    });
+    drop(client);
+}
+
+#[test]
+fn requests_from_addresses_where_nobody_listens_take_no_place_from_an_honest_client() {
+    let (nic, place) = served_slowly();
+    let greeting = Greeting { asked: b"served".to_vec(), asking: b"nobody".to_vec(), attributes: evil() };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for tag in 1..=2000 {
+        let mut out = Vec::new();
+        let mut asking = Connection::open(Config::default(), tag, &greeting.write(), Duration::ZERO);
+        asking.transmit(Duration::ZERO, &mut out);
+        socket.send_to(&out, &place).unwrap();
+        if tag % 32 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    an_honest_client_gets_in(&nic, &place);
+}
+
+#[test]
+fn a_host_that_asks_as_often_as_it_can_takes_no_place_from_another() {
+    let (nic, place) = served_slowly();
+    let mut askers: Vec<_> = (0..100).map(|_| Asker::at("127.0.0.2", &place, "served")).collect();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(500) {
+        askers.iter_mut().for_each(Asker::turn);
+    }
+    an_honest_client_gets_in(&nic, &place);
 }

@@ -15,6 +15,16 @@ pub enum Peer {
     Hardware([u8; 6]),
 }
 
+impl Peer {
+    /// The same of every port: who has one can have them all.
+    pub fn of_host(self) -> Peer {
+        match self {
+            Peer::Socket(address) => Peer::Socket(SocketAddr::new(address.ip(), 0)),
+            Peer::Hardware(_) => self,
+        }
+    }
+}
+
 /// Carries datagrams.
 pub trait Medium: Send {
     /// Sends one, or drops it if there is no room.

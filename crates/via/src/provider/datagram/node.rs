@@ -10,18 +10,23 @@ use crate::connection::Address;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, Link};
 use crate::reliable::{
-    Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray,
+    Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray, ask_again,
 };
 use crate::vi::ViAttributes;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Datagrams that one look at the medium takes.
 const BATCH: usize = 64;
 
-/// Requests that wait at one address; more are refused.
-const MOST_REQUESTS: usize = 64;
+/// Requests that wait at one address, in all and of one host; more are refused.
+const MOST_REQUESTS: usize = 1024;
+const MOST_REQUESTS_OF_HOST: usize = 64;
+
+/// How long what a peer is given to show that it hears us is good for: between this and twice this.
+const PROOF_PERIOD: Duration = Duration::from_secs(10);
 
 /// Rejections that are remembered, to be said again when the request comes again.
 const MOST_REJECTIONS: usize = 64;
@@ -52,6 +57,8 @@ pub(super) struct State {
     by_tag: BTreeMap<u64, Path>,
     waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
+    /// The key of what peers show that they hear us with: SipHash under a key from the system's generator.
+    proofs: RandomState,
     datagram: Vec<u8>,
     out: Vec<u8>,
     /// VIs that have news which nobody polled for yet.
@@ -88,6 +95,7 @@ impl Node {
             by_tag: BTreeMap::new(),
             waiting: BTreeMap::new(),
             rejections: VecDeque::new(),
+            proofs: RandomState::new(),
             datagram: Vec::new(),
             out: Vec::new(),
             news: Vec::new(),
@@ -422,15 +430,37 @@ impl State {
         }
         let Some(opening) = Opening::read(packet) else { return };
         let Some(greeting) = Greeting::read(&opening.request) else { return };
+        if !self.proves_itself(now, peer, packet) {
+            self.out.clear();
+            ask_again(packet, self.proof(now, peer, packet.from), &mut self.out);
+            return self.medium.send(peer, &self.out);
+        }
+        let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
         match wishes {
             Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
-            Some(wishes) if wishes.len() < MOST_REQUESTS => {
+            Some(wishes)
+                if wishes.len() < MOST_REQUESTS
+                    && wishes.iter().filter(of_host).count() < MOST_REQUESTS_OF_HOST =>
+            {
                 wishes.push_back(Wish { peer, opening, greeting })
             }
             Some(_) => self.reject(peer, &opening, REFUSED),
             None => self.reject(peer, &opening, NOBODY),
         }
+    }
+
+    /// What only somebody who gets datagrams at `peer` knows. Never 0.
+    fn proof(&self, at: Duration, peer: Peer, from: u64) -> u64 {
+        self.proofs.hash_one((at.as_secs() / PROOF_PERIOD.as_secs(), peer, from)).max(1)
+    }
+
+    /// Whether the sender of an `Open` has had our answer, and does not only give an address that is somebody else's: requests
+    /// that cost nothing to forge must not take the places of others.
+    fn proves_itself(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
+        [now, now.saturating_sub(PROOF_PERIOD)]
+            .into_iter()
+            .any(|at| packet.to == self.proof(at, peer, packet.from))
     }
 
     fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {

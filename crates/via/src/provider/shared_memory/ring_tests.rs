@@ -71,3 +71,26 @@ fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
 fn send_unchecked(producer: &mut Producer<'_>) {
     producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[0]);
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "a quarter of a million messages")]
+fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
+    let (mut producer, mut consumer) = ring_at(0);
+    let messages = (1u64 << 32) / u64::from(CHUNK_BYTES) + 40;
+    let mut expected = 0;
+    for number in 0..messages {
+        // One is always under way, so that what is free is never all of it.
+        let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room beside one other message");
+        assert_eq!(offset, expected, "message {number}");
+        expected = (expected + CHUNK_BYTES) % ARENA_BYTES;
+        send(&mut producer, number);
+        if number > 0 {
+            assert_eq!(consumer.peek().map(|message| message.words[0]), Some(number - 1));
+            consumer.advance(CHUNK_BYTES, true);
+        }
+    }
+    // However far the count is, no more is given out than there is.
+    let more =
+        (0..ARENA_BYTES / CHUNK_BYTES).take_while(|_| producer.take_arena(CHUNK_BYTES).unwrap().is_some());
+    assert_eq!(more.count() as u32, ARENA_BYTES / CHUNK_BYTES - 1);
+}

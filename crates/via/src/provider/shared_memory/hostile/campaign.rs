@@ -1,24 +1,27 @@
 //! Attackers against a server that goes on serving: any sequence of steps of one, and six at once, each a process that is killed now and then.
 //! Not one trick with one expectation; those are in `one_trick.rs`.
-//! Source: none. `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture` is the campaign.
+//! Source: none. What is measured of the honest client is in `honest.rs`. This is the campaign:
+//! `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
 use super::attacker::{Attacker, Step, step};
+use super::honest::{MOST_DELAY, ask_honestly, end_if_it_hangs, serve_all};
 use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicI32;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A NIC with what attackers must not reach, and a VI for whoever comes.
-struct Victim {
+pub(super) struct Victim {
     nic: Nic,
     tag: ProtectionTag,
     memory: MemoryRegion,
     _shown: [MemoryRegion; 2],
     hidden: MemoryRegion,
-    name: String,
+    pub(super) name: String,
 }
 
 impl Victim {
@@ -47,7 +50,7 @@ impl Victim {
     }
 
     /// Takes in whoever asks, now.
-    fn take_in(&self, vis: &mut Vec<Vi>) {
+    pub(super) fn take_in(&self, vis: &mut Vec<Vi>) {
         while let Ok(asked) = self.nic.connect_wait(&Address::local(&self.name), Some(Duration::ZERO)) {
             assert!(asked.credentials().is_some());
             let vi = self.vi(asked.remote_attributes().reliability);
@@ -58,7 +61,7 @@ impl Victim {
     }
 
     /// One turn with a VI: everything that a program does. `false`: it is over.
-    fn serve(&self, vi: &Vi, turn: u64) -> bool {
+    pub(super) fn serve(&self, vi: &Vi, turn: u64) -> bool {
         if vi.state() != ViState::Connected {
             return false;
         }
@@ -240,55 +243,6 @@ fn start_attacker(name: &str, seed: u64) -> Child {
         .unwrap()
 }
 
-/// Times in microseconds: median, 99th and 99.9th percentile, the longest.
-fn percentiles(times: &mut [u64]) -> [u64; 4] {
-    times.sort_unstable();
-    let at = |per_mille: usize| times.get((times.len() * per_mille / 1000).min(times.len() - 1)).copied();
-    [at(500), at(990), at(999), at(1000)].map(Option::unwrap_or_default)
-}
-
-/// Sends and waits for the answer, again and again, with a pause between.
-fn ask_honestly(nic: &Nic, name: &str, stop: &AtomicBool) -> Vec<u64> {
-    let tag = nic.create_protection_tag().unwrap();
-    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
-    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
-    vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
-    let mut times = Vec::new();
-    while !stop.load(Order::Acquire) {
-        vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
-        let begin = Instant::now();
-        vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
-        let answer = vi.receive_wait(SOON).expect("an answer within ten seconds");
-        assert!(answer.is_success(), "{answer:?}");
-        times.push(begin.elapsed().as_micros() as u64);
-        while vi.send_done().is_some() {}
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    times
-}
-
-/// Serves everybody who comes in one thread, as long as `stop` is not set: whoever holds it up holds up all.
-fn serve_all(victim: &Victim, stop: &AtomicBool) -> (usize, Duration) {
-    let (mut vis, mut turn, mut served) = (Vec::new(), 0, 0);
-    let mut longest = Duration::ZERO;
-    while !stop.load(Order::Acquire) {
-        let begin = Instant::now();
-        let before = vis.len();
-        victim.take_in(&mut vis);
-        served += vis.len() - before;
-        // The first is the honest one, which only gets its answers.
-        let mut first = true;
-        vis.retain(|vi| {
-            let turn = if std::mem::take(&mut first) { 1 } else { turn };
-            victim.serve(vi, turn)
-        });
-        turn += 1;
-        longest = longest.max(begin.elapsed());
-        std::thread::yield_now();
-    }
-    (served, longest)
-}
-
 #[test]
 fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -296,15 +250,19 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         return attack_for_ever(name, seed.parse().unwrap());
     }
     let seconds = std::env::var("LONGMA_VIA_ATTACK_SECONDS").ok().and_then(|text| text.parse().ok());
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(4));
+    let length = Duration::from_secs(seconds.unwrap_or(4));
+    let end = Instant::now() + length;
+    let _watched = end_if_it_hangs(length + SECOND * 60);
     // The same without attackers, at the same time: what the machine alone makes of it.
     let (victim, control) = (Victim::new(fresh_name("six")), Victim::new(fresh_name("control")));
     let (stop, stop_serving) = (AtomicBool::new(false), AtomicBool::new(false));
     let clients = [Nic::open().unwrap(), Nic::open().unwrap()];
+    let servers = [AtomicI32::new(0), AtomicI32::new(0)];
     std::thread::scope(|scope| {
-        let served = [&victim, &control].map(|victim| scope.spawn(|| serve_all(victim, &stop_serving)));
-        let asking = [(&clients[0], &victim), (&clients[1], &control)]
-            .map(|(nic, victim)| scope.spawn(|| ask_honestly(nic, &victim.name, &stop)));
+        let served = [(&victim, &servers[0]), (&control, &servers[1])]
+            .map(|(victim, thread)| scope.spawn(|| serve_all(victim, thread, &stop_serving)));
+        let asking = [(&clients[0], &victim, &servers[0]), (&clients[1], &control, &servers[1])]
+            .map(|(nic, victim, thread)| scope.spawn(|| ask_honestly(nic, &victim.name, thread, &stop)));
         // The honest client is there first.
         std::thread::sleep(Duration::from_millis(100));
         let mut seed = 0;
@@ -331,19 +289,16 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         stop.store(true, Order::Release);
         let answers = asking.map(|asking| asking.join());
         stop_serving.store(true, Order::Release);
-        let [mut beside, mut alone] = answers.map(Result::unwrap);
-        let [served, _] = served.map(|served| served.join().unwrap());
-        println!(
-            "{} attacks taken in, {kills} attackers killed, longest turn {:?}; honest answers {} beside, {} alone; \
-             median, 99 %, 99.9 %, longest in us: {:?} beside, {:?} alone",
-            served.0,
-            served.1,
-            beside.len(),
-            alone.len(),
-            percentiles(&mut beside),
-            percentiles(&mut alone),
-        );
-        assert!(served.0 > 1, "nobody attacked");
+        let [beside, alone] = answers.map(|answers| answers.unwrap());
+        let [served, apart] = served.map(|served| served.join().unwrap());
+        println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
+        println!("beside attackers: longest turn of the server {:?}; {beside}", served.longest_turn);
+        println!("without them:     longest turn of the server {:?}; {alone}", apart.longest_turn);
+        assert!(served.taken_in > 1, "nobody attacked");
+        let more = beside.longest().saturating_sub(alone.longest());
+        assert!(more <= MOST_DELAY, "an answer was held up for {more:?} longer than any without attackers");
+        let more = served.longest_turn.saturating_sub(apart.longest_turn);
+        assert!(more <= MOST_DELAY, "a turn of the server took {more:?} longer than any without attackers");
     });
     victim.check();
 }

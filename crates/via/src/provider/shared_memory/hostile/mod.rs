@@ -5,6 +5,7 @@
 mod attacker;
 mod campaign;
 mod executed;
+mod honest;
 mod one_trick;
 mod stall;
 

@@ -1,0 +1,151 @@
+//! An honest client and a server, both watched: how long an answer takes, and how much of that was waiting for a processor.
+//! Not an attacker, and not a measurement of speed: a client among attackers is compared with one that is left alone.
+//! Source: proc(5), /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst): nanoseconds run, nanoseconds waited for a
+//! processor.
+
+use super::campaign::Victim;
+use super::*;
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicI32;
+use std::sync::mpsc;
+
+/// How much longer than without attackers anything may take.
+pub(super) const MOST_DELAY: Duration = Duration::from_millis(10);
+
+/// How long a thread has waited for a processor so far. Nothing, where the kernel does not say.
+struct Queued(Option<std::fs::File>);
+
+impl Queued {
+    fn of(thread: i32) -> Queued {
+        Queued(std::fs::File::open(format!("/proc/self/task/{thread}/schedstat")).ok())
+    }
+
+    fn so_far(&self) -> Duration {
+        let mut bytes = [0; 96];
+        let read = self.0.as_ref().and_then(|file| file.read_at(&mut bytes, 0).ok()).unwrap_or(0);
+        let text = std::str::from_utf8(&bytes[..read]).unwrap_or_default();
+        Duration::from_nanos(text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0))
+    }
+}
+
+fn this_thread() -> i32 {
+    // SAFETY: takes nothing and gives a number.
+    unsafe { libc::gettid() }
+}
+
+/// What the honest client saw, microseconds: from question to answer, and the same less what its own thread and the server's spent in
+/// that time waiting for a processor, which is the machine's doing and not the attackers' messages'.
+#[derive(Default)]
+pub(super) struct Answers {
+    whole: Vec<u64>,
+    net: Vec<u64>,
+}
+
+impl Answers {
+    /// The longest without waits for a processor.
+    pub(super) fn longest(&self) -> Duration {
+        Duration::from_micros(self.net.iter().copied().max().unwrap_or_default())
+    }
+}
+
+/// Median, 99th, 99.9th, 99.99th percentile, the longest.
+fn percentiles(times: &[u64]) -> [u64; 5] {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    [5000, 9900, 9990, 9999, 10_000]
+        .map(|part| sorted.get((sorted.len() * part / 10_000).min(last)).copied().unwrap_or_default())
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let late =
+            |times: &[u64]| times.iter().filter(|us| u128::from(**us) > MOST_DELAY.as_micros()).count();
+        write!(
+            out,
+            "{} answers; median, 99 %, 99.9 %, 99.99 %, longest in us, and how many over 10 ms: {:?}, {}; without waits for a \
+             processor: {:?}, {}",
+            self.whole.len(),
+            percentiles(&self.whole),
+            late(&self.whole),
+            percentiles(&self.net),
+            late(&self.net),
+        )
+    }
+}
+
+/// Sends and waits for the answer of the server's `thread`, again and again, with a pause between.
+pub(super) fn ask_honestly(nic: &Nic, name: &str, thread: &AtomicI32, stop: &AtomicBool) -> Answers {
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
+    // The server has taken us in, so that its thread runs.
+    let threads = [Queued::of(this_thread()), Queued::of(thread.load(Order::Acquire))];
+    let waited = || threads.iter().map(Queued::so_far).sum::<Duration>();
+    let mut answers = Answers::default();
+    while !stop.load(Order::Acquire) {
+        vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+        let (waited_before, begin) = (waited(), Instant::now());
+        vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
+        let answer = vi.receive_wait(SOON).expect("an answer within ten seconds");
+        let whole = begin.elapsed();
+        assert!(answer.is_success(), "{answer:?}");
+        let net = whole.saturating_sub(waited() - waited_before);
+        answers.whole.push(whole.as_micros() as u64);
+        answers.net.push(net.as_micros() as u64);
+        while vi.send_done().is_some() {}
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    answers
+}
+
+/// What a server saw.
+pub(super) struct Served {
+    /// Clients, the honest one among them.
+    pub(super) taken_in: usize,
+    /// Without waits for a processor.
+    pub(super) longest_turn: Duration,
+}
+
+/// Serves everybody who comes in one thread, which it says in `thread`, as long as `stop` is not set: whoever holds it up holds up all.
+pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, stop: &AtomicBool) -> Served {
+    thread.store(this_thread(), Order::Release);
+    let queued = Queued::of(this_thread());
+    let (mut vis, mut turn) = (Vec::new(), 0);
+    let mut served = Served { taken_in: 0, longest_turn: Duration::ZERO };
+    while !stop.load(Order::Acquire) {
+        let (waited_before, begin) = (queued.so_far(), Instant::now());
+        let before = vis.len();
+        victim.take_in(&mut vis);
+        served.taken_in += vis.len() - before;
+        // The first is the honest one, which only gets its answers.
+        let mut first = true;
+        vis.retain(|vi| {
+            let turn = if std::mem::take(&mut first) { 1 } else { turn };
+            victim.serve(vi, turn)
+        });
+        turn += 1;
+        let whole = begin.elapsed();
+        if whole > served.longest_turn {
+            let net = whole.saturating_sub(queued.so_far() - waited_before);
+            served.longest_turn = served.longest_turn.max(net);
+        }
+        std::thread::yield_now();
+    }
+    served
+}
+
+/// Ends the process, and so the test, if what it gives is not dropped in that time: whatever hangs may hold a lock that the threads
+/// want which the test waits for.
+pub(super) fn end_if_it_hangs(after: Duration) -> mpsc::Sender<()> {
+    let (alive, watched) = mpsc::channel();
+    std::thread::spawn(move || {
+        if watched.recv_timeout(after) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("something hangs: not over after {after:?}");
+            std::process::abort();
+        }
+    });
+    alive
+}
