@@ -28,7 +28,13 @@ const FCHOWN: u64 = 55;
 const OPENAT: u64 = 56;
 const UTIMENSAT: u64 = 88;
 const MEMFD_CREATE: u64 = 279;
+const OPENAT2: u64 = 437;
 const FCHMODAT2: u64 = 452;
+
+/// Of openat2's `resolve`.
+const NO_MAGICLINKS: u64 = 0x02;
+const BENEATH: u64 = 0x08;
+const IN_ROOT: u64 = 0x10;
 /// "Leave it as it is", for a user or a group.
 const SAME: u64 = u32::MAX as u64;
 
@@ -174,6 +180,20 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
         assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
     }
     assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
+    // A directory in there to begin at crosses no mount point any more, whatever the guest wants of the way.
+    let proc = guest.open("/proc", READ) as u64;
+    for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {
+        let mut open = |path: &str, flags: i32| {
+            let how: Vec<u8> =
+                [flags as u64, 0, resolve].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let (path, how) = (guest.path(path), guest.put(&how));
+            guest.call(OPENAT2, &[proc, path, how, 24])
+        };
+        assert!(open("version", READ) >= 0, "{resolve}");
+        assert_eq!(open("sys/vm/swappiness", WRITE), error(libc::EACCES), "{resolve}");
+        assert_eq!(open("1/mem", libc::O_RDWR), error(libc::EACCES), "{resolve}");
+        assert_eq!(open("1/mem", READ), error(libc::EACCES), "{resolve}");
+    }
 }
 
 /// A mount, as long as it lives.

@@ -76,7 +76,8 @@ pub(crate) fn openat2(
         let beneath = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
         let base = Place::directory_descriptor(&confined)?;
         let (path, how) = (c_path(&path)?, OpenHow { resolve: beneath, ..how });
-        return given(reach::open_guarded(how, |how| super::root::open_how(base.as_raw_fd(), &path, &how)));
+        let base = base.as_raw_fd();
+        return given(reach::open_guarded(Some(base), how, |how| super::root::open_how(base, &path, &how)));
     }
     open(&thread.process, directory, &path, how)
 }

@@ -192,11 +192,16 @@ pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Resu
 }
 
 /// Opens what `resolve` resolves inside a confined guest's root. What the kernel keeps there (a /proc that somebody has mounted in the
-/// root) may be looked at, not written, and shows no process's memory.
+/// root) may be looked at, not written, and shows no process's memory. `base` is the directory that a relative path begins at, if that may
+/// be one of these itself.
 pub(super) fn open_guarded(
+    base: Option<RawFd>,
     how: OpenHow,
     resolve: impl Fn(OpenHow) -> Result<OwnedFd, Errno>,
 ) -> Result<OwnedFd, Errno> {
+    if base.is_some_and(is_switch) {
+        return open_across(how, resolve);
+    }
     // The root itself is no such file system, and most paths stay on its.
     match resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
         Err(Errno(libc::EXDEV)) => open_across(how, resolve),

@@ -14,8 +14,10 @@ use super::reach;
 use crate::Errno;
 use crate::host::calls::interruptible;
 use crate::host::descriptors;
+use crate::syscalls::host_call;
 
 const RESOLVE_IN_ROOT: u64 = 0x10;
+const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
 
 /// What a guest sees as `/`.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +90,7 @@ impl Root {
         if !self.is_confined() {
             return self.resolve(&c_path, how);
         }
-        reach::open_guarded(how, |how| self.resolve(&c_path, how))
+        reach::open_guarded(None, how, |how| self.resolve(&c_path, how))
     }
 
     /// Has the kernel resolve a path inside the root, whatever is there.
@@ -105,10 +107,35 @@ impl Root {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let path = self.absolute(path);
-        Ok(File::from(
-            self.open(path.as_os_str().as_bytes(), how)
-                .map_err(|error| io::Error::from_raw_os_error(error.0))?,
-        ))
+        let opened = match self.open(path.as_os_str().as_bytes(), how) {
+            // A signal waits for the guest: not a reason for the emulator to do without the file.
+            Err(Errno::RESTART) => self.open_at_once(&path, how),
+            opened => opened,
+        };
+        Ok(File::from(opened.map_err(|error| io::Error::from_raw_os_error(error.0))?))
+    }
+
+    /// [`Root::open`] that waits for nothing, and that no signal of the guest's interrupts.
+    fn open_at_once(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
+        let path = c_path(path.as_os_str().as_bytes())?;
+        let (at, inside) = match &self.confined {
+            Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS),
+            None => (libc::AT_FDCWD, 0),
+        };
+        let how =
+            OpenHow { flags: how.flags | libc::O_NONBLOCK as u64, resolve: how.resolve | inside, ..how };
+        let arguments = [
+            at as u64,
+            path.as_ptr() as u64,
+            std::ptr::from_ref(&how) as u64,
+            size_of::<OpenHow>() as u64,
+            0,
+            0,
+        ];
+        // SAFETY: both pointers are live, and a new descriptor disturbs nobody.
+        let descriptor = unsafe { host_call(libc::SYS_openat2, arguments) }?;
+        // SAFETY: the host has just made it, for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
     }
 
     /// The guest's name of the working directory.

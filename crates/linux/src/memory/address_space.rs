@@ -373,12 +373,24 @@ impl AddressSpace {
         ranges.into_iter().for_each(|range| self.memory.notify_code_changed(range));
     }
 
+    /// Has all cores forget the code in a range that is to go, before others can have its addresses: their new code would be taken for the
+    /// old.
+    fn forget_code(&self, range: &Range<u64>) {
+        let pieces = self.read().within(range.clone());
+        for (piece, mapping) in pieces.into_iter().filter(|(_, mapping)| mapping.protection.execute) {
+            let protection = Protection { execute: false, ..mapping.protection };
+            // What cannot be protected is forgotten when it has gone.
+            let _ = self.protect(piece.start, piece.end - piece.start, protection);
+        }
+    }
+
     /// Unmaps a range; what is not mapped in it does not matter.
     pub(crate) fn unmap(&self, start: u64, length: u64) -> Result<(), Errno> {
         let range = self.range(start, length, libc::EINVAL)?;
         if range.is_empty() {
             return Err(Errno(libc::EINVAL));
         }
+        self.forget_code(&range);
         let mut map = self.write();
         if map.is_free(range.clone()) {
             return Ok(());
@@ -516,15 +528,25 @@ impl AddressSpace {
     ) -> Result<Vec<Range<u64>>, Errno> {
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
         let _held = self.hold_code();
+        // Of length 0 it is a second view, of what is from there on.
+        let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
+        let mut unwatched = Vec::new();
         // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
-        // SAFETY: inside a guest mapping.
-        unsafe {
-            libc::mprotect(
-                self.host(old.start),
-                old_length as usize,
-                mapping.protection.host_bits(&mapping.origin),
-            )
-        };
+        for (piece, mapping) in map.within(shown) {
+            // SAFETY: inside a guest mapping.
+            unsafe {
+                libc::mprotect(
+                    self.host(piece.start),
+                    (piece.end - piece.start) as usize,
+                    mapping.protection.host_bits(&mapping.origin),
+                )
+            };
+            if old_length == 0 && mapping.protection.execute {
+                let pages = piece.start / HOST_PAGE_BYTES..piece.end / HOST_PAGE_BYTES;
+                self.memory.0.code.remove_range(pages);
+                unwatched.push(piece);
+            }
+        }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
         let moved_length = old_length.min(new_length);
         if let Err(error) = self.move_on_host(old.start, new.start, moved_length, new_length, flags) {
@@ -545,6 +567,8 @@ impl AddressSpace {
         let mut changed = writable_views(map, &new, &shows);
         changed.extend(gone.executable.then_some(old));
         changed.extend(replaced.executable.then_some(new));
+        // Nobody would notice writes to these until they are translated again.
+        changed.extend(unwatched);
         Ok(changed)
     }
 
