@@ -2,8 +2,9 @@
 """Changes every key of every shipped machine file, one at a time, and fails for keys whose change nothing shows.
 
 A key counts as read when one of its changes passes `longma machine check` and then some statistic or some result of the probes below
-differs, or when the check refuses every change that there is. The first machine whose change shows answers for the key, so a key of
-the format that does something on one machine is not asked about on the next. Not a test of what the keys do: those are in crates/.
+differs, where the machine as it is runs the probe well and the changed one runs it; a name or a limit, when the check refuses to have it
+changed. The first machine whose change shows answers for the key, so a key of the format that does something on one machine is not asked
+about on the next. Not a test of what the keys do: those are in crates/.
 Source: the kinds of values are those of the book's chapter on machines, which is generated from the code.
 """
 
@@ -40,6 +41,7 @@ EXCEPTIONS = {
     "cores.*.extensions": "what `cpucfg` and AT_HWCAP tell a program; unit tests of `longma run` compare them",
     "chips.*.ports.*.protocol": "what the port speaks, for the drawing; how fast it is say its width, rate and latency",
     "hosts.*.links.*.protocol": "what the link speaks, for the drawing; width, rate and latency say how fast it is",
+    "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.ethernet.queues": "what software for real hosts spreads flows over; the modelled MAC has one pair",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
@@ -47,11 +49,13 @@ EXCEPTIONS = {
     "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
     "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",
+    "cores.*.isa": "another is refused by `longma run`, whose tests say so: the models run LoongArch64",
     "cores.*.threads": "what the host's operating system sees; a modelled core runs one thread",
     "chips.*.address_windows.address": "how far up addresses go: caches and memories count by the bits below; crates/memory has tests of the windows",
     "chips.*.address_windows.chip_bit": "where a chip's addresses begin: as above",
 }
 
+REFUSED = range(124, 128)  # statuses of `longma run` that say nothing of the program
 CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
 
 # Limits: a change is either refused by `longma machine check`, because what the file describes would not fit, or changes nothing.
@@ -60,21 +64,45 @@ LIMITS = {
     "chips.*.crossbars.*.slave_ports": "slaves must find a port",
     "switches.*.ports": "cables must find a port",
     "hosts.*.count": "the file's cables end at hosts",
+    "chips.*.nodes.*.count": "links end at nodes",
+    "switches.*.network": "cables carry what is at their ends",
 }
 
+# Names, and what refers to them: a name that nothing bears is refused, and so is one that something refers to under the old name.
+NAMES = re.compile(
+    r"format|caches\.\*\.(level|next)|cores\.\*\.(caches|units\.\*\.operations)"
+    r"|chips\.\*\.(caches|ports\.\*\.name|crossbars\.\*\.(name|masters|slaves)|nodes\.\*\.(caches|clusters\.\*\.(core|caches)|memory\.\*\.memory))"
+    r"|hosts\.\*\.(name|chips|buses\.\*\.(name|on)|devices\.\*\.(name|device|on)|links\.\*\.(name|between))"
+    r"|switches\.\*\.name|cables\.\*\.between"
+)
+
+ABSENT = object()  # a value that is left out
+
 # Where the usual changes, on the shipped machines as they are, are too small to be seen: the machine, edits of it that stay, the key's
-# value before and after, and the probe.
+# value before and after, and the probe. Of several keys all are changed: lines are as long at every level.
 CASES = {
     "cores.*.idma.interrupt": ("godson3", {}, "cores.gs464.idma.interrupt", "50 cycles", "50 us", "engine-faults"),
     "cores.*.cam.value": ("godson3", {}, "cores.gs464.cam.value", None, "8 bit", "machines"),
     "cores.*.cam.tag": ("godson3", {}, "cores.gs464.cam.tag", None, "1 bit", "machines"),
+    "caches.*.line": ("godson3", {}, ("caches.l1i.line", "caches.l1d.line", "caches.l2.line"), None, "64 B", "fft"),
     "caches.*.lock.min_unlocked_ways": ("godson3", {}, "caches.l2.lock.min_unlocked_ways", 1, 4, "packets"),
     "caches.*.dca.ways": ("loongson-3a5000-ethernet", {"caches.l3.size": "256 KiB"}, "caches.l3.dca.ways", 2, 8, "packets-fast"),
     "caches.*.dca.locked_lines_only": ("godson3", {}, "caches.l2.dca.locked_lines_only", False, True, "packets"),
     "caches.*.coherence": ("piii-myrinet", {"caches.l1d.coherence": "none"}, "caches.l2.coherence", "snoop", "directory", "sharing"),
+    "cores.*.instruction_timing": ("loongson-3a4000", {}, "cores.gs464ev.instruction_timing", None, ABSENT, "fft"),
     "cores.*.tlbs.*.page_sizes": ("loongson-3a5000", {}, "cores.la464.tlbs.0.page_sizes", ["16 KiB"], ["4 KiB"], "chase"),
     "chips.*.crossbars.*.separate_read_write": ("godson3", {}, "chips.godson3.crossbars.1.separate_read_write", True, False, "threads"),
     "hosts.*.links.*.bandwidth": ("hygon-8node", {}, "hosts.0.links.0.bandwidth", None, "100 MB/s", "far-node"),
+    "hosts.*.buses.*.width": ("godson3-and-pci", {"hosts.0.buses.0.rate": "100 MT/s"}, "hosts.0.buses.0.width", None, "2 bit", "packets-pci"),
+    "hosts.*.buses.*.rate": ("godson3-and-pci", {}, "hosts.0.buses.0.rate", None, "20 MT/s", "packets-pci"),
+    "hosts.*.distances.slit": (
+        "hygon-8node",
+        {"hosts.0.distances.latency": ABSENT},
+        "hosts.0.distances.slit",
+        [[10 if a == b else 20 for a in range(8)] for b in range(8)],
+        [[10 if a == b else 15 if {a, b} == {0, 4} else 20 for a in range(8)] for b in range(8)],
+        "far-nodes",
+    ),
     "switches.*.rate": ("piii-myrinet", {}, "switches.0.rate", None, "200 Mb/s", "messages-rate"),
     "switches.*.cut_through": ("piii-myrinet", {}, "switches.0.cut_through", True, False, "messages"),
 }
@@ -107,7 +135,7 @@ PROBES = {
     "in-order": guest("fft 8 2", "--core", "in-order"),
     "counts": guest("sort 2000", level="cache"),
     "features": guest("hello", level="functional"),
-    "numa": guest("stream_threads 20000 1 2", "--numa", "interleave:all"),
+    "numa": guest("stream_threads 20000 1 2", "--numa", "interleave:0,1"),
     "touch": guest("touch 1"),
     "sharing": guest("sharing 7 3 300"),
     "engine": guest("idma_memcpy-lasx 4096 tags 128 3"),
@@ -127,6 +155,7 @@ PROBES = {
 }
 FAR = {"folder": str(GUESTS), "program": "stream_threads", "arguments": ["20000", "1", "2"], "level": "timing", "numa": "bind:1"}
 PROBES["far-node"] = experiment("program", **FAR)  # on a host whose own programs it cannot run
+PROBES["far-nodes"] = experiment("program", **FAR | {"numa": "bind:1,4"})
 TREES = {"pairs": 3000, "workload": "W1", "conventional_zones": 1, "sequential_zones": 40, "entries": 16}
 PROBES |= {
     "tree-drive": experiment("zoned", device="nvme0", tree="cow", **TREES),
@@ -211,7 +240,7 @@ class Runner:
         statistics.pop("manifest", None)
         for left in (out, out.with_suffix(".machine.toml")):
             left.unlink(missing_ok=True)
-        if ended(run):
+        if ended(run) or run.returncode in REFUSED:
             return None
         return run.returncode, run.stdout, run.stderr.replace(os.fsencode(path), b""), statistics
 
@@ -227,10 +256,11 @@ class Runner:
         run = self.command("experiment", "run", file, "--store", store)
         table = store / "probe.jsonl"
         rows = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
-        if ended(run):
+        if ended(run) or not rows:
             return None
+        failed = any(row["failure"] is not None for row in rows)
         # The key is a digest of all that the point is given, the machine is a path.
-        return run.returncode, [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
+        return int(failed), [{name: value for name, value in row.items() if name not in ("key", "machine")} for row in rows]
 
     def unchanged(self, machine, name):
         with self.lock:
@@ -296,7 +326,10 @@ def changed(machine, path, value):
     place = copy
     for word in path[:-1]:
         place = place[word]
-    place[path[-1]] = value
+    if value is ABSENT:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
     return copy
 
 
@@ -339,7 +372,7 @@ def other_lists(machine, values):
     shorter = [values[:at] + values[at + 1 :] for at in range(len(values))]
     if values and isinstance(values[0], list):
         scaled = lambda v: f"{float(v.split()[0]) * 2:g} {v.split()[1]}" if isinstance(v, str) else v * 2
-        return [[[scaled(v) for v in row] for row in values]]
+        return [[[v if at == here else scaled(v) for here, v in enumerate(row)] for at, row in enumerate(values)], [[scaled(v) for v in row] for row in values]]
     return shorter + [values + ["nonesuch"]]
 
 
@@ -361,19 +394,20 @@ def likely(machine, key):
 
 def shows(runner, machine, path, value, probes, most):
     """What shows a change of one key of one machine, the first `most` changes that the check accepts being tried."""
-    accepted = 0
+    accepted = refused = 0
     for other in other_values(machine, path, value):
         file = runner.write(changed(machine, path, other))
         if not runner.accepts(file):
+            refused += 1
             continue
         accepted += 1
         for name in probes:
             found, before = runner.result(name, file), runner.unchanged(machine, name)
-            if None not in (found, before) and found != before:
+            if None not in (found, before) and before[0] == 0 and found != before:
                 return f"{toml(other)}: {name}"
         if accepted == most:
             break
-    return None if accepted else "refused"
+    return "refused" if refused and not accepted else None
 
 
 def read(file):
@@ -392,11 +426,13 @@ def case(runner, key):
     """What the case made for the key shows."""
     name, edits, path, before, after, probe = CASES[key]
     shipped = next(machine for machine in map(read, FILES) if machine["name"] == name)
-    files = [runner.write(edited(shipped, edits | {path: value})) for value in (before, after)]
+    paths = path if isinstance(path, tuple) else (path,)
+    files = [runner.write(edited(shipped, edits | dict.fromkeys(paths, value))) for value in (before, after)]
     if not all(map(runner.accepts, files)):
         return None
     results = [runner.result(probe, file) for file in files]
-    return f"{name}: {toml(after)}: {probe}" if None not in results and results[0] != results[1] else None
+    said = "left out" if after is ABSENT else toml(after)
+    return f"{name}: {said}: {probe}" if None not in results and results[0][0] == 0 and results[0] != results[1] else None
 
 
 def limit(runner, key, places):
@@ -415,10 +451,12 @@ def answer(runner, key, places):
     if key in LIMITS:
         return limit(runner, key, places)
     for machine, path, value in places:
-        if found := shows(runner, machine, path, value, likely(machine, key), 2):
+        found = shows(runner, machine, path, value, likely(machine, key), 2)
+        if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     for machine, path, value in places[:MOST_PLACES]:
-        if found := shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3):
+        found = shows(runner, machine, path, value, OF.get(machine["name"], GENERAL), 3)
+        if found and (found != "refused" or NAMES.fullmatch(key)):
             return f"{machine['name']}: {found}"
     return None
 

@@ -37,7 +37,7 @@ impl Attachment {
         let stated = |of: fn(&BusPart) -> Option<Latency>| buses.iter().find_map(|bus| ps(of(bus)));
         let peak = |bus: &BusPart| match (bus.bandwidth, bus.width, bus.rate) {
             (Some(bandwidth), ..) => Some(bandwidth.bytes_per_second(clock)),
-            (None, Some(width), Some(rate)) => Some(width.bits() / 8 * rate.per_second()),
+            (None, Some(width), Some(rate)) => Some(width.bits().saturating_mul(rate.per_second()) / 8),
             _ => None,
         };
         let slowest = |sustained: fn(&BusPart) -> Option<longma_topology::units::Bandwidth>| {

@@ -94,7 +94,7 @@ impl Parameters {
         }
         let (width, rate) =
             bus.width.zip(bus.rate).ok_or_else(|| lack("the bus needs `width` and `rate`"))?;
-        let peak = width.bits() / 8 * rate.per_second();
+        let peak = width.bits().saturating_mul(rate.per_second()) / 8;
         let none = Frequency::new(1);
         let sustained =
             |rate: Option<longma_topology::units::Bandwidth>| rate.map_or(peak, |r| r.bytes_per_second(none));
