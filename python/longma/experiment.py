@@ -183,11 +183,13 @@ class Experiment:
         Raises:
             HostFault: if the host let points down: a full disk, a limit, a run killed from outside. What was measured is stored, and
                 another call runs only what is left.
-            Failed: if the experiment cannot be run, or its table cannot be written.
+            Failed: if the experiment cannot be run, its table cannot be written, or two runs of a point gave different results.
         """
         how = [*_form(quick), *(["--jobs", str(jobs)] if jobs else []), *(["--retry-failed"] if retry_failed else [])]
         store = os.path.abspath(store)
         said = json.loads(self._call("run", "--store", store, "--format", "json", *how, accept=(0, 1)))
+        if said[0].get("contradict"):
+            raise Failed(f"results in {store} contradict each other: `longma experiment run` says which; move the wrong ones away")
         table = said[0]["table"]
         if table is None:
             raise Failed(f"the results are stored, but their table cannot be written to {store}, and one there may be of another time")

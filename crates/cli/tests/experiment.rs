@@ -368,9 +368,40 @@ fn a_merge_of_results_that_contradict_each_other_shows_both_values_and_fails() {
     let (status, _, errors) = merge(&stores[0].store(), &stores[1].store());
     assert_eq!(status, 1, "{errors}");
     assert!(errors.contains(&told), "{errors}");
-    let (status, _, errors) = ended(&stores[1].output("run", &[]));
-    assert_eq!(status, 1, "{errors}");
-    assert!(errors.contains(&told), "{errors}");
+    let report = stores[1].store().join("report.html");
+    for (command, options) in
+        [("run", &[][..]), ("compare", &[]), ("report", &["-o", report.to_str().unwrap()])]
+    {
+        let (status, _, errors) = ended(&stores[1].output(command, options));
+        assert_eq!(status, 1, "{command}: {errors}");
+        assert!(errors.contains(&told), "{command}: {errors}");
+    }
+}
+
+#[test]
+fn points_whose_machine_does_not_fit_together_are_told_before_they_fail() {
+    let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"3 KiB\"]";
+    let file = Written::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
+    let (status, said, errors) = ended(&file.output("check", &[]));
+    assert_eq!(status, 0, "{said}{errors}");
+    assert!(said.contains("1 of the points cannot be run"), "{said}{errors}");
+}
+
+#[test]
+fn a_point_fails_with_the_same_words_in_every_folder() {
+    let said = ["a", "a much longer name"].map(|name| {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join(name);
+        fs::create_dir(&programs).unwrap();
+        let whole = fs::read(guest("queens")).unwrap();
+        fs::write(programs.join("queens"), &whole[..100]).unwrap();
+        let file = Written::new(QUEENS, "GUESTS", programs.to_str().unwrap());
+        let (status, said, errors) = ended(&file.output("run", &["--format", "json"]));
+        assert_eq!(status, 1, "{said}{errors}");
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        said[0]["rows"][0]["failure"].as_str().unwrap().to_string()
+    });
+    assert_eq!(said[0], said[1]);
 }
 
 /// A record as a line of a segment.

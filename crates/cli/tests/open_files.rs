@@ -61,9 +61,49 @@ fn a_program_runs_however_few_files_it_may_have_open() {
             assert_eq!(done.status.code(), Some(3), "{soft} {hard} {level}: {}", text(&done.stderr));
         }
     }
-    let done = finish(limited(longma_run().arg(&opener).arg("/dev/null"), 16, 16));
-    assert_eq!(done.status.code(), Some(125));
-    assert!(text(&done.stderr).contains("ulimit -n"), "{}", text(&done.stderr));
+    for few in [16, 20, 31] {
+        let done = finish(limited(longma_run().arg(&opener).arg("/dev/null"), few, few));
+        assert_eq!(done.status.code(), Some(124));
+        let said: Vec<_> = text(&done.stderr).split_whitespace().map(str::to_string).collect();
+        let said = said.join(" ");
+        assert!(said.contains("ulimit -n") && said.contains("this host is at fault"), "{said}");
+    }
+}
+
+/// Writes what prlimit64 says of each limit, soft and hard, to descriptor 1.
+fn limits() -> Vec<u8> {
+    let one = |resource| {
+        let ask = [
+            add(A0, ZERO, 0),
+            add(A1, ZERO, resource),
+            add(A2, ZERO, 0),
+            add(A3, SP, -64),
+            add(A7, ZERO, 261),
+            SYSCALL,
+        ];
+        let say = [add(A0, ZERO, 1), add(A1, SP, -64), add(A2, ZERO, 16), add(A7, ZERO, 64), SYSCALL];
+        [&ask[..], &say].concat()
+    };
+    let all: Vec<u32> = (0..16).flat_map(one).collect();
+    joined(&[&all, &[add(A0, ZERO, 0)], &EXIT])
+}
+
+#[test]
+fn a_simulated_program_is_told_the_same_limits_on_every_host() {
+    let folder = tempdir().unwrap();
+    let program = place(folder.path(), "limits", &limits());
+    let told = |soft, hard, level: &[&str]| {
+        let mut command = longma_run();
+        let done = finish(limited(command.arg("--quiet").args(level).arg(&program), soft, hard));
+        assert_eq!((done.status.code(), done.stdout.len()), (Some(0), 256), "{}", text(&done.stderr));
+        done.stdout
+    };
+    let simulated = told(1024, 4096, &["--level", "cache"]);
+    let files = 16 * libc::RLIMIT_NOFILE as usize;
+    assert_eq!(simulated[files..files + 16], [1024_u64.to_le_bytes(), 4096_u64.to_le_bytes()].concat());
+    assert_eq!(simulated, told(64, 64, &["--level", "cache"]));
+    assert_eq!(simulated, told(900, 900, &["--level", "timing"]));
+    assert_ne!(told(64, 64, &[]), told(900, 900, &[]), "without a model they are the host's");
 }
 
 #[test]

@@ -152,3 +152,10 @@ fn a_wire_that_leads_nowhere_is_refused_with_what_there_is() {
         assert!(text.contains(told), "{options:?}: {text}");
     }
 }
+
+#[test]
+fn a_result_that_cannot_be_written_is_not_passed_over_by_the_exit_status() {
+    let run = longma(&["--level", "cache", "--quiet", "--stats-out", "/dev/full"], "hello", &[]);
+    assert_eq!(run.status.code(), Some(124), "{}", String::from_utf8_lossy(&run.stderr));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("cannot write the result to /dev/full"));
+}

@@ -161,7 +161,7 @@ fn main() -> ExitCode {
             },
         }
     }
-    if let Err(error) = descriptors::begin(files) {
+    if let Err(error) = descriptors::begin(files, false) {
         return fail(&error.to_string());
     }
     let Some(program) = rest.next() else { return fail("name a program") };

@@ -3,6 +3,7 @@
 //! Source: the schema is documented key by key in the book (docs/src/machines.md), generated from [`book::keys`].
 
 pub mod book;
+mod bounded;
 mod builtin;
 mod check;
 mod discover;
@@ -15,6 +16,7 @@ mod problem;
 pub mod read;
 pub mod units;
 
+pub use bounded::read_text;
 pub use builtin::{BUILTIN, Builtin};
 pub use discover::{DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};

@@ -82,12 +82,10 @@ pub enum OpenError {
         error: std::io::Error,
     },
     /// The file is too large to be a machine file.
-    #[error("{path} holds {bytes} bytes; a machine file holds at most {MAX_FILE_BYTES}")]
+    #[error("{path} holds more than the {MAX_FILE_BYTES} bytes that a machine file may have")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
     },
     /// The file has errors.
     #[error("{}", .0.in_brief())]
@@ -145,11 +143,8 @@ impl Machine {
             return Err(OpenError::Unknown { name: name.into(), hint });
         }
         let read = |error| OpenError::Read { path: path.into(), error };
-        let bytes = std::fs::metadata(path).map_err(read)?.len();
-        if bytes > MAX_FILE_BYTES {
-            return Err(OpenError::TooLarge { path: path.into(), bytes });
-        }
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let opened = crate::bounded::read_text(path, MAX_FILE_BYTES).map_err(read)?;
+        let text = opened.ok_or_else(|| OpenError::TooLarge { path: path.into() })?;
         Ok((name.into(), text))
     }
 

@@ -11,7 +11,6 @@ use longma_lab::{
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::ExitCode;
 
 /// Prints to standard output.
 pub fn text(text: &str) -> Outcome {
@@ -106,8 +105,9 @@ pub fn faults(outcome: &longma_lab::Outcome) {
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
+        let which = if count == 1 { "one point was".into() } else { format!("{count} points were") };
         eprintln!(
-            "longma: {count} points were let down by the host and count as not run; the same command runs them again"
+            "longma: {which} let down by the host and not run to an end; the same command runs again what is left"
         );
     }
     if let Some(why) = &outcome.unclaimed {
@@ -199,7 +199,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
-        failed |= verdict.missing > 0 || comparisons.iter().any(is_far);
+        failed |= verdict.missing > 0 || comparisons.iter().any(is_far) || results.contradict(&campaign);
         objects.push(comparison_json(&experiment, &comparisons, &verdict));
         let _ = writeln!(text, "{}", experiment.parts().title);
         if comparisons.is_empty() {
@@ -261,17 +261,18 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
     let results = which.store().results()?;
     complaints(&results);
     let experiments = find::open(which, registry)?;
-    let mut chapters = Vec::new();
+    let (mut chapters, mut contradict) = (Vec::new(), false);
     for experiment in &experiments {
         let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
         let table = Table::of(&campaign, &results);
+        contradict |= results.contradict(&campaign);
         let command = which.command(&experiment.parts().name);
         chapters.push(Chapter { campaign, table, command });
     }
     let page = page(&chapters, VERSION);
     write_whole(output, page.as_bytes())
         .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(status::ended(false, false, contradict))
 }
 
 /// `longma experiment points`

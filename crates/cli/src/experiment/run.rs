@@ -83,12 +83,14 @@ pub fn run(which: &Which, how: &How, registry: &Registry, format: Format) -> Out
         let unknown = unmeasured(&campaign, &table, registry);
         unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
         wrong |= !unknown.is_empty();
-        failed |= outcome.failed > 0 || outcome.contradicts(&campaign);
+        failed |= outcome.failed > 0 || outcome.results.contradict(&campaign);
         match format {
             Format::Table => text.push_str(&print::results(experiment, &table, &outcome)),
             Format::Json => {
                 let path = written.as_ref().map(|files| files.parquet.as_path());
-                objects.push(print::results_json(experiment, &table, summary(&outcome), path));
+                let mut object = print::results_json(experiment, &table, summary(&outcome), path);
+                object["contradict"] = outcome.results.contradict(&campaign).into();
+                objects.push(object);
             }
         }
         if stop.is_requested() {

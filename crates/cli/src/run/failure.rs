@@ -53,7 +53,7 @@ impl Failure {
     }
 
     /// The host has too little of something, or allows too little of it.
-    fn short(message: &str, advice: &str) -> Self {
+    pub fn short(message: &str, advice: &str) -> Self {
         let advice = format!("{advice}; {HOST_FAULT_WORDS}");
         Self { message: message.into(), advice, status: HOST_FAULT_STATUS }
     }

@@ -25,6 +25,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_lab::HOST_FAULT_STATUS;
 use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
     devices::has_devices, simulation::WARMED_INSTRUCTIONS,
@@ -256,7 +257,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 enum Never {}
 
 fn start(mut arguments: Arguments) -> Result<Never, Failure> {
-    descriptors::set_apart(arguments.open_files)?;
+    let is_constant = arguments.level != Level::Functional || arguments.fixed_names;
+    descriptors::set_apart(arguments.open_files, is_constant)?;
     sandbox::check(&arguments)?;
     let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
@@ -338,7 +340,12 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     descriptors::close_those_that_were_closed();
     longma_node::descriptors::hand_over();
     node.run(move |ending, report| match &outcome {
-        Some(outcome) => outcome.finish(ending, report, &messages),
+        Some(outcome) => {
+            if outcome.finish(ending, report, &messages).is_err() {
+                // The program's status would pass for a run whose results are there.
+                std::process::exit(HOST_FAULT_STATUS.into());
+            }
+        }
         None => reports.print(ending, report, &messages),
     })
 }

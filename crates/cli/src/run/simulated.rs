@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_lab::HOST_FAULT_WORDS;
 use longma_node::{
     Ending, ProcessConfig, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
@@ -278,6 +279,10 @@ fn writable(path: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
 }
 
+/// A result that was asked for is not there.
+#[derive(Debug)]
+pub struct NotWritten;
+
 impl Outcome {
     /// The statistics that the run could give, none counted yet.
     ///
@@ -290,14 +295,19 @@ impl Outcome {
             .map_err(|error| Failure::own(&format!("the statistics do not fit together: {error}"), ""))
     }
 
-    /// Prints the summary and writes the files.
-    pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) {
+    /// Prints the summary and writes the files. What goes wrong is said.
+    ///
+    /// # Errors
+    /// The host took what was asked for with `--trace` or `--stats-out` only in part, or not at all.
+    pub fn finish(&self, ending: Ending, report: &Report, messages: &Messages) -> Result<(), NotWritten> {
         if std::process::id() != self.process {
-            return;
+            return Ok(());
         }
+        let mut written = Ok(());
         let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = simulation.finish_timeline() {
-            messages.line(&format!("longma: cannot write the trace: {error}"));
+            messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_WORDS}"));
+            written = Err(NotWritten);
         }
         if self.region == Region::OfInterest && simulation.regions() == 0 {
             messages.line(
@@ -308,7 +318,7 @@ impl Outcome {
             Ok(result) => result,
             Err(error) => {
                 messages.line(&format!("longma: the statistics do not fit together: {error}"));
-                return;
+                return written;
             }
         };
         match (self.quiet, self.format) {
@@ -319,8 +329,13 @@ impl Outcome {
         if let Some(path) = &self.stats_out
             && let Err(error) = self.write(path, &result.to_json().to_string())
         {
-            messages.line(&format!("longma: cannot write the result to {}: {error}", path.display()));
+            messages.line(&format!(
+                "longma: cannot write the result to {}: {error}; {HOST_FAULT_WORDS}",
+                path.display()
+            ));
+            written = Err(NotWritten);
         }
+        written
     }
 
     /// Writes the result, and beside it the machine with every default written out. Nothing lies beside a descriptor.

@@ -87,10 +87,10 @@ pub struct Outcome {
     pub results: Results,
 }
 
-impl Outcome {
+impl Results {
     /// Whether two runs of a point of `campaign` gave different results.
-    pub fn contradicts(&self, campaign: &Campaign<'_>) -> bool {
-        let mut keys = self.results.contradictions.iter().map(|contradiction| &contradiction.kept.key);
+    pub fn contradict(&self, campaign: &Campaign<'_>) -> bool {
+        let mut keys = self.contradictions.iter().map(|contradiction| &contradiction.kept.key);
         keys.any(|key| campaign.points.iter().any(|point| point.key == *key))
     }
 }

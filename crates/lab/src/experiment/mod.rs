@@ -145,12 +145,10 @@ pub enum OpenError {
         error: std::io::Error,
     },
     /// The file is too large to be an experiment file.
-    #[error("{path} holds {bytes} bytes; an experiment file holds at most {MAX_FILE_BYTES}")]
+    #[error("{path} holds more than the {MAX_FILE_BYTES} bytes that an experiment file may have")]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
     },
     /// The file has errors.
     #[error("{0}")]
@@ -265,11 +263,8 @@ pub(crate) fn in_order<T>(map: &Map<T>, at: impl Fn(&T) -> std::ops::Range<usize
 /// If it cannot be read or is too large.
 pub(crate) fn read_file(path: &Path) -> Result<String, OpenError> {
     let read = |error| OpenError::Read { path: path.into(), error };
-    let bytes = std::fs::metadata(path).map_err(read)?.len();
-    if bytes > MAX_FILE_BYTES {
-        return Err(OpenError::TooLarge { path: path.into(), bytes });
-    }
-    std::fs::read_to_string(path).map_err(read)
+    let opened = longma_topology::read_text(path, MAX_FILE_BYTES).map_err(read)?;
+    opened.ok_or_else(|| OpenError::TooLarge { path: path.into() })
 }
 
 impl Metric {

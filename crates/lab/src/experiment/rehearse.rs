@@ -6,7 +6,7 @@ use super::{Experiment, in_order};
 use crate::explain::{Explanation, Selection};
 use crate::point::{Point, PointError};
 use crate::read::{Problems, nearest};
-use crate::workload::{Failure, Measure, Registry, Rehearsal, Workload};
+use crate::workload::{Failure, FailureKind, Measure, Registry, Rehearsal, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -24,6 +24,8 @@ pub struct Rehearsed {
     pub idle: BTreeMap<String, String>,
     /// Whether the workload says what it measures.
     pub knows_measures: bool,
+    /// How many points have a machine that does not fit together, and the first of them with the reason.
+    pub refused: Option<(usize, String, String)>,
     /// Set-ups that were not tried, because there are too many.
     pub untried: usize,
 }
@@ -42,12 +44,14 @@ impl Experiment {
 
 fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
     let mut setups: BTreeMap<String, &Point> = BTreeMap::new();
-    // Points whose machines do not fit together are told by the check of the edits, or fail one by one.
+    let mut refused =
+        points.iter().filter_map(|point| Some((point.label(), point.refused.as_ref()?.message.clone())));
+    let refused = refused.next().map(|(label, why)| (1 + refused.count(), label, why));
     for point in points.iter().filter(|point| point.refused.is_none()) {
         setups.entry(workload.setup(point)).or_insert(point);
     }
     let mut rehearsed =
-        Rehearsed { untried: setups.len().saturating_sub(MOST_SETUPS), ..Rehearsed::default() };
+        Rehearsed { untried: setups.len().saturating_sub(MOST_SETUPS), refused, ..Rehearsed::default() };
     let (mut busy, mut said) = (BTreeSet::new(), BTreeSet::new());
     for point in setups.into_values().take(MOST_SETUPS) {
         match workload.rehearse(point) {
@@ -122,13 +126,24 @@ fn report(
         if said.insert(failure.message.clone()) {
             let point = if label.is_empty() { "the point" } else { label };
             let help = format!("{form}{point}: found without running it");
-            problems.error(place(experiment, "parameters"), failure.message.clone(), "at these", help);
+            let at = place(experiment, "parameters");
+            match failure.kind {
+                FailureKind::Host => problems.warn(at, failure.message.clone(), "not tried", help),
+                _ => problems.error(at, failure.message.clone(), "at these", help),
+            }
         }
     }
     for (name, why) in &rehearsed.idle {
         let message = format!("`{name}` does nothing: {why}");
         if said.insert(message.clone()) {
             problems.error(place(experiment, name), message, "here", String::new());
+        }
+    }
+    if let Some((points, label, why)) = &rehearsed.refused {
+        let message = format!("{form}{points} of the points cannot be run: {why}");
+        if said.insert(message.clone()) {
+            let help = format!("the first is {label}; it counts as failed, and the others are run");
+            problems.warn(place(experiment, "machine"), message, "with these", help);
         }
     }
     let untried = rehearsed.untried;

@@ -249,7 +249,7 @@ impl Workload for Program {
         };
         if ended.status.code().map(i64::from) != Some(wanted) {
             let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Failed };
-            return Err(Failure { kind, message: complaint(&ended) });
+            return Err(Failure { kind, message: complaint(&ended, &program(point)) });
         }
         let mut metrics = Metrics::default();
         let statistics = match point.text("level") {
@@ -418,13 +418,15 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
     }
 }
 
-fn complaint(ended: &Ended) -> String {
+/// What became of a run, and what it said. Where the program lies is left out: the same point fails with the same words in every folder.
+fn complaint(ended: &Ended, program: &Path) -> String {
     let how = match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => format!("the run ended with exit status {code}"),
         (None, Some(signal)) => format!("the run was killed by signal {signal}"),
         _ => "the run ended".into(),
     };
-    let said = words(&ended.errors);
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let said = words(&ended.errors).replace(&*program.to_string_lossy(), &name);
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
 

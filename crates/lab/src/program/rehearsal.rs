@@ -48,7 +48,7 @@ impl Program {
         let ended = run_child(&mut command, Some(AT_MOST), &Stop::default())?;
         if !ended.status.success() {
             let kind = if is_of_host(&ended) { FailureKind::Host } else { FailureKind::Refused };
-            return Err(Failure { kind, message: complaint(&ended) });
+            return Err(Failure { kind, message: complaint(&ended, &program(point)) });
         }
         let listed = serde_json::from_str::<Value>(&ended.output).ok();
         let listed = listed.and_then(|listed| serde_json::from_value(listed["measures"].clone()).ok());

@@ -29,6 +29,10 @@ pub struct Limit {
     pub hard: u64,
 }
 
+/// What a simulated program is told on every host: Linux's own defaults (include/asm-generic/resource.h). Where the host allows less,
+/// descriptors still end where ours begin.
+pub const CONSTANT: Limit = Limit { soft: 1024, hard: 4096 };
+
 static SOFT: AtomicU64 = AtomicU64::new(UNSET);
 static HARD: AtomicU64 = AtomicU64::new(UNSET);
 
@@ -66,21 +70,23 @@ fn set_host_soft(soft: u64) {
 }
 
 /// Takes the upper descriptors of this process for the emulator: before it opens anything that it keeps. `handed` is the guest's
-/// limit if it has one already, because it has executed another program. Until [`hand_over`] the guest's limit does not hold.
+/// limit if it has one already, because it has executed another program; otherwise, if `is_constant`, it is [`CONSTANT`], whatever the
+/// host's is. Until [`hand_over`] the guest's limit does not hold.
 ///
 /// # Errors
 /// The host allows so few descriptors that none would be left.
-pub fn begin(handed: Option<Limit>) -> io::Result<()> {
+pub fn begin(handed: Option<Limit>, is_constant: bool) -> io::Result<()> {
     let (first, end) = range();
     if end < 4 * LEAST_OWN {
         let told =
             format!("it may have {end} open files, which are too few; raise `ulimit -n` to 64 or more");
         return Err(io::Error::other(told));
     }
-    let fresh = Limit { soft: host_limit().rlim_cur.min(first), hard: first };
-    let limit = handed.unwrap_or(fresh);
-    HARD.store(limit.hard.min(first), Ordering::Relaxed);
-    SOFT.store(limit.soft.min(first), Ordering::Relaxed);
+    let host = Limit { soft: host_limit().rlim_cur.min(first), hard: first };
+    let limit = handed.unwrap_or(if is_constant { CONSTANT } else { host });
+    let most = if is_constant { u64::MAX } else { first };
+    HARD.store(limit.hard.min(most), Ordering::Relaxed);
+    SOFT.store(limit.soft.min(most), Ordering::Relaxed);
     set_host_soft(end);
     if handed.is_some() {
         close_with_the_next_program();
@@ -100,7 +106,7 @@ fn close_with_the_next_program() {
 
 /// From now on new descriptors are the guest's.
 pub fn hand_over() {
-    set_host_soft(limit().soft);
+    set_host_soft(limit().soft.min(range().0));
 }
 
 /// The guest's limit.
@@ -120,12 +126,12 @@ pub(crate) fn set_limit(new: Limit) -> Result<(), Errno> {
     }
     // SAFETY: geteuid has no arguments and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
-    if new.hard > range().0 || new.hard > limit().hard && !is_root {
+    if new.hard > range().0.max(limit().hard) || new.hard > limit().hard && !is_root {
         return Err(Errno(libc::EPERM));
     }
     HARD.store(new.hard, Ordering::Relaxed);
     SOFT.store(new.soft, Ordering::Relaxed);
-    set_host_soft(new.soft);
+    set_host_soft(new.soft.min(range().0));
     Ok(())
 }
 

@@ -216,12 +216,16 @@ pub(super) fn getrusage(
     Ok(0)
 }
 
+/// The memory that a simulated program is told of, whatever host it is simulated on. Which pages it has is the machine file's.
+const TOLD_MEMORY_BYTES: u64 = 16 << 30;
+
 pub(super) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
     unsafe { libc::sysinfo(&raw mut host) };
-    // What changes from run to run is left out.
+    // What changes from run to run, and from host to host, is left out.
+    (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) = (TOLD_MEMORY_BYTES, 0, 0, 1);
     host.uptime = (Clock::Wall(UP_S).read_ns(simulation) / NS_PER_SECOND) as i64;
     host.loads = [0; 3];
     host.procs = 1;

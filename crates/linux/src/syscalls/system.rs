@@ -190,9 +190,14 @@ pub(super) fn prlimit64(
     let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
         Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
         None => {
-            let (new, old) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
+            let (at, old_at) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
             // SAFETY: null, or pointers into the reservation.
-            unsafe { host_call(libc::SYS_prlimit64, [process, resource, new, old, 0, 0]) }
+            let returned = unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }?;
+            match constant_limit(thread, resource as u32).filter(|_| own) {
+                // The host enforces what the guest sets, and is not asked what it was before.
+                Some(unset) => keep_limit(thread, resource as u32, unset, new, old).map(|_| returned),
+                None => Ok(returned),
+            }
         }
     }?;
     if let Some(bytes) = soft {
@@ -209,6 +214,27 @@ fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
         libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
             Some((process::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
+        _ => None,
+    }
+}
+
+/// What a limit that the host enforces is in simulated runs while the guest has not set it: as on a Linux where nobody has.
+fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
+    const NONE: u64 = libc::RLIM_INFINITY;
+    if !thread.process.config.constant_surroundings {
+        return None;
+    }
+    match resource {
+        libc::RLIMIT_CORE => Some((0, NONE)),
+        libc::RLIMIT_MEMLOCK => Some((8 << 20, 8 << 20)),
+        libc::RLIMIT_MSGQUEUE => Some((819_200, 819_200)),
+        libc::RLIMIT_NICE | libc::RLIMIT_RTPRIO => Some((0, 0)),
+        libc::RLIMIT_CPU
+        | libc::RLIMIT_FSIZE
+        | libc::RLIMIT_LOCKS
+        | libc::RLIMIT_RSS
+        | libc::RLIMIT_RTTIME => Some((NONE, NONE)),
+        libc::RLIMIT_NPROC | libc::RLIMIT_SIGPENDING => Some((63_448, 63_448)),
         _ => None,
     }
 }
