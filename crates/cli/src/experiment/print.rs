@@ -105,9 +105,10 @@ pub fn faults(outcome: &longma_lab::Outcome) {
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
-        let which = if count == 1 { "one point was".into() } else { format!("{count} points were") };
+        let (which, them) =
+            if count == 1 { ("1 point was".into(), "it") } else { (format!("{count} points were"), "them") };
         eprintln!(
-            "longma: {which} let down by the host and not run to an end; the same command runs again what is left"
+            "longma: {which} let down by the host and counted as not run; the same command runs {them} again"
         );
     }
     if let Some(why) = &outcome.unclaimed {

@@ -170,19 +170,19 @@ impl PeerRequest {
     fn ask_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
         let mut refused_since = None;
         loop {
-            let error = match self.endpoint.request(&self.attempt, &self.local, &self.remote, deadline) {
-                Err(error @ Error::NoMatch(_)) => error,
+            match self.endpoint.request(&self.attempt, &self.local, &self.remote, deadline) {
+                Err(Error::NoMatch(_)) => {}
                 Err(error @ Error::Rejected) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > BEAR_REFUSALS {
                         return Err(error);
                     }
-                    error
                 }
                 outcome => return outcome,
-            };
+            }
+            // A refusal that could still be borne is no answer: whoever waits there may be about to leave.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(if matches!(error, Error::NoMatch(_)) { Error::Timeout } else { error });
+                return Err(Error::Timeout);
             }
             self.still_pending()?;
             std::thread::sleep(ASK_EVERY);
