@@ -14,6 +14,7 @@ mod ranking;
 mod tests;
 mod weigh;
 
+pub(crate) use assign::group_key;
 pub use explain::{Explanation, HostVerdict, NodeVerdict, Refusal, Weighed};
 pub use weigh::Weights;
 
