@@ -205,6 +205,18 @@ impl Scheduler {
         found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
+    /// The best place for `request` on some of the nodes of one host, without taking it; none if it does not fit there or is wrong.
+    pub fn decide_on(&self, request: &Request, host: &str, nodes: &[u32]) -> Option<Placement> {
+        request.check().ok()?;
+        let at = self.inventory.find(host)?;
+        let state = &self.inventory.hosts[at];
+        let allowed = nodes.iter().filter_map(|id| state.shape.node(*id)).fold(0, |mask, n| mask | 1 << n);
+        Demand::of(request).iter().find_map(|demand| {
+            let fit = fit(&self.rules(), state, demand, allowed)?;
+            assign::assign(state, request, demand, fit.nodes())
+        })
+    }
+
     fn rules(&self) -> Rules<'_> {
         Rules {
             weights: &self.policy.weights,
