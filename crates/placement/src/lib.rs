@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod audit;
+pub mod collect;
 pub mod cpus;
 pub mod defragment;
 pub mod fake;
@@ -20,6 +21,7 @@ pub mod store;
 pub mod switcher;
 
 pub use allocator::Allocator;
+pub use collect::collect;
 pub use cpus::CpuSet;
 pub use host::Host;
 pub use hypervisor::Hypervisor;

@@ -3,6 +3,7 @@
 //! Source: none.
 
 use crate::audit::{self, AuditError, What, differences, intended_pins};
+use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::hypervisor::{Domain, Hypervisor, HypervisorError, Pins, domain_name};
 use crate::placement::Placement;
@@ -71,7 +72,11 @@ pub fn move_vm(
     for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
         agent.keep(other)?;
     }
-    match agent.apply(id, target) {
+    let applied = match agent.in_the_way(id, target)? {
+        None => agent.apply(id, target),
+        Some(why) => Err(HypervisorError::Refused { what: "clear its CPUs".into(), why }),
+    };
+    match applied {
         Ok(()) => {
             agent.store.end_move(id, true)?;
             agent.report.done.push(format!("virtual machine {id} moved"));
@@ -195,6 +200,24 @@ impl Agent<'_> {
         Ok(intended_pins(self.host, &vms, placement))
     }
 
+    /// Whether a domain still runs on a CPU that `placement` has for itself, and which; then it must not run there yet.
+    fn in_the_way(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
+        let own: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
+        if own.is_empty() {
+            return Ok(None);
+        }
+        for (domain, vm) in self.hypervisor.list()? {
+            if vm.is_none_or(|other| other == id) {
+                continue;
+            }
+            let Some(actual) = self.hypervisor.inspect(&domain)?.filter(|a| a.running) else { continue };
+            if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
+                return Ok(Some(format!("{domain} still runs there")));
+            }
+        }
+        Ok(None)
+    }
+
     /// The next steps of a virtual machine that is not where its owner wants it.
     fn drive(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
@@ -213,6 +236,11 @@ impl Agent<'_> {
 
     fn create(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
+        if let Some(why) = self.in_the_way(id, placement)? {
+            // It waits for the next call.
+            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            return Ok(());
+        }
         if vm.state != VmState::Creating {
             self.store.transition(id, vm.state, VmState::Creating, None)?;
         }

@@ -232,7 +232,7 @@ impl Scheduler {
         if let Some(hosts) = GroupRules::of(&self.inventory, request).hosts() {
             return self.best_of(request, demand, hosts.into_iter().map(|h| h as usize));
         }
-        let class = demand.rounded();
+        let kind = demand.kind();
         let random = self.next_random();
         let Self { inventory, policy, rankings, .. } = self;
         let inventory = &*inventory;
@@ -241,8 +241,8 @@ impl Scheduler {
             overcommit_percent: policy.overcommit_percent,
             first_nodes: false,
         };
-        let score = |host: usize| fit(&rules, &inventory.hosts[host], &class, u64::MAX).map(|f| f.rank());
-        let ranking = rankings.current(&class, inventory.len(), score);
+        let score = |host: usize| fit(&rules, &inventory.hosts[host], &kind, u64::MAX).map(|f| f.rank());
+        let ranking = rankings.current(&kind, inventory.len(), score);
         let groups = GroupRules::of(inventory, request);
         let accept = |host: u32| {
             let state = &inventory.hosts[host as usize];
@@ -252,7 +252,7 @@ impl Scheduler {
         };
         let found = ranking.pick(random, accept);
         // Memory that was rounded up may fit nowhere where the memory itself does.
-        if found.is_none() && class != *demand {
+        if found.is_none() && kind.mib != demand.mib {
             self.best_of(request, demand, 0..self.inventory.len())
         } else {
             found

@@ -24,7 +24,9 @@ struct House {
 }
 
 fn house() -> House {
-    let folder = tempfile::tempdir().unwrap();
+    // Processes die here and not the machine: a file system in memory will do, and is quick.
+    let memory = std::path::Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let inner = Arc::new(SqliteStore::open(&folder.path().join("placement.db")).unwrap());
     let machine = Machine::open("hygon-8node").unwrap();
     let host = Host::of_machine(&machine, "h").unwrap().with_first_core_reserved();
@@ -206,7 +208,7 @@ fn a_refused_move_is_undone_and_a_refused_start_fails_with_its_reason() {
     for at in 0..4 {
         house.hypervisor.fail_after(at, Fault::Refuse);
         let report = move_vm(&*house.store, &mut house.hypervisor, &house.host, before.id, &target).unwrap();
-        assert!(report.problems[0].contains("undone"), "{report:?}");
+        assert!(report.problems.iter().any(|p| p.contains("undone")), "{report:?}");
         assert_eq!(house.find("a").unwrap().placement, before.placement);
         assert!(house.agree());
     }

@@ -72,13 +72,16 @@ impl Demand {
         }
     }
 
-    /// The demand with memory rounded up to three significant bits, so that there are few different ones. What virtual machines are
-    /// commonly sold with (1.75, 3.5, 4, 6, 7, 8 GiB) is not changed.
-    pub fn rounded(&self) -> Self {
+    /// The kind of demand that it is ranked as: with memory rounded up to three significant bits, so that there are few kinds, and without
+    /// what makes no difference to where it fits. What virtual machines are commonly sold with (1.75, 3.5, 4, 6, 7, 8 GiB) is not changed.
+    pub fn kind(&self) -> Self {
         let unit = self.unit_mib() * u64::from(self.cells);
         let shift = (63 - self.mib.max(1).leading_zeros()).saturating_sub(3);
         let mib = (self.mib.div_ceil(1 << shift) << shift).div_ceil(unit) * unit;
-        Self { mib, ..self.clone() }
+        let cpu = if self.cpu == CpuPolicy::None { CpuPolicy::Range } else { self.cpu };
+        let isolated = self.emulator == EmulatorPolicy::Isolated;
+        let emulator = if isolated { EmulatorPolicy::Isolated } else { EmulatorPolicy::Shared };
+        Self { mib, cpu, emulator, ..self.clone() }
     }
 
     /// CPUs that no one else may have, if `threads` is the most threads of a core.
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn common_sizes_are_not_rounded_and_odd_ones_become_few() {
-        let rounded = |mib| Demand::of(&Request::new("a", 1, mib))[0].rounded().mib;
+        let rounded = |mib| Demand::of(&Request::new("a", 1, mib))[0].kind().mib;
         for mib in [512, 1792, 3584, 4096, 6144, 7168, 8192, 14336, 65536, 114_688] {
             assert_eq!(rounded(mib), mib);
         }
