@@ -4,7 +4,7 @@
 
 use crate::fleet;
 use longma_placement::scheduler::Strategy;
-use longma_placement::{Host, Policy, Request, Scheduler};
+use longma_placement::{Host, Placement, Policy, Request, Scheduler};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub fn run(options: &Options, strategy: Strategy, seed: u64) -> Value {
     let mut scheduler = Scheduler::new(policy, seed);
     hosts.iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
     let mut leaving: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-    let mut placed = Vec::new();
+    let mut placed: Vec<Option<Placement>> = Vec::new();
     let (mut arrived, mut refused, mut refused_mib, mut asked_mib) = (0u64, 0u64, 0u64, 0u64);
     let (mut borrowed, mut preferred, mut several) = (0.0f64, 0.0f64, 0u64);
     let (mut fragments, mut samples, mut used) = (0.0, 0u32, 0.0);

@@ -59,6 +59,17 @@ pub(crate) struct HostState {
     /// Used slots of each device.
     pub devices: Box<[u16]>,
     pub vms: u32,
+    pub room: Room,
+}
+
+/// The most that is free on any node, kept beside the nodes: most hosts that cannot take a large request are told by it alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Room {
+    pub node_cpus: u16,
+    /// Ordinary pages.
+    pub node_mib: u32,
+    /// Ordinary pages of all nodes.
+    pub host_mib: u64,
 }
 
 /// A member of a group: its host and nodes.
@@ -128,7 +139,21 @@ impl HostState {
     fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
-        Self { name, nodes, devices, shape, status: HostStatus::Up, vms: 0 }
+        let (status, room) = (HostStatus::Up, Room::default());
+        let mut host = Self { name, nodes, devices, shape, status, vms: 0, room };
+        host.look_for_room();
+        host
+    }
+
+    fn look_for_room(&mut self) {
+        let mut room = Room::default();
+        for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
+            let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
+            room.node_cpus = room.node_cpus.max(state.free_cpus);
+            room.node_mib = room.node_mib.max(mib as u32);
+            room.host_mib += mib;
+        }
+        self.room = room;
     }
 
     /// CPUs of the whole host that are not the virtual machines' own.
@@ -272,6 +297,7 @@ impl Inventory {
         }
         apply(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
+        host.look_for_room();
         self.hosts[at] = host;
         for group in &placement.groups {
             let members = self.groups.entry(group.clone()).or_default();
@@ -292,6 +318,7 @@ impl Inventory {
         host.vms = host.vms.saturating_sub(1);
         let nodes = placement.cells.iter().filter_map(|c| host.shape.node(c.node));
         let nodes = nodes.fold(0, |mask, n| mask | 1 << n);
+        host.look_for_room();
         self.hosts[at] = host;
         for group in &placement.groups {
             if let Some(members) = self.groups.get_mut(group) {

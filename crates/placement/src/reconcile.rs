@@ -90,7 +90,8 @@ pub fn move_vm(
         }
         Err(away) => return Err(away.into()),
     }
-    for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
+    // What was given back may be shared again, by itself too.
+    for other in agent.vms()?.iter().filter(|o| o.state == VmState::Running) {
         agent.keep(other)?;
     }
     Ok(agent.report)

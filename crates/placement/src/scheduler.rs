@@ -53,7 +53,7 @@ pub struct Policy {
     pub weights: Weights,
     /// Virtual CPUs of the policies range and none on a hundred CPUs: 100 is no over-commit.
     pub overcommit_percent: u32,
-    /// Kinds of requests whose ranking of hosts is kept: each takes 10 bytes a host.
+    /// Kinds of requests whose ranking of hosts is kept: each takes 18 bytes a host.
     pub rankings: usize,
 }
 
@@ -242,7 +242,6 @@ impl Scheduler {
             first_nodes: false,
         };
         let score = |host: usize| fit(&rules, &inventory.hosts[host], &kind, u64::MAX).map(|f| f.rank());
-        let ranking = rankings.current(&kind, inventory.len(), score);
         let groups = GroupRules::of(inventory, request);
         let accept = |host: u32| {
             let state = &inventory.hosts[host as usize];
@@ -250,7 +249,7 @@ impl Scheduler {
             let fit = fit(&rules, state, demand, mask)?;
             assign::assign(state, request, demand, fit.nodes())
         };
-        let found = ranking.pick(random, accept);
+        let found = rankings.pick(&kind, random, score, accept);
         // Memory that was rounded up may fit nowhere where the memory itself does.
         if found.is_none() && kind.mib != demand.mib {
             self.best_of(request, demand, 0..self.inventory.len())

@@ -210,7 +210,8 @@ fn a_refused_move_is_undone_and_a_refused_start_fails_with_its_reason() {
         let report = move_vm(&*house.store, &mut house.hypervisor, &house.host, before.id, &target).unwrap();
         assert!(report.problems.iter().any(|p| p.contains("undone")), "{report:?}");
         assert_eq!(house.find("a").unwrap().placement, before.placement);
-        assert!(house.agree());
+        let findings = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+        assert!(house.agree(), "{at}: {findings:?} {report:?}");
     }
     house.place(&Request::new("e", 1, 64)).unwrap();
     house.hypervisor.fail_after(1, Fault::Refuse);

@@ -38,7 +38,10 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                     let name = format!("t{t}-v{v}");
                     let request =
                         if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
-                    placed += u32::from(allocator.place(&request, None).is_ok());
+                    match allocator.place(&request, None) {
+                        Ok(_) => placed += 1,
+                        Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
+                    }
                 }
                 placed
             })
@@ -48,8 +51,10 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
     assert_eq!(first.check().unwrap(), Vec::<String>::new());
     let vms = first.vms(&VmQuery::default()).unwrap();
     assert_eq!(vms.len() as u32, placed);
-    // Three hosts of eight nodes of 32 GiB hold three of 9000 MiB a node, and what is left of two nodes one more: all that fits was placed.
-    assert_eq!(placed, 3 * 8 * 3 + 3 * 8 / 2);
+    // Each node holds three, and what is left of two nodes one more; which of them have CPUs of their own decides whether all of that is used.
+    assert!((72..=84).contains(&placed), "{placed}");
+    let mut last = Allocator::open(first.clone(), Policy::default(), 1).unwrap();
+    assert!(last.place(&Request::new("more", 4, 9000), None).is_err(), "all that fits was placed");
     let mut owners = std::collections::BTreeSet::new();
     for vm in &vms {
         let place = vm.placement.as_ref().unwrap();

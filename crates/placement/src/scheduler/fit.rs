@@ -7,7 +7,7 @@ use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS};
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS, Weights};
 use crate::host::MAX_NODES;
 use crate::inventory::HostState;
-use crate::request::MAX_VIRTUAL_NODES;
+use crate::request::{MAX_VIRTUAL_NODES, MemoryPolicy};
 
 /// Sets of nodes that are tried one by one; where there are more, sets are grown from each node.
 const MAX_SETS: usize = 128;
@@ -80,12 +80,23 @@ fn node_weight(weights: &Weights, c: &Candidate<'_>) -> f32 {
     if all > 0.0 { sum / all } else { 0.0 }
 }
 
+/// False if no node can hold the first virtual node: what the filters would find, told without looking at the nodes.
+fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
+    let room = &host.room;
+    let memory = match (demand.page_kib, demand.memory) {
+        (Some(_), _) => true,
+        (None, MemoryPolicy::Strict) => cell.mib <= room.node_mib.into(),
+        (None, MemoryPolicy::Preferred { .. }) => demand.mib <= room.host_mib,
+    };
+    memory && cell.vcpus <= room.node_cpus.into()
+}
+
 /// The best nodes of `host` among those of `mask`; none if the demand does not fit.
 pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Option<Fit> {
-    if HOST_FILTERS.iter().any(|f| f.shortage(host, demand).is_some()) {
+    let cell = demand.cell(0);
+    if !may_fit(host, demand, &cell) || HOST_FILTERS.iter().any(|f| f.shortage(host, demand).is_some()) {
         return None;
     }
-    let cell = demand.cell(0);
     let first = suitable(rules, host, demand, &cell, mask);
     if first.mask == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Hosts ranked for one demand, kept up to date by what changed: a decision looks at the hosts that changed since the last one like it.
+//! Hosts ranked for one demand, kept up to date by what changed: a decision looks at the hosts that changed last and at those it comes upon.
 //! Not the score itself (`fit`).
 //! Source: Hadary et al., "Protean: VM Allocation Service at Scale" (OSDI 2020), on rules evaluated once per kind of request and machine,
 //! renewed only where the inventory changed, and on picking at random among the best so that several agents seldom meet.
@@ -6,9 +6,16 @@
 use super::demand::Demand;
 use super::fit::MAX_SCORE;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 const NOT_IN: u16 = u16::MAX;
 const BUCKETS: usize = MAX_SCORE as usize + 1;
+/// Hosts that changed last and are ranked again at every decision.
+const MOST_RECENT: usize = 32;
+/// Hosts whose rank is found to be old at one decision.
+const MOST_STALE: u32 = 64;
+/// Hosts that must fit before the best of them is taken, where all that were known to fit no longer do.
+const SOME: usize = 16;
 
 /// Hosts in buckets by score.
 #[derive(Clone, Debug)]
@@ -20,30 +27,34 @@ pub(crate) struct Ranking {
     buckets: Vec<Vec<u32>>,
     /// One bit for each bucket that is not empty.
     occupied: [u64; BUCKETS / 64],
-    /// Changes that it has seen.
-    seen: u64,
+    /// Number of the last change of each host that it has seen.
+    seen: Vec<u64>,
     last_use: u64,
+    is_new: bool,
 }
 
 impl Ranking {
-    fn new(hosts: usize, seen: u64) -> Self {
+    fn new() -> Self {
         Self {
-            bucket: vec![NOT_IN; hosts],
-            place: vec![0; hosts],
+            bucket: Vec::new(),
+            place: Vec::new(),
+            seen: Vec::new(),
             buckets: vec![Vec::new(); BUCKETS],
             occupied: [0; BUCKETS / 64],
-            seen,
             last_use: 0,
+            is_new: true,
         }
+    }
+
+    fn resize(&mut self, hosts: usize) {
+        self.bucket.resize(hosts, NOT_IN);
+        self.place.resize(hosts, 0);
+        self.seen.resize(hosts, 0);
     }
 
     /// Puts `host` into the bucket of `score`, or takes it out.
     fn put(&mut self, host: u32, score: Option<u16>) {
         let at = host as usize;
-        if at >= self.bucket.len() {
-            self.bucket.resize(at + 1, NOT_IN);
-            self.place.resize(at + 1, 0);
-        }
         let (old, new) = (self.bucket[at], score.unwrap_or(NOT_IN));
         if old == new {
             return;
@@ -68,40 +79,79 @@ impl Ranking {
         }
     }
 
-    /// What `accept` makes of the first host that it takes: best bucket first, in each from a place that `random` says.
-    pub fn pick<T>(&self, random: u64, mut accept: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        for (word, bits) in self.occupied.iter().enumerate().rev() {
-            let mut bits = *bits;
-            while bits != 0 {
-                let bit = 63 - bits.leading_zeros() as usize;
-                bits &= !(1 << bit);
-                let bucket = &self.buckets[word * 64 + bit];
-                let start = (random % bucket.len() as u64) as usize;
-                let found = bucket[start..].iter().chain(&bucket[..start]).find_map(|host| accept(*host));
-                if found.is_some() {
-                    return found;
+    /// What `accept` makes of a host that it takes: best bucket first, in each from a place that `random` says. A host that changed since it
+    /// was ranked is ranked again when its turn comes, up to `MOST_STALE` of them; after so many the first that still fits will do.
+    fn pick<T>(
+        &mut self,
+        random: u64,
+        changes: &[u64],
+        score: &impl Fn(usize) -> Option<u16>,
+        accept: &mut impl FnMut(u32) -> Option<T>,
+    ) -> Option<T> {
+        let mut stale = 0;
+        for word in (0..self.occupied.len()).rev() {
+            let mut below = u64::MAX;
+            while self.occupied[word] & below != 0 {
+                let bit = 63 - (self.occupied[word] & below).leading_zeros() as usize;
+                below = (1 << bit) - 1;
+                let bucket = word * 64 + bit;
+                let mut turn = 0;
+                while turn < self.buckets[bucket].len() {
+                    let hosts = &self.buckets[bucket];
+                    let host = hosts[((random % hosts.len() as u64) as usize + turn) % hosts.len()];
+                    let at = host as usize;
+                    if self.seen[at] < changes[at] {
+                        stale += 1;
+                        let new = score(at);
+                        self.put(host, new);
+                        self.seen[at] = changes[at];
+                        let better = new.is_some_and(|n| usize::from(n) > bucket || stale > MOST_STALE);
+                        if better && let Some(found) = accept(host) {
+                            return Some(found);
+                        }
+                        if self.bucket[at] != bucket as u16 {
+                            // Another host has its place now.
+                            continue;
+                        }
+                    }
+                    if let Some(found) = accept(host) {
+                        return Some(found);
+                    }
+                    turn += 1;
                 }
             }
         }
         None
     }
 
-    /// The score of each host.
-    #[cfg(test)]
-    pub fn scores(&self) -> impl Iterator<Item = Option<u16>> + '_ {
-        self.bucket.iter().map(|b| (*b != NOT_IN).then_some(*b))
+    /// Ranks again the hosts that changed, from the one that `random` says, until `enough` of them fit.
+    fn settle(&mut self, random: u64, enough: usize, changes: &[u64], score: &impl Fn(usize) -> Option<u16>) {
+        let start = random as usize % changes.len().max(1);
+        let mut found = 0;
+        for at in (start..changes.len()).chain(0..start) {
+            if self.seen[at] < changes[at] {
+                let new = score(at);
+                self.put(at as u32, new);
+                self.seen[at] = changes[at];
+                found += usize::from(new.is_some());
+                if found == enough {
+                    return;
+                }
+            }
+        }
     }
 }
 
-/// The rankings of the demands that were asked for last, and what changed since each was.
+/// The rankings of the demands that were asked for last, and what changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rankings {
     rankings: FxHashMap<Demand, Ranking>,
-    /// Hosts that changed, in order; the first has the number `start`.
-    log: Vec<u32>,
-    start: u64,
-    /// Number of the last change of each host.
-    last_change: Vec<u64>,
+    /// Hosts in the order in which they changed last.
+    log: VecDeque<u32>,
+    /// Number of the last change of each host; the first change of all is 1.
+    changes: Vec<u64>,
+    /// Changes so far.
+    count: u64,
     uses: u64,
     limit: usize,
 }
@@ -111,9 +161,9 @@ impl Rankings {
     pub fn new(limit: usize) -> Self {
         Self {
             rankings: FxHashMap::default(),
-            log: Vec::new(),
-            start: 0,
-            last_change: Vec::new(),
+            log: VecDeque::new(),
+            changes: Vec::new(),
+            count: 0,
             uses: 0,
             limit: limit.max(1),
         }
@@ -121,51 +171,70 @@ impl Rankings {
 
     /// Notes that `host` changed.
     pub fn changed(&mut self, host: usize) {
-        if host >= self.last_change.len() {
-            self.last_change.resize(host + 1, 0);
+        if host >= self.changes.len() {
+            self.changes.resize(host + 1, 0);
         }
-        // A ranking that is so far behind is as well made anew.
-        if self.log.len() > 2 * self.last_change.len() + 4096 {
-            let half = self.log.len() / 2;
-            self.log.drain(..half);
-            self.start += half as u64;
+        self.count += 1;
+        self.changes[host] = self.count;
+        if self.log.len() == MOST_RECENT {
+            self.log.pop_front();
         }
-        self.last_change[host] = self.start + self.log.len() as u64;
-        self.log.push(host as u32);
+        self.log.push_back(host as u32);
     }
 
-    /// The ranking for `demand`, up to date. `score` is asked for hosts that changed.
-    pub fn current(
-        &mut self,
-        demand: &Demand,
-        hosts: usize,
-        score: impl Fn(usize) -> Option<u16>,
-    ) -> &Ranking {
+    fn ranking(&mut self, demand: &Demand, score: &impl Fn(usize) -> Option<u16>) -> (&mut Ranking, &[u64]) {
         self.uses += 1;
-        let end = self.start + self.log.len() as u64;
         if !self.rankings.contains_key(demand) && self.rankings.len() >= self.limit {
             let oldest = self.rankings.iter().min_by_key(|(_, r)| r.last_use).map(|(d, _)| d.clone());
             if let Some(oldest) = oldest {
                 self.rankings.remove(&oldest);
             }
         }
-        let fresh = |seen: u64| {
-            let mut ranking = Ranking::new(hosts, seen);
-            (0..hosts).for_each(|host| ranking.put(host as u32, score(host)));
-            ranking
-        };
-        let ranking = self.rankings.entry(demand.clone()).or_insert_with(|| fresh(end));
-        if ranking.seen < self.start {
-            *ranking = fresh(end);
+        let ranking = self.rankings.entry(demand.clone()).or_insert_with(Ranking::new);
+        ranking.last_use = self.uses;
+        ranking.resize(self.changes.len());
+        if ranking.is_new {
+            ranking.is_new = false;
+            ranking.settle(0, usize::MAX, &self.changes, score);
         }
-        for (number, host) in (ranking.seen..end).zip(&self.log[(ranking.seen - self.start) as usize..]) {
-            // Only at its last change is a host looked at.
-            if self.last_change[*host as usize] == number {
-                ranking.put(*host, score(*host as usize));
+        (ranking, &self.changes)
+    }
+
+    /// What `accept` makes of a good host for `demand`; none only if it takes no host that has a score now.
+    pub fn pick<T>(
+        &mut self,
+        demand: &Demand,
+        random: u64,
+        score: impl Fn(usize) -> Option<u16>,
+        mut accept: impl FnMut(u32) -> Option<T>,
+    ) -> Option<T> {
+        let recent = std::mem::take(&mut self.log);
+        let (ranking, changes) = self.ranking(demand, &score);
+        // What changed last was probably freed last: it may be the best now.
+        for host in &recent {
+            let at = *host as usize;
+            if ranking.seen[at] < changes[at] {
+                ranking.put(*host, score(at));
+                ranking.seen[at] = changes[at];
             }
         }
-        ranking.seen = end;
-        ranking.last_use = self.uses;
-        ranking
+        let mut found = ranking.pick(random, changes, &score, &mut accept);
+        // Where nobody fits any more of those that once did, the best of a few that now do is good enough; all are looked at if need be.
+        for enough in [SOME, usize::MAX] {
+            if found.is_none() {
+                ranking.settle(random, enough, changes, &score);
+                found = ranking.pick(random, changes, &score, &mut accept);
+            }
+        }
+        self.log = recent;
+        found
+    }
+
+    /// The scores for `demand`, all up to date.
+    #[cfg(test)]
+    pub fn scores(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<u16>) -> Vec<Option<u16>> {
+        let (ranking, changes) = self.ranking(demand, &score);
+        ranking.settle(0, usize::MAX, changes, &score);
+        ranking.bucket.iter().map(|b| (*b != NOT_IN).then_some(*b)).collect()
     }
 }

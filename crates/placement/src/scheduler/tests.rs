@@ -387,7 +387,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
             let Scheduler { inventory, policy, rankings, .. } = &mut scheduler;
             let rules = Rules { weights: &policy.weights, overcommit_percent: 200, first_nodes: false };
             let score = |h: usize| fit(&rules, &inventory.hosts[h], &demand, u64::MAX).map(|f| f.rank());
-            let kept: Vec<_> = rankings.current(&demand, hosts.len(), score).scores().collect();
+            let kept = rankings.scores(&demand, score);
             assert_eq!(kept, (0..hosts.len()).map(score).collect::<Vec<_>>());
         }
     }

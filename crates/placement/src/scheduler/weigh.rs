@@ -84,14 +84,33 @@ pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
 /// All of them.
 pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 1] = [&host_in_use::HostInUse];
 
-/// Parts of CPUs and of memory that would be left free on the node, 0 to 1.
-fn left(c: &Candidate<'_>) -> (f32, f32) {
-    let exclusive = c.demand.exclusive(c.cell, c.shape.threads);
-    let whole = (u32::from(c.shape.usable) * c.overcommit_percent / 100).max(1);
-    let capacity = c.state.capacity(exclusive, c.overcommit_percent);
-    let cpu = capacity.saturating_sub(c.state.shared + c.demand.shared(c.cell)) as f32 / whole as f32;
-    let pool = c.shape.pool(c.demand.page_kib).unwrap_or(0);
-    let total = c.shape.pools[pool].mib;
-    let memory = total.saturating_sub(u64::from(c.state.used_mib[pool]) + c.cell.mib);
-    (cpu, memory as f32 / total.max(1) as f32)
+/// CPUs (those of the host's ratio) and MiB that would be left free on the node, and how many there are in all.
+struct Left {
+    cpus: f32,
+    all_cpus: f32,
+    mib: f32,
+    all_mib: f32,
+}
+
+impl Left {
+    fn of(c: &Candidate<'_>) -> Self {
+        let exclusive = c.demand.exclusive(c.cell, c.shape.threads);
+        let percent = c.overcommit_percent.max(1);
+        let capacity = c.state.capacity(exclusive, percent);
+        let left = capacity.saturating_sub(c.state.shared + c.demand.shared(c.cell));
+        let pool = c.shape.pool(c.demand.page_kib).unwrap_or(0);
+        let mib = c.shape.pools[pool].mib;
+        let left_mib = mib.saturating_sub(u64::from(c.state.used_mib[pool]) + c.cell.mib);
+        Self {
+            cpus: left as f32 * 100.0 / percent as f32,
+            all_cpus: f32::from(c.shape.usable).max(1.0),
+            mib: left_mib as f32,
+            all_mib: mib.max(1) as f32,
+        }
+    }
+
+    /// The parts that would be left, 0 to 1.
+    fn parts(&self) -> (f32, f32) {
+        (self.cpus / self.all_cpus, self.mib / self.all_mib)
+    }
 }

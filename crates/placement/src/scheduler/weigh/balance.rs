@@ -1,6 +1,6 @@
 //! CPUs without memory and memory without CPUs are of no use: what is left of both should be alike.
 
-use super::{Candidate, NodeWeigher, Weights, left};
+use super::{Candidate, Left, NodeWeigher, Weights};
 
 pub(crate) struct Balance;
 
@@ -9,7 +9,7 @@ impl NodeWeigher for Balance {
         "balance"
     }
     fn weigh(&self, c: &Candidate<'_>) -> f32 {
-        let (cpu, memory) = left(c);
+        let (cpu, memory) = Left::of(c).parts();
         1.0 - (cpu - memory).abs()
     }
     fn weight(&self, weights: &Weights) -> f32 {
