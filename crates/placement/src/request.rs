@@ -248,7 +248,7 @@ impl Request {
         }
         if let Some(kib) = self.huge_page_kib {
             let known = (64..=16 << 20).contains(&kib) && kib.is_power_of_two();
-            let whole = (self.memory_mib << 10) % (u64::from(kib) * u64::from(nodes.max(1))) == 0;
+            let whole = (self.memory_mib << 10).is_multiple_of(u64::from(kib) * u64::from(nodes.max(1)));
             if !known {
                 note("huge_page_kib".into(), format!("is {kib}; a power of two from 64 to 16777216"));
             } else if !whole {

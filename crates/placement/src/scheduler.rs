@@ -63,7 +63,7 @@ impl Default for Policy {
             strategy: Strategy::default(),
             weights: Weights::default(),
             overcommit_percent: 200,
-            rankings: 64,
+            rankings: 256,
         }
     }
 }

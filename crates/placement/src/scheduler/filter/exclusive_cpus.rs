@@ -21,7 +21,7 @@ impl NodeFilter for ExclusiveCpus {
             SmtPolicy::Prefer => 0,
             SmtPolicy::Avoid => c.cell.vcpus,
             // Whole cores that are all its own: there must be siblings, and they must come out even.
-            SmtPolicy::Require if threads < 2 || c.cell.vcpus % threads != 0 => {
+            SmtPolicy::Require if threads < 2 || !c.cell.vcpus.is_multiple_of(threads) => {
                 return Some(Shortage { needed: c.cell.vcpus.into(), available: 0 });
             }
             SmtPolicy::Require => c.cell.vcpus / threads,
