@@ -6,6 +6,7 @@ use super::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 /// Most changes of one commit: more would keep the first waiting for the last.
 const MOST: usize = 256;
@@ -101,6 +102,42 @@ impl Drop for Writer {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // What is queued is still written; a panic was reported by the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread that brings what was committed from the log into the database, so that no commit waits for that.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    stop: Option<Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Every so often there is little to bring, and the disk is not kept busy for long.
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let copy = move || {
+            while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Passive: it waits for nobody. If it fails the log is longer until the next time, or until the writer does it.
+                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("placement-checkpoint".into())
+            .spawn(copy)
+            .map_err(|error| StoreError::Database(format!("no thread for checkpoints: {error}")))?;
+        Ok(Self { stop: Some(sender), thread: Some(thread) })
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }

@@ -2,7 +2,7 @@
 //! Not for several machines: a network file system's locks are not to be trusted.
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
-use super::jobs::{Pending, Writer};
+use super::jobs::{Checkpointer, Pending, Writer};
 use super::tables::{self, Result, now, read_vm, run};
 use super::{
     Alarm, Event, Intent, Reservation, Reserved, Store, StoreError, StoredHost, Vm, VmId, VmQuery, VmState,
@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A store in one file.
 #[derive(Debug)]
 pub struct SqliteStore {
+    // Ends before the writer, whose connection is the last to close and empties the log.
+    _checkpointer: Checkpointer,
     writer: Writer,
     reader: Mutex<Connection>,
 }
@@ -46,8 +48,11 @@ impl SqliteStore {
         let mut connection = open(path)?;
         super::schema::prepare(&mut connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
+        // Only if the checkpointer does not keep up: a commit that does it keeps others waiting for tens of milliseconds.
+        connection.pragma_update(None, "wal_autocheckpoint", 1 << 16)?;
         let reader = Mutex::new(open(path)?);
-        Ok(Self { writer: Writer::start(connection)?, reader })
+        let _checkpointer = Checkpointer::start(open(path)?)?;
+        Ok(Self { _checkpointer, writer: Writer::start(connection)?, reader })
     }
 
     fn read(&self) -> MutexGuard<'_, Connection> {
