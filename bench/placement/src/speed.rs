@@ -1,0 +1,139 @@
+//! Decisions a second in memory and durable, with their latencies.
+//! Not how good they are: that is `churn`.
+//! Source: none.
+
+use crate::fleet;
+use longma_placement::{Allocator, Placement, Policy, Scheduler, SqliteStore, Store};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Resident memory of this process now and at most, MiB.
+fn memory_mib() -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    (field("VmRSS").unwrap_or(0) / 1024, field("VmHWM").unwrap_or(0) / 1024)
+}
+
+fn percentile(sorted: &[Duration], part: f64) -> f64 {
+    let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
+}
+
+/// In memory: `hosts` hosts with ten virtual machines each, then arrivals and departures in turn.
+pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut scheduler = Scheduler::new(Policy::default(), seed);
+    fleet::hosts(hosts).iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
+    let mut placed: Vec<Placement> = Vec::new();
+    let filling = Instant::now();
+    let mut refused = 0u64;
+    while placed.len() < hosts * 10 && refused < hosts as u64 {
+        match scheduler.place(&fleet::request(&mut random, format!("v{}", placed.len()))) {
+            Ok(placement) => placed.push(placement),
+            Err(_) => refused += 1,
+        }
+    }
+    let fill_seconds = filling.elapsed().as_secs_f64();
+    let mut latencies = Vec::new();
+    let start = Instant::now();
+    let (mut refused, mut releasing) = (0u64, Duration::ZERO);
+    while start.elapsed().as_secs_f64() < seconds {
+        let leaves = placed.swap_remove(random.random_range(0..placed.len()));
+        let request = fleet::request(&mut random, "v".into());
+        let at = Instant::now();
+        scheduler.give(&leaves).expect("it was taken");
+        releasing += at.elapsed();
+        let at = Instant::now();
+        match scheduler.place(&request) {
+            Ok(placement) => placed.push(placement),
+            Err(_) => refused += 1,
+        }
+        latencies.push(at.elapsed());
+    }
+    let total: Duration = latencies.iter().sum();
+    latencies.sort_unstable();
+    let (now, most) = memory_mib();
+    json!({
+        "hosts": hosts, "vms": placed.len(), "refused": refused, "decisions": latencies.len(),
+        "decisions_a_second": (latencies.len() as f64 / total.as_secs_f64()).round(),
+        "p50_us": percentile(&latencies, 0.5), "p99_us": percentile(&latencies, 0.99),
+        "p999_us": percentile(&latencies, 0.999), "max_us": percentile(&latencies, 1.0),
+        "release_us": releasing.as_secs_f64() * 1e6 / latencies.len() as f64,
+        "fill_decisions_a_second": ((hosts * 10) as f64 / fill_seconds).round(),
+        "memory_mib": now, "most_memory_mib": most,
+    })
+}
+
+/// Durable: decisions answered after SQLite has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that,
+/// from the moment a request was due to its answer.
+pub fn durable(hosts: usize, seconds: f64, window: usize, seed: u64, folder: &std::path::Path) -> Value {
+    let mut random = StdRng::seed_from_u64(seed);
+    let store = Arc::new(SqliteStore::open(&folder.join("placement.db")).expect("the database opens"));
+    let percent = Policy::default().overcommit_percent;
+    for host in fleet::hosts(hosts) {
+        store.put_host(&host, percent).expect("a good host");
+    }
+    let mut allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
+    let mut number = 0u64;
+    let mut next = move |allocator: &mut Allocator| {
+        number += 1;
+        let request = fleet::request(&mut random, format!("v{number}"));
+        allocator.begin(&request, Some(&format!("k{number}")))
+    };
+    // Every kind of request once, so that its ranking is there: a server does that when it starts.
+    let warm: Vec<_> = (0..500).filter_map(|_| next(&mut allocator).ok()).collect();
+    warm.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
+    let mut waiting = VecDeque::new();
+    let start = Instant::now();
+    let mut done = 0u64;
+    while start.elapsed().as_secs_f64() < seconds {
+        while waiting.len() < window {
+            match next(&mut allocator) {
+                Ok(begun) => waiting.push_back(begun),
+                Err(_) => break,
+            }
+        }
+        let Some(begun) = waiting.pop_front() else { break };
+        allocator.finish(begun).expect("it is durable");
+        done += 1;
+    }
+    let rate = done as f64 / start.elapsed().as_secs_f64();
+    waiting.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
+    let pace = Duration::from_secs_f64(1.0 / (rate * 0.7));
+    let mut latencies = Vec::new();
+    let mut under_way: VecDeque<(Instant, _)> = VecDeque::new();
+    let start = Instant::now();
+    let mut due = start;
+    while start.elapsed().as_secs_f64() < seconds {
+        if Instant::now() >= due {
+            if let Ok(begun) = next(&mut allocator) {
+                under_way.push_back((due, begun));
+            }
+            due += pace;
+        }
+        while under_way.front().is_some_and(|(_, b)| b.is_answered()) {
+            if let Some((at, begun)) = under_way.pop_front() {
+                allocator.finish(begun).expect("it is durable");
+                latencies.push(at.elapsed());
+            }
+        }
+        if Instant::now() < due {
+            std::thread::yield_now();
+        }
+    }
+    latencies.sort_unstable();
+    let check = store.check().expect("the database reads");
+    assert!(check.is_empty(), "{check:?}");
+    json!({
+        "hosts": hosts, "window": window, "durable_a_second": rate.round(), "load_a_second": (rate * 0.7).round(),
+        "p50_us": percentile(&latencies, 0.5), "p99_us": percentile(&latencies, 0.99),
+        "p999_us": percentile(&latencies, 0.999), "answers": latencies.len(), "most_memory_mib": memory_mib().1,
+    })
+}

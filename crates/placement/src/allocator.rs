@@ -1,0 +1,192 @@
+//! A scheduler with a store: decides in memory, reserves durably, and decides anew where somebody else was first.
+//! Not a service: an API server calls it, several processes may have one each on the same store.
+//! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, conflicts found at commit and tried again.
+
+use crate::inventory::TakeError;
+use crate::placement::Placement;
+use crate::request::Request;
+use crate::scheduler::{NoPlacement, Policy, Scheduler};
+use crate::store::{Pending, Reservation, Reserved, Store, StoreError, VmQuery};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Decisions for one request before it is given up: each found its host taken meanwhile.
+const ATTEMPTS: u32 = 16;
+
+/// Why a request was not placed.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// It is wrong, or fits nowhere.
+    #[error(transparent)]
+    NoPlacement(#[from] NoPlacement),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the store has contradicts itself.
+    #[error(transparent)]
+    Inventory(#[from] TakeError),
+}
+
+/// A reservation under way. Dropping it leaves what it holds in memory held: finish it.
+#[derive(Debug)]
+#[must_use]
+pub struct Begun {
+    token: u64,
+    request: Request,
+    key: Option<String>,
+    placement: Placement,
+    pending: Pending<Reserved>,
+}
+
+impl Begun {
+    /// Where it will lie if nobody was first.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether the store has answered: then [`Allocator::finish`] does not wait for the first answer.
+    pub fn is_answered(&self) -> bool {
+        self.pending.is_answered()
+    }
+}
+
+/// What is held in memory for a reservation that the store has not answered yet.
+struct InFlight {
+    tenant: String,
+    name: String,
+    placement: Placement,
+    /// False if a reload showed that somebody else has it.
+    held: bool,
+}
+
+/// Decides and reserves.
+pub struct Allocator {
+    scheduler: Scheduler,
+    store: Arc<dyn Store>,
+    origin: i64,
+    /// The last event that was followed.
+    followed: i64,
+    in_flight: BTreeMap<u64, InFlight>,
+    tokens: u64,
+}
+
+impl Allocator {
+    /// An allocator that knows all that `store` has. `seed` should differ between allocators of one store.
+    ///
+    /// # Errors
+    /// If the store fails, or promises something twice.
+    pub fn open(store: Arc<dyn Store>, policy: Policy, seed: u64) -> Result<Self, AllocateError> {
+        let mut scheduler = Scheduler::new(policy, seed);
+        let (_, followed) = store.news(i64::MAX, 0)?;
+        for stored in store.hosts()? {
+            scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
+            scheduler.set_status(&stored.host.name, stored.status);
+        }
+        for vm in store.vms(&VmQuery::default())? {
+            for placement in vm.placement.iter().chain(&vm.target) {
+                scheduler.take(placement)?;
+            }
+        }
+        // Never 0, which is nobody's.
+        let origin = (seed as i64) | 1;
+        Ok(Self { scheduler, store, origin, followed, in_flight: BTreeMap::new(), tokens: 0 })
+    }
+
+    /// The scheduler: loads are told to it, and it explains.
+    pub fn scheduler(&mut self) -> &mut Scheduler {
+        &mut self.scheduler
+    }
+
+    /// Decides and starts to reserve. Others can be begun before it is finished; they become durable together.
+    ///
+    /// # Errors
+    /// If the request is wrong or fits nowhere, also by the latest word of the store.
+    pub fn begin(&mut self, request: &Request, key: Option<&str>) -> Result<Begun, AllocateError> {
+        let placement = match self.scheduler.place(request) {
+            // Somebody else may have deleted something.
+            Err(NoPlacement::NoFit { .. }) if self.follow()? > 0 => self.scheduler.place(request)?,
+            decided => decided?,
+        };
+        let reservation = Reservation {
+            request: request.clone(),
+            placement: placement.clone(),
+            key: key.map(str::to_string),
+            origin: self.origin,
+        };
+        let pending = self.store.reserve(reservation);
+        self.tokens += 1;
+        let (tenant, name) = (request.tenant.clone(), request.name.clone());
+        let in_flight = InFlight { tenant, name, placement: placement.clone(), held: true };
+        self.in_flight.insert(self.tokens, in_flight);
+        let key = key.map(str::to_string);
+        Ok(Begun { token: self.tokens, request: request.clone(), key, placement, pending })
+    }
+
+    /// Waits until a reservation is durable; decides anew if somebody was first.
+    ///
+    /// # Errors
+    /// If it fits nowhere any more, or the store refuses for another reason than that.
+    pub fn finish(&mut self, begun: Begun) -> Result<Reserved, AllocateError> {
+        let mut begun = begun;
+        for attempt in 1.. {
+            let Begun { token, request, key, placement, pending } = begun;
+            let answer = pending.wait();
+            let held = self.in_flight.remove(&token).is_some_and(|f| f.held);
+            if matches!(&answer, Ok(reserved) if !reserved.replayed) {
+                if !held {
+                    // A reload between the commit and this answer took it from memory.
+                    self.reload(&placement.host)?;
+                }
+                return Ok(answer?);
+            }
+            if held {
+                self.scheduler.give(&placement)?;
+            }
+            match answer {
+                Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => self.reload(&host)?,
+                answer => return Ok(answer?),
+            }
+            begun = self.begin(&request, key.as_deref())?;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Decides, reserves and waits.
+    ///
+    /// # Errors
+    /// As [`Allocator::begin`] and [`Allocator::finish`].
+    pub fn place(&mut self, request: &Request, key: Option<&str>) -> Result<Reserved, AllocateError> {
+        let begun = self.begin(request, key)?;
+        self.finish(begun)
+    }
+
+    /// Takes in what others changed; on how many hosts.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn follow(&mut self) -> Result<usize, AllocateError> {
+        let (hosts, last) = self.store.news(self.followed, self.origin)?;
+        self.followed = last;
+        for host in &hosts {
+            self.reload(host)?;
+        }
+        Ok(hosts.len())
+    }
+
+    /// Makes memory say of one host what the store says, and what is under way there.
+    fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
+        let stored = self.store.host(host)?;
+        let vms = self.store.vms(&VmQuery { host: Some(host.into()), ..VmQuery::default() })?;
+        self.scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
+        self.scheduler.set_status(host, stored.status);
+        let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
+        self.scheduler.reload_host(host, places)?;
+        for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
+            let is =
+                |vm: &crate::store::Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
+            // What is durable already is among the placements.
+            flight.held = vms.iter().any(is) || self.scheduler.take(&flight.placement).is_ok();
+        }
+        Ok(())
+    }
+}

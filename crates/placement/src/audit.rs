@@ -1,0 +1,165 @@
+//! Intended against actual: where each virtual machine's threads and memory should be, and where they are.
+//! Not what is done about it (`reconcile`).
+//! Source: none.
+
+use crate::cpus::CpuSet;
+use crate::host::Host;
+use crate::hypervisor::{Actual, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::placement::Placement;
+use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
+use crate::store::{Store, StoreError, Vm, VmId, VmQuery, VmState};
+use serde::{Deserialize, Serialize};
+
+/// Something that is not as intended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The virtual machine; none for a domain that should not be there.
+    pub vm: Option<VmId>,
+    /// Its domain.
+    pub domain: String,
+    /// What differs.
+    pub what: What,
+    /// What is intended, for people.
+    pub intended: String,
+    /// What is, for people.
+    pub actual: String,
+}
+
+/// What differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// The CPUs of a virtual CPU.
+    VcpuPin(u32),
+    /// The CPUs of the emulator's threads.
+    EmulatorPin,
+    /// The nodes that memory may come from.
+    Bound,
+    /// Memory that lies where it should not.
+    Memory,
+    /// A domain that should run does not, or is missing.
+    NotRunning,
+    /// A domain of a virtual machine that should not be here.
+    Orphan,
+}
+
+/// CPUs of a host that are no virtual machine's own, given all that lies there.
+fn common(host: &Host, vms: &[Vm]) -> CpuSet {
+    let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
+    let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
+    let own: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
+    all.difference(&own)
+}
+
+/// Where the threads of a virtual machine at `placement` should run, given all virtual machines of the host.
+pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
+    let common = common(host, vms);
+    let guests = common.difference(&host.reserved);
+    let on_node = |id: u32| -> CpuSet {
+        let cpus = host.nodes.iter().find(|n| n.id == id).map(|n| n.cpus()).unwrap_or_default();
+        cpus.iter().filter(|c| guests.contains(*c)).collect()
+    };
+    let mut vcpus = Vec::new();
+    for cell in &placement.cells {
+        match placement.cpu {
+            CpuPolicy::Exclusive => {
+                vcpus.extend(cell.cpus.iter().map(|c| [*c].into_iter().collect::<CpuSet>()))
+            }
+            CpuPolicy::Range => vcpus.extend(std::iter::repeat_n(on_node(cell.node), cell.vcpus as usize)),
+            CpuPolicy::None => vcpus.extend(std::iter::repeat_n(guests.clone(), cell.vcpus as usize)),
+        }
+    }
+    let emulator = match (placement.emulator, placement.emulator_cpu) {
+        (EmulatorPolicy::Isolated, Some(cpu)) => [cpu].into_iter().collect(),
+        (EmulatorPolicy::WithVcpus, _) => vcpus.iter().flat_map(CpuSet::iter).collect(),
+        _ => common,
+    };
+    Pins { vcpus, emulator }
+}
+
+/// What of a running domain is not as `placement` and `pins` intend.
+pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut note = |what, intended: String, actual: String| {
+        found.push(Finding { vm: Some(vm), domain: domain_name(vm), what, intended, actual });
+    };
+    for (at, cpus) in pins.vcpus.iter().enumerate() {
+        let now = actual.pins.vcpus.get(at);
+        if now != Some(cpus) {
+            note(
+                What::VcpuPin(at as u32),
+                cpus.to_string(),
+                now.map(ToString::to_string).unwrap_or_default(),
+            );
+        }
+    }
+    if actual.pins.emulator != pins.emulator {
+        note(What::EmulatorPin, pins.emulator.to_string(), actual.pins.emulator.to_string());
+    }
+    let mut bound = actual.bound.clone();
+    bound.sort_unstable();
+    if bound != placement.bound {
+        note(What::Bound, format!("{:?}", placement.bound), format!("{bound:?}"));
+    }
+    let tally = placement.tally();
+    let misplaced = actual.memory_mib.iter().filter(|(node, mib)| {
+        let planned: u64 = tally.memory.iter().filter(|(k, _)| k.0 == **node).map(|(_, mib)| mib).sum();
+        match placement.memory {
+            MemoryPolicy::Strict => **mib > planned,
+            MemoryPolicy::Preferred { .. } => !placement.bound.contains(node) && **mib > 0,
+        }
+    });
+    if misplaced.count() > 0 {
+        note(
+            What::Memory,
+            format!("{:?} MiB by node and page", tally.memory),
+            format!("{:?} MiB by node", actual.memory_mib),
+        );
+    }
+    found
+}
+
+/// Compares all of a host. A virtual machine that is moving is left out: it is about to change.
+///
+/// # Errors
+/// If the store or the hypervisor cannot be asked.
+pub fn audit(
+    store: &dyn Store,
+    hypervisor: &mut dyn Hypervisor,
+    host: &Host,
+) -> Result<Vec<Finding>, AuditError> {
+    let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let mut found = Vec::new();
+    for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
+        let Some(placement) = &vm.placement else { continue };
+        let domain = domain_name(vm.id);
+        match hypervisor.inspect(&domain)? {
+            Some(actual) if actual.running => {
+                found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), &actual));
+            }
+            other => {
+                let actual = if other.is_some() { "stopped" } else { "missing" }.to_string();
+                let intended = "running".to_string();
+                found.push(Finding { vm: Some(vm.id), domain, what: What::NotRunning, intended, actual });
+            }
+        }
+    }
+    for (domain, vm) in hypervisor.list()? {
+        if vm.is_some_and(|id| !vms.iter().any(|vm| vm.id == id)) {
+            let (intended, actual) = ("no domain".to_string(), "a domain".to_string());
+            found.push(Finding { vm, domain, what: What::Orphan, intended, actual });
+        }
+    }
+    Ok(found)
+}
+
+/// Why a host could not be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuditError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The hypervisor failed.
+    #[error(transparent)]
+    Hypervisor(#[from] HypervisorError),
+}

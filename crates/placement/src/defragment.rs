@@ -1,0 +1,140 @@
+//! How much of what is free is in pieces too small to be used, and which moves between nodes of a host would mend it.
+//! Not the moves themselves: the plan is a dry run.
+//! Source: the idea of measuring fragmentation by the sizes that are asked for is that of Weng et al., "Beware of Fragmentation:
+//! Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
+
+use crate::inventory::{HostUse, Inventory};
+use crate::placement::Placement;
+use crate::request::CpuPolicy;
+use crate::scheduler::Scheduler;
+use crate::store::{Vm, VmId};
+use serde::{Deserialize, Serialize};
+
+/// A size that is commonly asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Memory, MiB.
+    pub mib: u64,
+}
+
+/// Sizes when nothing is known of what is asked for: 4 GiB for each virtual CPU.
+pub const COMMON_SIZES: [Size; 4] = [
+    Size { vcpus: 2, mib: 8192 },
+    Size { vcpus: 4, mib: 16384 },
+    Size { vcpus: 8, mib: 32768 },
+    Size { vcpus: 16, mib: 65536 },
+];
+
+/// Free memory, and how much of it virtual machines of a size could use, each on one node.
+fn usable(usage: &HostUse, size: Size, percent: u32) -> (u64, u64) {
+    usage.nodes.iter().fold((0, 0), |(free, usable), node| {
+        let cpus = ((node.cpus - node.exclusive) * percent / 100).saturating_sub(node.shared);
+        let left = node.memory.first().map_or(0, |m| m.1 - m.2);
+        let fitting = u64::from(cpus / size.vcpus.max(1)).min(left / size.mib.max(1));
+        (free + left, usable + fitting * size.mib)
+    })
+}
+
+/// Part of the free memory of these hosts that virtual machines of these sizes could not use, 0 to 1: the mean over the sizes.
+pub fn score<'a>(hosts: impl IntoIterator<Item = &'a HostUse> + Clone, sizes: &[Size], percent: u32) -> f64 {
+    let lost = |size: &Size| {
+        let each = hosts.clone().into_iter().map(|h| usable(h, *size, percent));
+        let (free, usable) = each.fold((0, 0), |sum, h| (sum.0 + h.0, sum.1 + h.1));
+        if free == 0 { 0.0 } else { 1.0 - usable as f64 / free as f64 }
+    };
+    sizes.iter().map(lost).sum::<f64>() / sizes.len().max(1) as f64
+}
+
+/// The score of all hosts of an inventory.
+pub fn inventory_score(inventory: &Inventory, sizes: &[Size], percent: u32) -> f64 {
+    let usage: Vec<HostUse> = inventory.names().filter_map(|name| inventory.usage(name)).collect();
+    score(&usage, sizes, percent)
+}
+
+/// Moves that would mend a host, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The virtual machines and where they should lie.
+    pub moves: Vec<(VmId, Placement)>,
+    /// The score before and after.
+    pub score: (f64, f64),
+}
+
+/// Looks for up to `most` moves between the nodes of `host`, each the one that mends most; those with CPUs of their own are not moved.
+/// Each target is free while the virtual machine is still where it was, so the moves can be made live.
+pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most: usize) -> Plan {
+    let percent = scheduler.policy().overcommit_percent;
+    let mut scheduler = scheduler.clone();
+    let score_of = |s: &Scheduler| s.inventory().usage(host).map_or(0.0, |u| score([&u], sizes, percent));
+    let before = score_of(&scheduler);
+    let mut now = before;
+    let mut moves: Vec<(VmId, Placement)> = Vec::new();
+    let nodes: Vec<u32> = scheduler
+        .inventory()
+        .usage(host)
+        .map(|u| u.nodes.iter().map(|n| n.node).collect())
+        .unwrap_or_default();
+    let mut places: Vec<(&Vm, Placement)> = vms
+        .iter()
+        .filter_map(|vm| {
+            Some((vm, vm.placement.clone().filter(|p| p.host == host && p.cpu != CpuPolicy::Exclusive)?))
+        })
+        .collect();
+    while moves.len() < most {
+        let mut best: Option<(f64, usize, Placement)> = None;
+        for (at, (vm, place)) in places.iter().enumerate().filter(|(_, (_, p))| p.cells.len() == 1) {
+            for node in nodes.iter().filter(|n| **n != place.cells[0].node) {
+                let Some(target) = scheduler.decide_on(&vm.request, host, &[*node]) else { continue };
+                let mut then = scheduler.clone();
+                if then.take(&target).is_err() || then.give(place).is_err() {
+                    continue;
+                }
+                let score = score_of(&then);
+                if score < best.as_ref().map_or(now, |b| b.0) - 1e-9 {
+                    best = Some((score, at, target));
+                }
+            }
+        }
+        let Some((score, at, target)) = best else { break };
+        if scheduler.take(&target).is_err() || scheduler.give(&places[at].1).is_err() {
+            break;
+        }
+        now = score;
+        moves.push((places[at].0.id, target.clone()));
+        places[at].1 = target;
+    }
+    Plan { moves, score: (before, now) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Host;
+    use crate::request::Request;
+    use crate::scheduler::Policy;
+    use crate::store::{Intent, VmState};
+    use longma_topology::Machine;
+
+    #[test]
+    fn a_scattered_host_is_mended_by_few_moves_and_a_good_one_left_alone() {
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        let mut scheduler = Scheduler::new(Policy::default(), 1);
+        scheduler.put_host(&host).unwrap();
+        let place = |scheduler: &mut Scheduler, id: i64, node: u32| {
+            let request = Request::new(&format!("v{id}"), 1, 2048);
+            let placement = scheduler.decide_on(&request, "h", &[node]).unwrap();
+            scheduler.take(&placement).unwrap();
+            let (state, placement) = (VmState::Running, Some(placement));
+            Vm { id, request, state, intent: Intent::Run, placement, target: None, problem: None, version: 1 }
+        };
+        let vms: Vec<Vm> = (0..8).map(|n| place(&mut scheduler, i64::from(n), n)).collect();
+        let plan = super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20);
+        assert!(plan.score.1 < plan.score.0 / 2.0, "{:?}", plan.score);
+        assert!((1..=7).contains(&plan.moves.len()));
+        let empty = Scheduler::new(Policy::default(), 1);
+        assert_eq!(super::plan(&empty, "h", &vms, &COMMON_SIZES, 20).moves, []);
+        assert_eq!(scheduler.inventory().usage("h").unwrap().vms, 8, "a dry run");
+    }
+}

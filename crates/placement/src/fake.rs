@@ -1,0 +1,226 @@
+//! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand.
+//! Not a model of time: the modelled host is.
+//! Source: none.
+
+use crate::cpus::CpuSet;
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError};
+use crate::placement::Share;
+use crate::store::VmId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What goes wrong at a call that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The call is refused; the next ones are not.
+    Refuse,
+    /// The caller dies before the call is done: no call is answered until [`FakeHypervisor::recover`].
+    CrashBefore,
+    /// The caller dies after the call is done.
+    CrashAfter,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    domains: BTreeMap<String, (Actual, Vec<Vec<Share>>)>,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    away: bool,
+}
+
+/// A hypervisor in memory. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct FakeHypervisor {
+    state: Arc<Mutex<State>>,
+}
+
+impl FakeHypervisor {
+    /// One without domains.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls that would change something, so far.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Lets the call after `calls` more of them go wrong.
+    pub fn fail_after(&self, calls: u64, fault: Fault) {
+        let mut state = self.state();
+        state.fault = Some((state.calls + calls, fault));
+    }
+
+    /// The caller lives again, and nothing goes wrong any more. Domains are as they were.
+    pub fn recover(&self) {
+        let mut state = self.state();
+        state.away = false;
+        state.fault = None;
+    }
+
+    /// All domains as they are.
+    pub fn domains(&self) -> BTreeMap<String, Actual> {
+        self.state().domains.iter().map(|(name, d)| (name.clone(), d.0.clone())).collect()
+    }
+
+    /// Changes a domain behind everybody's back, or takes it away; whether it was there.
+    pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Actual) -> bool) -> bool {
+        let mut state = self.state();
+        let Some((actual, _)) = state.domains.get_mut(name) else { return false };
+        if !change(actual) {
+            state.domains.remove(name);
+        }
+        true
+    }
+
+    /// Adds a domain that somebody else made.
+    pub fn add_foreign(&self, name: &str) {
+        let foreign = Actual { running: true, ..Actual::default() };
+        self.state().domains.insert(name.into(), (foreign, Vec::new()));
+    }
+
+    fn change<T>(
+        &mut self,
+        what: &str,
+        name: &str,
+        change: impl FnOnce(&mut BTreeMap<String, (Actual, Vec<Vec<Share>>)>) -> Result<T, String>,
+    ) -> Result<T, HypervisorError> {
+        let mut state = self.state();
+        if state.away {
+            return Err(HypervisorError::Away("the caller is dead".into()));
+        }
+        let refused = |why: String| HypervisorError::Refused { what: format!("{what} {name}"), why };
+        let number = state.calls;
+        state.calls += 1;
+        let fault = state.fault.filter(|f| f.0 == number).map(|f| f.1);
+        match fault {
+            Some(Fault::Refuse) => return Err(refused("it was told to".into())),
+            Some(Fault::CrashBefore) => {
+                state.away = true;
+                return Err(HypervisorError::Away("the caller died".into()));
+            }
+            Some(Fault::CrashAfter) => state.away = true,
+            None => {}
+        }
+        let done = change(&mut state.domains).map_err(refused);
+        if state.away { Err(HypervisorError::Away("the caller died".into())) } else { done }
+    }
+
+    fn change_running(
+        &mut self,
+        what: &str,
+        name: &str,
+        change: impl FnOnce(&mut Actual, &mut Vec<Vec<Share>>) -> Result<(), String>,
+    ) -> Result<(), HypervisorError> {
+        self.change(what, name, |domains| {
+            let (actual, shares) = domains.get_mut(name).ok_or("there is none")?;
+            if !actual.running {
+                return Err("it does not run".into());
+            }
+            change(actual, shares)?;
+            actual.memory_mib.clear();
+            for share in shares.iter().flatten() {
+                *actual.memory_mib.entry(share.node).or_default() += share.mib;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Hypervisor for FakeHypervisor {
+    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+        let state = self.state();
+        match state.away {
+            true => Err(HypervisorError::Away("the caller is dead".into())),
+            false => Ok(state.domains.iter().map(|(name, d)| (name.clone(), d.0.vm)).collect()),
+        }
+    }
+
+    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+        let state = self.state();
+        match state.away {
+            true => Err(HypervisorError::Away("the caller is dead".into())),
+            false => Ok(state.domains.get(name).map(|d| d.0.clone())),
+        }
+    }
+
+    fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        self.change("define", &domain.name, |domains| {
+            if domains.get(&domain.name).is_some_and(|d| d.0.running) {
+                return Err("it runs".into());
+            }
+            let actual = Actual {
+                vm: Some(domain.vm),
+                pins: domain.pins.clone(),
+                bound: domain.placement.bound.clone(),
+                ..Actual::default()
+            };
+            let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();
+            domains.insert(domain.name.clone(), (actual, shares));
+            Ok(())
+        })
+    }
+
+    fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.change("start", name, |domains| {
+            domains.get_mut(name).ok_or("there is none")?.0.running = true;
+            Ok(())
+        })?;
+        self.change_running("allocate memory of", name, |_, _| Ok(()))
+    }
+
+    fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.change("stop", name, |domains| {
+            if let Some((actual, _)) = domains.get_mut(name) {
+                actual.running = false;
+                actual.memory_mib.clear();
+            }
+            Ok(())
+        })
+    }
+
+    fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.change("undefine", name, |domains| {
+            if domains.get(name).is_some_and(|d| d.0.running) {
+                return Err("it runs".into());
+            }
+            domains.remove(name);
+            Ok(())
+        })
+    }
+
+    fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.change_running("pin a virtual CPU of", name, |actual, _| {
+            *actual.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
+            Ok(())
+        })
+    }
+
+    fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.change_running("pin the emulator of", name, |actual, _| {
+            actual.pins.emulator = cpus.clone();
+            Ok(())
+        })
+    }
+
+    fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
+        self.change_running("bind the memory of", name, |actual, _| {
+            actual.bound = nodes.to_vec();
+            Ok(())
+        })
+    }
+
+    fn move_memory(&mut self, name: &str, cell: usize, to: &[Share]) -> Result<(), HypervisorError> {
+        self.change_running("move the memory of", name, |actual, shares| {
+            if to.iter().any(|share| !actual.bound.contains(&share.node)) {
+                return Err("a node is outside its bound".into());
+            }
+            *shares.get_mut(cell).ok_or("it has no such virtual node")? = to.to_vec();
+            Ok(())
+        })
+    }
+}

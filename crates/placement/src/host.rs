@@ -1,0 +1,263 @@
+//! A host: its NUMA nodes with CPUs, memory and huge pages, the distances between them, its devices, and its load.
+//! Not what is promised on it (`inventory`), nor how it is read (`collect`).
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-node; ACPI 6.5, 5.2.17 (SLIT) for distances.
+
+use crate::cpus::CpuSet;
+use longma_topology::Machine;
+use serde::{Deserialize, Serialize};
+
+/// NUMA nodes a host may have.
+pub const MAX_NODES: usize = 64;
+/// CPUs a node may have.
+pub const MAX_NODE_CPUS: usize = 512;
+/// Sizes of pages a node may have.
+pub const MAX_POOLS: usize = 4;
+/// Memory of one page size that a node may have, MiB: 2 PiB.
+pub const MAX_POOL_MIB: u64 = 1 << 31;
+
+/// A host as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name, unique in a database.
+    pub name: String,
+    /// Its NUMA nodes, by rising number.
+    pub nodes: Vec<Node>,
+    /// Relative distances in the order of `nodes`: row = CPUs' node, column = memory's node, 10 = local.
+    pub distances: Vec<Vec<u32>>,
+    /// Devices that a request can ask for.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// CPUs that the host keeps for itself: no virtual CPU runs there.
+    #[serde(default)]
+    pub reserved: CpuSet,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// The system's number.
+    pub id: u32,
+    /// Its cores, each the set of its hardware threads. Empty for a node of memory only.
+    pub cores: Vec<CpuSet>,
+    /// Its memory by size of page; the first entry is the ordinary pages, without what is set aside as huge pages.
+    pub memory: Vec<Pool>,
+}
+
+/// Memory of one page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// Size of a page in KiB: 4, 16, 64, 2048, 1048576.
+    pub page_kib: u32,
+    /// How much memory there is in such pages, MiB.
+    pub mib: u64,
+}
+
+/// What kind of device it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// A network interface.
+    Nic,
+    /// A graphics processor or other accelerator.
+    Gpu,
+}
+
+/// A device that virtual machines can be given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Its name on the host: "eth0", or a PCI address.
+    pub name: String,
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Number of the NUMA node it hangs on; none if the system does not say.
+    pub node: Option<u32>,
+    /// How many virtual machines it serves at once: 1, or its number of virtual functions.
+    pub slots: u32,
+}
+
+/// How busy a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeLoad {
+    /// Part of the CPUs' time that is used, 0 to 1.
+    pub cpu: f32,
+    /// Part of the memory in use, 0 to 1.
+    pub memory: f32,
+}
+
+/// Why a description of a host is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host}: {problem}")]
+pub struct HostError {
+    /// The host's name.
+    pub host: String,
+    /// What is wrong, and where.
+    pub problem: String,
+}
+
+impl Node {
+    /// All CPUs of its cores.
+    pub fn cpus(&self) -> CpuSet {
+        self.cores.iter().flat_map(CpuSet::iter).collect()
+    }
+}
+
+impl Host {
+    /// Makes the first core of the first node with CPUs the host's own, as most operators do.
+    pub fn with_first_core_reserved(mut self) -> Self {
+        let first = self.nodes.iter().find_map(|n| n.cores.first());
+        self.reserved = first.cloned().unwrap_or_default();
+        self
+    }
+
+    /// The first host of a machine file. CPUs are numbered as Linux does on most servers: first threads first.
+    ///
+    /// # Errors
+    /// If the file states no memory for a node, or no host.
+    pub fn of_machine(machine: &Machine, name: &str) -> Result<Self, HostError> {
+        let error = |problem: &str| HostError { host: name.into(), problem: problem.into() };
+        let layout = machine.layout().hosts.first().ok_or_else(|| error("the machine file has no host"))?;
+        let part = &machine.hosts[layout.of];
+        let total = layout.cores.len() as u32;
+        let threads =
+            |core: usize| machine.cores.get(&layout.cores[core].core).map_or(1, |c| c.threads.max(1));
+        let mut nodes = Vec::new();
+        for (id, node) in layout.nodes.iter().enumerate() {
+            let thread = |core: usize| (0..threads(core)).map(move |t| core as u32 + t * total).collect();
+            let bytes = node.memory_bytes.ok_or_else(|| error(&format!("node {id} states no memory")))?;
+            let memory = vec![Pool { page_kib: 4, mib: bytes >> 20 }];
+            nodes.push(Node {
+                id: id as u32,
+                cores: node.cores.iter().map(|c| thread(*c)).collect(),
+                memory,
+            });
+        }
+        let distances = part.distances.as_ref();
+        let slit = distances.and_then(|d| d.slit.as_ref()).map(|m| m.rows.clone());
+        let latency = || {
+            let rows = distances?.latency.as_ref()?.rows.iter().enumerate();
+            // The kernel's scale: 10 is local.
+            let scaled = |at: usize, row: &Vec<longma_topology::units::Time>| {
+                let local = row[at].ps().max(1);
+                row.iter().map(|t| (t.ps() * 10 / local).max(10) as u32).collect()
+            };
+            Some(rows.map(|(at, row)| scaled(at, row)).collect())
+        };
+        let flat = || uniform_distances(nodes.len());
+        let distances = slit.or_else(latency).unwrap_or_else(flat);
+        let host = Self { name: name.into(), nodes, distances, devices: Vec::new(), reserved: CpuSet::new() };
+        host.check()?;
+        Ok(host)
+    }
+
+    /// Number of CPUs.
+    pub fn cpu_count(&self) -> usize {
+        self.nodes.iter().flat_map(|n| &n.cores).map(CpuSet::len).sum()
+    }
+
+    /// Whether the description holds together.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), HostError> {
+        let fail = |problem: String| Err(HostError { host: self.name.clone(), problem });
+        if let Some(problem) = crate::request::name_problem(&self.name) {
+            return fail(format!("name: {problem}"));
+        }
+        if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
+            return fail(format!("nodes: {}; there must be 1 to {MAX_NODES}", self.nodes.len()));
+        }
+        let mut seen = CpuSet::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            if at > 0 && self.nodes[at - 1].id >= node.id {
+                return fail(format!("nodes[{at}].id: numbers must rise"));
+            }
+            let cpus: usize = node.cores.iter().map(CpuSet::len).sum();
+            if cpus > MAX_NODE_CPUS {
+                return fail(format!("nodes[{at}].cores: {cpus} CPUs; at most {MAX_NODE_CPUS}"));
+            }
+            for core in &node.cores {
+                match core.iter().find(|cpu| !seen.insert(*cpu)) {
+                    Some(cpu) => return fail(format!("nodes[{at}].cores: CPU {cpu} is named twice")),
+                    None if core.is_empty() => {
+                        return fail(format!("nodes[{at}].cores: a core without CPUs"));
+                    }
+                    None => {}
+                }
+            }
+            if node.memory.is_empty() || node.memory.len() > MAX_POOLS {
+                return fail(format!("nodes[{at}].memory: there must be 1 to {MAX_POOLS} sizes of pages"));
+            }
+            for (p, pool) in node.memory.iter().enumerate() {
+                let twice = node.memory[..p].iter().any(|q| q.page_kib == pool.page_kib);
+                if pool.mib >= MAX_POOL_MIB || !pool.page_kib.is_power_of_two() || twice {
+                    return fail(format!("nodes[{at}].memory[{p}]: size of page or amount of memory"));
+                }
+            }
+        }
+        let n = self.nodes.len();
+        let square = self.distances.len() == n && self.distances.iter().all(|r| r.len() == n);
+        let plausible = |(i, r): (usize, &Vec<u32>)| r[i] == 10 && r.iter().all(|d| (10..=255).contains(d));
+        if !square || !self.distances.iter().enumerate().all(plausible) {
+            return fail(format!(
+                "distances: there must be {n} rows of {n} from 10 to 255, 10 on the diagonal"
+            ));
+        }
+        if let Some(cpu) = self.reserved.iter().find(|c| !seen.contains(*c)) {
+            return fail(format!("reserved: CPU {cpu} is on no node"));
+        }
+        for (at, device) in self.devices.iter().enumerate() {
+            let node = device.node.is_none_or(|id| self.nodes.iter().any(|n| n.id == id));
+            let twice = self.devices[..at].iter().any(|d| d.name == device.name);
+            if !node || twice || device.name.is_empty() || device.name.len() > 64 {
+                return fail(format!(
+                    "devices[{at}]: its node does not exist, or its name is taken or no name"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Distances of `nodes` nodes of which nothing is known: 10 to itself, 20 to the others, as Linux assumes.
+pub fn uniform_distances(nodes: usize) -> Vec<Vec<u32>> {
+    (0..nodes).map(|i| (0..nodes).map(|j| if i == j { 10 } else { 20 }).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_file_becomes_a_host() {
+        let machine = Machine::open("hygon-8node").unwrap();
+        let host = Host::of_machine(&machine, "h1").unwrap();
+        assert_eq!(host.nodes.len(), 8);
+        assert_eq!(host.cpu_count(), 128);
+        assert_eq!(host.nodes[1].cores[0].to_string(), "8,72");
+        assert_eq!(host.nodes[7].memory, [Pool { page_kib: 4, mib: 32768 }]);
+        assert_eq!(host.distances[0], [10, 16, 16, 16, 32, 32, 32, 32]);
+        let own = host.with_first_core_reserved();
+        assert_eq!(own.reserved.to_string(), "0,64");
+    }
+
+    #[test]
+    fn a_host_that_contradicts_itself_is_refused_with_the_place() {
+        let machine = Machine::open("hygon-8node").unwrap();
+        let good = Host::of_machine(&machine, "h1").unwrap();
+        let wrong = |change: fn(&mut Host)| {
+            let mut host = good.clone();
+            change(&mut host);
+            host.check().unwrap_err().problem
+        };
+        assert!(wrong(|h| h.name = "a b".into()).starts_with("name"));
+        assert!(wrong(|h| h.nodes[1].cores[0] = "0".parse().unwrap()).starts_with("nodes[1].cores: CPU 0"));
+        assert!(wrong(|h| h.distances[2][3] = 9).starts_with("distances"));
+        assert!(wrong(|h| h.nodes[3].id = 0).starts_with("nodes[3].id"));
+        assert!(wrong(|h| h.reserved = "500".parse().unwrap()).starts_with("reserved"));
+        assert!(wrong(|h| h.nodes[0].memory.clear()).starts_with("nodes[0].memory"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What drives virtual machines on one host: the boundary to libvirt, to a modelled host, and to the fake one of the tests.
+//! Not when it is called (`reconcile`).
+//! Source: libvirt's domain XML (cputune, numatune) and virDomainPinVcpu, virDomainPinEmulator, virDomainSetNumaParameters;
+//! migrate_pages(2) for memory that is moved live.
+
+use crate::cpus::CpuSet;
+use crate::placement::{Placement, Share};
+use crate::request::Request;
+use crate::store::VmId;
+use std::collections::BTreeMap;
+
+/// Why a hypervisor did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HypervisorError {
+    /// It cannot be reached; whether the last call was done is not known. Try again later.
+    #[error("the hypervisor cannot be reached: {0}")]
+    Away(String),
+    /// It refused this call and can be asked others.
+    #[error("the hypervisor refused to {what}: {why}")]
+    Refused {
+        /// The call.
+        what: String,
+        /// Its reason.
+        why: String,
+    },
+}
+
+/// A domain to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Domain {
+    /// Its name on the host: [`domain_name`].
+    pub name: String,
+    /// The virtual machine that it is; the hypervisor keeps it with the domain.
+    pub vm: VmId,
+    /// What was asked for.
+    pub request: Request,
+    /// Its virtual nodes and their memory.
+    pub placement: Placement,
+    /// Where its threads run.
+    pub pins: Pins,
+}
+
+/// Where the threads of a domain run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pins {
+    /// The CPUs of each virtual CPU.
+    pub vcpus: Vec<CpuSet>,
+    /// The CPUs of the emulator's threads.
+    pub emulator: CpuSet,
+}
+
+/// A domain as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Actual {
+    /// The virtual machine that it says it is; none for a domain of others.
+    pub vm: Option<VmId>,
+    /// Whether it runs.
+    pub running: bool,
+    /// Where its threads run.
+    pub pins: Pins,
+    /// Nodes that its memory may come from.
+    pub bound: Vec<u32>,
+    /// Memory that it has, in MiB by node; empty when it does not run.
+    pub memory_mib: BTreeMap<u32, u64>,
+}
+
+/// The name of a virtual machine's domain.
+pub fn domain_name(vm: VmId) -> String {
+    format!("longma-{vm}")
+}
+
+/// One host's hypervisor. Every call may be made again: what is so already is no error.
+pub trait Hypervisor: Send {
+    /// Names of all domains, running or not, and the virtual machines that they say they are.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError>;
+
+    /// A domain as it is; none if there is none of this name.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
+
+    /// Makes a domain that does not run, or replaces one that does not run.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError>;
+
+    /// Starts a domain.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses: without memory, without its image.
+    fn start(&mut self, name: &str) -> Result<(), HypervisorError>;
+
+    /// Stops a domain at once; it stays defined. No domain is no error.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn stop(&mut self, name: &str) -> Result<(), HypervisorError>;
+
+    /// Forgets a domain that does not run. No domain is no error.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn undefine(&mut self, name: &str) -> Result<(), HypervisorError>;
+
+    /// Says where a virtual CPU of a running domain runs.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError>;
+
+    /// Says where the emulator's threads of a running domain run.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError>;
+
+    /// Says which nodes a running domain's memory may come from.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError>;
+
+    /// Moves the memory of one virtual node of a running domain to where `shares` say.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses: there may be no room.
+    fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError>;
+}

@@ -1,0 +1,439 @@
+//! What is promised on each host, in memory: taken and given back by whole placements, and never more than there is.
+//! Not who decides (`scheduler`), nor what survives a crash (`store`).
+//! Source: none.
+
+use crate::host::{Host, HostError, MAX_POOLS, NodeLoad};
+use crate::placement::Placement;
+use crate::shape::{Bits, Shape};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Whether a host takes virtual machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostStatus {
+    /// It does.
+    #[default]
+    Up,
+    /// It keeps those that it has.
+    Draining,
+    /// Its agent has not been heard of.
+    Down,
+}
+
+/// Why a placement cannot be taken: somebody else has what it needs, or it does not fit the host's description.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host}: {problem}")]
+pub struct TakeError {
+    /// The host.
+    pub host: String,
+    /// What is in the way, with numbers.
+    pub problem: String,
+}
+
+/// One node's promises.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeState {
+    /// CPUs that are the host's or some virtual machine's own.
+    pub taken: Bits,
+    pub free_cpus: u16,
+    /// Cores none of whose threads is taken.
+    pub free_cores: u16,
+    /// Virtual CPUs on the rest.
+    pub shared: u32,
+    pub used_mib: [u32; MAX_POOLS],
+    /// In steps of 1/32, so that small changes of load change nothing.
+    pub load: [u8; 2],
+}
+
+/// Steps that load is kept in.
+pub(crate) const LOAD_STEPS: f32 = 32.0;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HostState {
+    pub name: Arc<str>,
+    pub shape: Arc<Shape>,
+    pub status: HostStatus,
+    pub nodes: Box<[NodeState]>,
+    /// Used slots of each device.
+    pub devices: Box<[u16]>,
+    pub vms: u32,
+    pub room: Room,
+}
+
+/// The most that is free on any node, kept beside the nodes: most hosts that cannot take a large request are told by it alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Room {
+    pub node_cpus: u16,
+    /// Ordinary pages.
+    pub node_mib: u32,
+    /// Ordinary pages of all nodes.
+    pub host_mib: u64,
+}
+
+/// A member of a group: its host and nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Member {
+    pub host: u32,
+    pub nodes: u64,
+}
+
+/// All hosts with what is promised on them.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    pub(crate) hosts: Vec<HostState>,
+    by_name: FxHashMap<Arc<str>, u32>,
+    shapes: FxHashMap<u64, Vec<Arc<Shape>>>,
+    pub(crate) groups: FxHashMap<String, Vec<Member>>,
+    /// Virtual CPUs of the policies range and none on a hundred free CPUs.
+    pub(crate) overcommit_percent: u32,
+}
+
+/// How much of a host is promised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostUse {
+    /// Virtual machines.
+    pub vms: u32,
+    /// Each node's use.
+    pub nodes: Vec<NodeUse>,
+}
+
+/// How much of a node is promised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeUse {
+    /// The system's number.
+    pub node: u32,
+    /// CPUs that virtual machines may have.
+    pub cpus: u32,
+    /// Of these, some virtual machine's own.
+    pub exclusive: u32,
+    /// Virtual CPUs on the rest.
+    pub shared: u32,
+    /// Size of page in KiB, memory in MiB, of it promised.
+    pub memory: Vec<(u32, u64, u64)>,
+    /// Its load as last reported, in steps of 1/32.
+    pub load: NodeLoad,
+}
+
+impl NodeState {
+    fn new(shape: &crate::shape::NodeShape) -> Self {
+        let (free_cpus, free_cores) = (shape.usable, shape.usable_cores);
+        Self {
+            taken: shape.reserved,
+            free_cpus,
+            free_cores,
+            shared: 0,
+            used_mib: [0; MAX_POOLS],
+            load: [0; 2],
+        }
+    }
+
+    /// Virtual CPUs that the CPUs left after `exclusive` more are taken may carry.
+    pub fn capacity(&self, exclusive: u32, percent: u32) -> u32 {
+        u32::from(self.free_cpus).saturating_sub(exclusive) * percent / 100
+    }
+}
+
+impl HostState {
+    fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
+        let nodes = shape.nodes.iter().map(NodeState::new).collect();
+        let devices = vec![0; shape.devices.len()].into();
+        let (status, room) = (HostStatus::Up, Room::default());
+        let mut host = Self { name, nodes, devices, shape, status, vms: 0, room };
+        host.look_for_room();
+        host
+    }
+
+    fn look_for_room(&mut self) {
+        let mut room = Room::default();
+        for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
+            let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
+            room.node_cpus = room.node_cpus.max(state.free_cpus);
+            room.node_mib = room.node_mib.max(mib as u32);
+            room.host_mib += mib;
+        }
+        self.room = room;
+    }
+
+    /// CPUs of the whole host that are not the virtual machines' own.
+    pub fn common_cpus(&self) -> u32 {
+        let free: u32 = self.nodes.iter().map(|n| u32::from(n.free_cpus)).sum();
+        let reserved = |n: &crate::shape::NodeShape| n.cpus.len() as u32 - u32::from(n.usable);
+        free + self.shape.nodes.iter().map(reserved).sum::<u32>()
+    }
+}
+
+impl Inventory {
+    /// An inventory without hosts. `overcommit_percent` virtual CPUs of the policies range and none share a hundred CPUs.
+    pub fn new(overcommit_percent: u32) -> Self {
+        Self {
+            hosts: Vec::new(),
+            by_name: FxHashMap::default(),
+            shapes: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            overcommit_percent,
+        }
+    }
+
+    /// Number of hosts.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether there is no host.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Names of the hosts in the order they came.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(|h| &*h.name)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).map(|i| *i as usize)
+    }
+
+    /// Adds a host, or describes one anew and empties it: then what is placed there must be taken again.
+    ///
+    /// # Errors
+    /// If the description does not hold together.
+    pub fn put_host(&mut self, host: &Host) -> Result<usize, HostError> {
+        host.check()?;
+        let shape = Shape::of(host);
+        let known = self.shapes.entry(shape.fingerprint()).or_default();
+        let shape = match known.iter().find(|s| ***s == shape) {
+            Some(known) => known.clone(),
+            None => {
+                let shape = Arc::new(shape);
+                known.push(shape.clone());
+                shape
+            }
+        };
+        if let Some(at) = self.find(&host.name) {
+            let status = self.hosts[at].status;
+            self.forget_members(at);
+            self.hosts[at] = HostState::new(self.hosts[at].name.clone(), shape);
+            self.hosts[at].status = status;
+            return Ok(at);
+        }
+        let name: Arc<str> = host.name.as_str().into();
+        self.by_name.insert(name.clone(), self.hosts.len() as u32);
+        self.hosts.push(HostState::new(name, shape));
+        Ok(self.hosts.len() - 1)
+    }
+
+    /// Forgets everything promised on a host, so that it can be taken again from a store.
+    pub fn empty_host(&mut self, name: &str) -> Option<usize> {
+        let at = self.find(name)?;
+        self.forget_members(at);
+        let old = &self.hosts[at];
+        let mut new = HostState::new(old.name.clone(), old.shape.clone());
+        new.status = old.status;
+        for (new, old) in new.nodes.iter_mut().zip(&old.nodes) {
+            new.load = old.load;
+        }
+        self.hosts[at] = new;
+        Some(at)
+    }
+
+    fn forget_members(&mut self, host: usize) {
+        self.groups.retain(|_, members| {
+            members.retain(|m| m.host as usize != host);
+            !members.is_empty()
+        });
+    }
+
+    /// How much of a host is promised.
+    pub fn usage(&self, name: &str) -> Option<HostUse> {
+        let host = &self.hosts[self.find(name)?];
+        let node = |(shape, state): (&crate::shape::NodeShape, &NodeState)| {
+            let used = shape.pools.iter().zip(state.used_mib);
+            NodeUse {
+                node: shape.id,
+                cpus: shape.usable.into(),
+                exclusive: u32::from(shape.usable - state.free_cpus),
+                shared: state.shared,
+                memory: used.map(|(p, used)| (p.page_kib, p.mib, used.into())).collect(),
+                load: NodeLoad {
+                    cpu: f32::from(state.load[0]) / LOAD_STEPS,
+                    memory: f32::from(state.load[1]) / LOAD_STEPS,
+                },
+            }
+        };
+        let nodes = host.shape.nodes.iter().zip(&host.nodes).map(node).collect();
+        Some(HostUse { vms: host.vms, nodes })
+    }
+
+    /// Keeps the load of a host's nodes; whether it changed by a step.
+    pub(crate) fn set_load(&mut self, at: usize, loads: &[NodeLoad]) -> bool {
+        let mut changed = false;
+        for (node, load) in self.hosts[at].nodes.iter_mut().zip(loads) {
+            for (kept, new) in node.load.iter_mut().zip([load.cpu, load.memory]) {
+                let new = if new.is_finite() { new.clamp(0.0, 1.0) * LOAD_STEPS } else { 0.0 };
+                // Three quarters of a step either way change nothing: load that wavers at a step's edge is no change.
+                if (new - f32::from(*kept)).abs() > 0.75 {
+                    *kept = new.round() as u8;
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+
+    /// Takes what `placement` needs, all of it or nothing. Returns the host's place.
+    ///
+    /// # Errors
+    /// If the host is unknown or anything is taken already.
+    pub fn take(&mut self, placement: &Placement) -> Result<usize, TakeError> {
+        let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
+        let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
+        let percent = self.overcommit_percent;
+        let mut host = self.hosts[at].clone();
+        let mut mask = 0;
+        for cell in &placement.cells {
+            mask |= 1 << host.shape.node(cell.node).ok_or_else(|| fail(format!("no node {}", cell.node)))?;
+        }
+        apply(&mut host, placement, percent).map_err(fail)?;
+        host.vms += 1;
+        host.look_for_room();
+        self.hosts[at] = host;
+        for group in &placement.groups {
+            let members = self.groups.entry(group.clone()).or_default();
+            members.push(Member { host: at as u32, nodes: mask });
+        }
+        Ok(at)
+    }
+
+    /// Gives back what `placement` took. Returns the host's place.
+    ///
+    /// # Errors
+    /// If it was not taken; then nothing is given back.
+    pub fn give(&mut self, placement: &Placement) -> Result<usize, TakeError> {
+        let fail = |problem: String| TakeError { host: placement.host.clone(), problem };
+        let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
+        let mut host = self.hosts[at].clone();
+        withdraw(&mut host, placement).map_err(fail)?;
+        host.vms = host.vms.saturating_sub(1);
+        let nodes = placement.cells.iter().filter_map(|c| host.shape.node(c.node));
+        let nodes = nodes.fold(0, |mask, n| mask | 1 << n);
+        host.look_for_room();
+        self.hosts[at] = host;
+        for group in &placement.groups {
+            if let Some(members) = self.groups.get_mut(group) {
+                let member = Member { host: at as u32, nodes };
+                if let Some(found) = members.iter().position(|m| *m == member) {
+                    members.swap_remove(found);
+                }
+                if members.is_empty() {
+                    self.groups.remove(group);
+                }
+            }
+        }
+        Ok(at)
+    }
+}
+
+fn cpu_place(shape: &Shape, node: u32, cpu: u32) -> Result<(usize, usize), String> {
+    let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
+    let at = shape.nodes[n].cpus.iter().position(|c| *c == cpu);
+    at.map(|at| (n, at)).ok_or_else(|| format!("CPU {cpu} is not on node {node}"))
+}
+
+fn core_is_free(host: &HostState, node: usize, at: usize) -> Option<bool> {
+    let core = host.shape.nodes[node].cores.iter().find(|c| (c.0..c.0 + c.1).contains(&(at as u16)))?;
+    Some(host.nodes[node].taken.none_of(core.0.into(), core.1.into()))
+}
+
+fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<(), String> {
+    let tally = placement.tally();
+    let shape = host.shape.clone();
+    let mut touched = Vec::new();
+    for (node, cpu) in tally.exclusive {
+        let (n, at) = cpu_place(&shape, node, cpu)?;
+        if host.nodes[n].taken.get(at) {
+            return Err(format!("CPU {cpu} is taken"));
+        }
+        if core_is_free(host, n, at) == Some(true) {
+            host.nodes[n].free_cores -= 1;
+        }
+        host.nodes[n].taken.set(at, true);
+        host.nodes[n].free_cpus -= 1;
+        touched.push(n);
+    }
+    for (node, vcpus) in tally.shared {
+        let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
+        host.nodes[n].shared += vcpus;
+        touched.push(n);
+    }
+    for n in touched {
+        let (state, id) = (&host.nodes[n], shape.nodes[n].id);
+        let capacity = state.capacity(0, percent);
+        if state.shared > capacity {
+            return Err(format!("node {id} would carry {} virtual CPUs; at most {capacity}", state.shared));
+        }
+    }
+    for ((node, page_kib), mib) in tally.memory {
+        let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
+        let pool = shape.nodes[n].pools.iter().position(|p| p.page_kib == page_kib);
+        let pool = pool.ok_or_else(|| format!("node {node} has no pages of {page_kib} KiB"))?;
+        let used = u64::from(host.nodes[n].used_mib[pool]) + mib;
+        let total = shape.nodes[n].pools[pool].mib;
+        if used > total {
+            return Err(format!(
+                "node {node} would hold {used} MiB in pages of {page_kib} KiB; it has {total}"
+            ));
+        }
+        host.nodes[n].used_mib[pool] = used as u32;
+    }
+    for (name, count) in tally.devices {
+        let device = shape.devices.iter().position(|d| d.name == name);
+        let device = device.ok_or_else(|| format!("no device {name}"))?;
+        let used = u32::from(host.devices[device]) + count;
+        if used > shape.devices[device].slots {
+            return Err(format!("device {name} is taken"));
+        }
+        host.devices[device] = used as u16;
+    }
+    if host.common_cpus() == 0 {
+        return Err("no CPU would be left for the host and emulators".into());
+    }
+    Ok(())
+}
+
+fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
+    let tally = placement.tally();
+    let shape = host.shape.clone();
+    for (node, cpu) in tally.exclusive {
+        let (n, at) = cpu_place(&shape, node, cpu)?;
+        if !host.nodes[n].taken.get(at) || shape.nodes[n].reserved.get(at) {
+            return Err(format!("CPU {cpu} was not taken"));
+        }
+        host.nodes[n].taken.set(at, false);
+        host.nodes[n].free_cpus += 1;
+        if core_is_free(host, n, at) == Some(true) {
+            host.nodes[n].free_cores += 1;
+        }
+    }
+    for (node, vcpus) in tally.shared {
+        let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
+        let left = host.nodes[n].shared.checked_sub(vcpus);
+        host.nodes[n].shared =
+            left.ok_or_else(|| format!("node {node} does not carry {vcpus} virtual CPUs"))?;
+    }
+    for ((node, page_kib), mib) in tally.memory {
+        let n = shape.node(node).ok_or_else(|| format!("no node {node}"))?;
+        let pool = shape.nodes[n].pools.iter().position(|p| p.page_kib == page_kib);
+        let used = pool.and_then(|p| u64::from(host.nodes[n].used_mib[p]).checked_sub(mib).map(|u| (p, u)));
+        let (pool, used) = used.ok_or_else(|| format!("node {node} does not hold {mib} MiB of it"))?;
+        host.nodes[n].used_mib[pool] = used as u32;
+    }
+    for (name, count) in tally.devices {
+        let device = shape.devices.iter().position(|d| d.name == name);
+        let used = device.and_then(|d| u32::from(host.devices[d]).checked_sub(count).map(|u| (d, u)));
+        let (device, used) = used.ok_or_else(|| format!("device {name} was not taken"))?;
+        host.devices[device] = used as u16;
+    }
+    Ok(())
+}

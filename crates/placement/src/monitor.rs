@@ -1,0 +1,87 @@
+//! Thresholds with hysteresis: an alarm is raised when a value stays high and cleared when it stays low, and wavers in between.
+//! Not where values come from, nor where alarms are kept (`store`).
+//! Source: none.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// When an alarm is raised and cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Threshold {
+    /// Raised when the value is at least this, ...
+    pub raise: f64,
+    /// ... cleared when it is at most this, ...
+    pub clear: f64,
+    /// ... each for so many samples in a row, at least 1.
+    pub samples: u32,
+}
+
+/// What became of an alarm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// It was raised at this value.
+    Raised(f64),
+    /// It was cleared.
+    Cleared,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    standing: bool,
+    /// Samples in a row that speak for the other state.
+    streak: u32,
+}
+
+/// Watches the values of one kind by host and node.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    threshold: Threshold,
+    watched: BTreeMap<(String, u32), Watched>,
+}
+
+impl Monitor {
+    /// Watches with this threshold. Where `clear` is above `raise`, `raise` stands for both.
+    pub fn new(threshold: Threshold) -> Self {
+        let clear = threshold.clear.min(threshold.raise);
+        Self { threshold: Threshold { clear, ..threshold }, watched: BTreeMap::new() }
+    }
+
+    /// Says that an alarm stands already: what a store has after a restart.
+    pub fn resume(&mut self, host: &str, node: u32) {
+        self.watched.insert((host.into(), node), Watched { standing: true, streak: 0 });
+    }
+
+    /// Takes in a sample. One that is no number counts for nothing.
+    pub fn sample(&mut self, host: &str, node: u32, value: f64) -> Option<Change> {
+        let watched = self.watched.entry((host.into(), node)).or_default();
+        let other = match watched.standing {
+            false => value >= self.threshold.raise,
+            true => value <= self.threshold.clear,
+        };
+        watched.streak = if other { watched.streak + 1 } else { 0 };
+        if watched.streak < self.threshold.samples.max(1) {
+            return None;
+        }
+        *watched = Watched { standing: !watched.standing, streak: 0 };
+        Some(if watched.standing { Change::Raised(value) } else { Change::Cleared })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_raised_once_and_does_not_flap() {
+        let mut monitor = Monitor::new(Threshold { raise: 0.9, clear: 0.7, samples: 2 });
+        let mut feed =
+            |values: &[f64]| values.iter().filter_map(|v| monitor.sample("h", 0, *v)).collect::<Vec<_>>();
+        assert_eq!(feed(&[0.95, 0.5, 0.95]), []);
+        assert_eq!(feed(&[0.92, 0.99, 0.99]), [Change::Raised(0.92)]);
+        assert_eq!(feed(&[0.8, 0.91, 0.75, 0.6, 0.8, f64::NAN]), []);
+        assert_eq!(feed(&[0.7, 0.1]), [Change::Cleared]);
+        monitor.resume("h", 1);
+        assert_eq!(monitor.sample("h", 1, 0.1), None);
+        assert_eq!(monitor.sample("h", 1, 0.1), Some(Change::Cleared));
+    }
+}

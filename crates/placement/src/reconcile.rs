@@ -1,0 +1,304 @@
+//! Drives a host's hypervisor to what the store intends, from wherever it is: after a crash between any two steps as after none.
+//! Not a loop: an agent calls it when something changed, and now and then.
+//! Source: none.
+
+use crate::audit::{self, AuditError, What, differences, intended_pins};
+use crate::cpus::CpuSet;
+use crate::host::Host;
+use crate::hypervisor::{Domain, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::placement::Placement;
+use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Virtual machines that were changed, and how, for people.
+    pub done: Vec<String>,
+    /// What could not be done; it is noted with the virtual machine too.
+    pub problems: Vec<String>,
+    /// Domains of others, which are left alone.
+    pub foreign: Vec<String>,
+}
+
+/// One host's store, hypervisor and description.
+struct Agent<'a> {
+    store: &'a dyn Store,
+    hypervisor: &'a mut dyn Hypervisor,
+    host: &'a Host,
+    report: Report,
+}
+
+/// Makes the host as the store intends. What a hypervisor refuses is noted and the rest goes on.
+///
+/// # Errors
+/// If the store or the hypervisor cannot be reached; then call it again later.
+pub fn reconcile(
+    store: &dyn Store,
+    hypervisor: &mut dyn Hypervisor,
+    host: &Host,
+) -> Result<Report, AuditError> {
+    let mut agent = Agent { store, hypervisor, host, report: Report::default() };
+    let vms = agent.vms()?;
+    agent.remove_orphans(&vms)?;
+    // Who runs gives way first: then nobody is on a CPU that becomes another's own.
+    for vm in vms.iter().filter(|vm| matches!(vm.state, VmState::Moving | VmState::Running)) {
+        agent.keep(vm)?;
+    }
+    for vm in agent.vms()? {
+        agent.drive(&vm)?;
+    }
+    // What was freed on the way may be shared again.
+    for vm in agent.vms()?.iter().filter(|vm| vm.state == VmState::Running) {
+        agent.keep(vm)?;
+    }
+    Ok(agent.report)
+}
+
+/// Moves a running virtual machine to other nodes of its host, live. What fails is undone; what can be neither done nor undone now stays
+/// marked as moving, with both places reserved, and [`reconcile`] undoes it.
+///
+/// # Errors
+/// If the target is taken, or the store or the hypervisor cannot be reached.
+pub fn move_vm(
+    store: &dyn Store,
+    hypervisor: &mut dyn Hypervisor,
+    host: &Host,
+    id: VmId,
+    target: &Placement,
+) -> Result<Report, AuditError> {
+    let mut agent = Agent { store, hypervisor, host, report: Report::default() };
+    let vm = agent.store.begin_move(id, target)?;
+    // Those who share CPUs that the target takes for itself give way first.
+    for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
+        agent.keep(other)?;
+    }
+    let applied = match agent.in_the_way(id, target)? {
+        None => agent.apply(id, target),
+        Some(why) => Err(HypervisorError::Refused { what: "clear its CPUs".into(), why }),
+    };
+    match applied {
+        Ok(()) => {
+            agent.store.end_move(id, true)?;
+            agent.report.done.push(format!("virtual machine {id} moved"));
+        }
+        Err(HypervisorError::Refused { what, why }) => {
+            agent
+                .report
+                .problems
+                .push(format!("the hypervisor refused to {what}: {why}; the move is undone"));
+            agent.keep(&vm)?;
+        }
+        Err(away) => return Err(away.into()),
+    }
+    // What was given back may be shared again, by itself too.
+    for other in agent.vms()?.iter().filter(|o| o.state == VmState::Running) {
+        agent.keep(other)?;
+    }
+    Ok(agent.report)
+}
+
+impl Agent<'_> {
+    fn vms(&self) -> Result<Vec<Vm>, AuditError> {
+        Ok(self.store.vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })?)
+    }
+
+    fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
+        for (domain, id) in self.hypervisor.list()? {
+            match id {
+                None => self.report.foreign.push(domain),
+                Some(id) if vms.iter().any(|vm| vm.id == id) => {}
+                Some(id) => {
+                    let removed = self.remove(&domain);
+                    if self.noted(id, removed)? {
+                        self.report.done.push(format!("domain {domain} removed"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was done; a refusal is noted, anything else ends the run.
+    fn noted(&mut self, id: VmId, done: Result<(), HypervisorError>) -> Result<bool, AuditError> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(error @ HypervisorError::Refused { .. }) => {
+                self.report.problems.push(format!("virtual machine {id}: {error}"));
+                Ok(false)
+            }
+            Err(away) => Err(away.into()),
+        }
+    }
+
+    fn remove(&mut self, domain: &str) -> Result<(), HypervisorError> {
+        self.hypervisor.stop(domain)?;
+        self.hypervisor.undefine(domain)
+    }
+
+    /// A running virtual machine as intended: threads and memory where they should be, a move that was not ended undone.
+    fn keep(&mut self, vm: &Vm) -> Result<(), AuditError> {
+        let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
+        let running = self.hypervisor.inspect(&domain_name(id))?.is_some_and(|a| a.running);
+        if !running {
+            // It died: nothing of it is anywhere, so a move is as good as undone, and it is made again.
+            if vm.state == VmState::Moving {
+                self.store.end_move(id, false)?;
+            }
+            if vm.intent == Intent::Run {
+                self.store.transition(
+                    id,
+                    VmState::Running,
+                    VmState::Creating,
+                    Some("its domain was gone"),
+                )?;
+            }
+            return Ok(());
+        }
+        let before = self.report.problems.len();
+        let applied = self.apply(id, placement);
+        if self.noted(id, applied)? && vm.state == VmState::Moving {
+            self.store.end_move(id, false)?;
+            self.report.done.push(format!("virtual machine {id}: a half-done move was undone"));
+        }
+        debug_assert!(self.report.problems.len() <= before + 1);
+        Ok(())
+    }
+
+    /// Puts a running domain's threads and memory where `placement` says; touches only what differs.
+    fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
+        let domain = domain_name(id);
+        let pins = self.pins(placement)?;
+        let mut actual = self.hypervisor.inspect(&domain)?.unwrap_or_default();
+        let found = differences(id, placement, &pins, &actual);
+        if found.is_empty() {
+            return Ok(());
+        }
+        for finding in &found {
+            match finding.what {
+                What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, &pins.vcpus[vcpu as usize])?,
+                What::EmulatorPin => self.hypervisor.pin_emulator(&domain, &pins.emulator)?,
+                What::Bound => self.hypervisor.bind_memory(&domain, &placement.bound)?,
+                What::Memory | What::NotRunning | What::Orphan => {}
+            }
+        }
+        if found.iter().any(|f| matches!(f.what, What::Bound | What::Memory)) {
+            for (cell, at) in placement.cells.iter().zip(0..) {
+                self.hypervisor.move_memory(&domain, at, &cell.memory)?;
+            }
+        }
+        actual = self.hypervisor.inspect(&domain)?.unwrap_or_default();
+        match differences(id, placement, &pins, &actual).first() {
+            None => Ok(()),
+            Some(left) => Err(HypervisorError::Refused {
+                what: format!("change {domain}"),
+                why: format!("{:?} is {} and not {}", left.what, left.actual, left.intended),
+            }),
+        }
+    }
+
+    fn pins(&self, placement: &Placement) -> Result<Pins, HypervisorError> {
+        let vms = self.vms().map_err(|e| HypervisorError::Away(e.to_string()))?;
+        Ok(intended_pins(self.host, &vms, placement))
+    }
+
+    /// Whether a domain still runs on a CPU that `placement` has for itself, and which; then it must not run there yet.
+    fn in_the_way(&mut self, id: VmId, placement: &Placement) -> Result<Option<String>, AuditError> {
+        let own: CpuSet = placement.tally().exclusive.into_iter().map(|(_, cpu)| cpu).collect();
+        if own.is_empty() {
+            return Ok(None);
+        }
+        for (domain, vm) in self.hypervisor.list()? {
+            if vm.is_none_or(|other| other == id) {
+                continue;
+            }
+            let Some(actual) = self.hypervisor.inspect(&domain)?.filter(|a| a.running) else { continue };
+            if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
+                return Ok(Some(format!("{domain} still runs there")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next steps of a virtual machine that is not where its owner wants it.
+    fn drive(&mut self, vm: &Vm) -> Result<(), AuditError> {
+        use VmState::*;
+        match (vm.state, vm.intent) {
+            (Requested | Deleted | Moving, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
+            // It is tried again when its owner asks for it.
+            (Failed, Intent::Run) => Ok(()),
+            (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),
+            (Stopping, intent) => self.stop(vm, intent),
+            (state, intent) => {
+                let vm = self.store.transition(vm.id, state, Stopping, None)?;
+                self.stop(&vm, intent)
+            }
+        }
+    }
+
+    fn create(&mut self, vm: &Vm) -> Result<(), AuditError> {
+        let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
+        if let Some(why) = self.in_the_way(id, placement)? {
+            // It waits for the next call.
+            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            return Ok(());
+        }
+        if vm.state != VmState::Creating {
+            self.store.transition(id, vm.state, VmState::Creating, None)?;
+        }
+        match self.make(vm, placement) {
+            Ok(()) => {
+                self.store.transition(id, VmState::Creating, VmState::Running, None)?;
+                self.report.done.push(format!("virtual machine {id} runs"));
+            }
+            Err(HypervisorError::Refused { what, why }) => {
+                let problem = format!("the hypervisor refused to {what}: {why}");
+                let removed = self.remove(&domain_name(id));
+                if self.noted(id, removed)? {
+                    self.store.transition(id, VmState::Creating, VmState::Failed, Some(&problem))?;
+                }
+                self.report.problems.push(format!("virtual machine {id}: {problem}"));
+            }
+            Err(away) => return Err(away.into()),
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
+        let name = domain_name(vm.id);
+        let running = self.hypervisor.inspect(&name)?.is_some_and(|a| a.running);
+        if !running {
+            let (request, pins) = (vm.request.clone(), self.pins(placement)?);
+            let placement = placement.clone();
+            self.hypervisor.define(&Domain { name: name.clone(), vm: vm.id, request, placement, pins })?;
+            self.hypervisor.start(&name)?;
+        }
+        self.apply(vm.id, placement)
+    }
+
+    fn stop(&mut self, vm: &Vm, intent: Intent) -> Result<(), AuditError> {
+        let (id, domain) = (vm.id, domain_name(vm.id));
+        let done = match intent {
+            Intent::Delete => self.remove(&domain),
+            Intent::Run | Intent::Stop => self.hypervisor.stop(&domain),
+        };
+        if self.noted(id, done)? {
+            let to = if intent == Intent::Delete { VmState::Deleted } else { VmState::Stopped };
+            let vm = self.store.transition(id, VmState::Stopping, to, None)?;
+            self.report.done.push(format!("virtual machine {id} {to}"));
+            if intent == Intent::Run {
+                self.create(&vm)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether store and hypervisor agree about a host: nothing differs, and nothing is on its way.
+///
+/// # Errors
+/// If either cannot be asked.
+pub fn agrees(store: &dyn Store, hypervisor: &mut dyn Hypervisor, host: &Host) -> Result<bool, AuditError> {
+    let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let at_rest = |vm: &Vm| matches!(vm.state, VmState::Running | VmState::Stopped | VmState::Failed);
+    Ok(vms.iter().all(at_rest) && audit::audit(store, hypervisor, host)?.is_empty())
+}

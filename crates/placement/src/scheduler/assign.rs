@@ -1,0 +1,193 @@
+//! From nodes to a placement: which CPUs, which shares of memory, which devices.
+//! Not which nodes (`fit`).
+//! Source: none.
+
+use super::demand::{CellDemand, Demand};
+use super::filter::free_mib;
+use crate::inventory::HostState;
+use crate::placement::{Cell, Placement, Share};
+use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy, Request, SmtPolicy};
+use crate::shape::Bits;
+
+/// The placement of `request` on these nodes; none if CPUs, memory or devices do not come out.
+pub(crate) fn assign(
+    host: &HostState,
+    request: &Request,
+    demand: &Demand,
+    nodes: &[u8],
+) -> Option<Placement> {
+    let shape = &host.shape;
+    let memory = shares(host, demand, nodes)?;
+    let mut cells = Vec::with_capacity(nodes.len());
+    let mut emulator_cpu = None;
+    for (at, (node, shares)) in nodes.iter().zip(memory).enumerate() {
+        let cell = demand.cell(at as u32);
+        let node = usize::from(*node);
+        let own = if demand.cpu == CpuPolicy::Exclusive {
+            own_cpus(host, node, demand, &cell)?
+        } else {
+            Own::default()
+        };
+        emulator_cpu = emulator_cpu.or(own.emulator);
+        let id = shape.nodes[node].id;
+        cells.push(Cell { node: id, vcpus: cell.vcpus, cpus: own.cpus, idle: own.idle, memory: shares });
+    }
+    let id = |n: usize| shape.nodes[n].id;
+    let mut bound: Vec<u32> = match demand.memory {
+        MemoryPolicy::Strict => nodes.iter().map(|n| id((*n).into())).collect(),
+        MemoryPolicy::Preferred { within_distance } => {
+            let near = |n: usize| nodes.iter().any(|c| within(host, (*c).into(), n, within_distance));
+            let has = |n: usize| {
+                shape.nodes[n].pool(demand.page_kib).is_some_and(|p| shape.nodes[n].pools[p].mib > 0)
+            };
+            (0..host.nodes.len()).filter(|n| near(*n) && has(*n)).map(id).collect()
+        }
+    };
+    bound.sort_unstable();
+    bound.dedup();
+    let mut groups: Vec<String> =
+        request.groups.iter().map(|m| group_key(&request.tenant, &m.group)).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    Some(Placement {
+        host: host.name.to_string(),
+        cpu: demand.cpu,
+        memory: demand.memory,
+        emulator: demand.emulator,
+        emulator_cpu,
+        cells,
+        bound,
+        devices: devices(host, demand, nodes)?,
+        groups,
+    })
+}
+
+/// A group's key: groups are their tenant's own.
+pub(crate) fn group_key(tenant: &str, group: &str) -> String {
+    format!("{tenant}/{group}")
+}
+
+fn within(host: &HostState, from: usize, to: usize, distance: u32) -> bool {
+    from == to || host.shape.distances[from][to] <= distance
+}
+
+/// Whether [`shares`] finds memory.
+pub(crate) fn memory_fits(host: &HostState, demand: &Demand, nodes: &[u8]) -> bool {
+    // Strict memory was seen by the filter, node by node; what several borrow may be the same.
+    demand.memory == MemoryPolicy::Strict || shares(host, demand, nodes).is_some()
+}
+
+/// Each virtual node's memory: its own node first, then the nearest that it may borrow from.
+fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Share>>> {
+    let unit = demand.unit_mib();
+    let mut free: Vec<u64> =
+        (0..host.nodes.len()).map(|n| free_mib(host, n, demand.page_kib) / unit * unit).collect();
+    let mut all: Vec<Vec<Share>> = vec![Vec::new(); nodes.len()];
+    let mut missing: Vec<u64> = (0..nodes.len()).map(|at| demand.cell(at as u32).mib).collect();
+    let give = |at: usize, node: usize, free: &mut u64, missing: &mut u64, all: &mut Vec<Vec<Share>>| {
+        let mib = (*free).min(*missing);
+        if mib > 0 {
+            let shape = &host.shape.nodes[node];
+            let page_kib = shape.pools[shape.pool(demand.page_kib).unwrap_or(0)].page_kib;
+            all[at].push(Share { node: shape.id, page_kib, mib });
+            *free -= mib;
+            *missing -= mib;
+        }
+    };
+    // Everyone's own first, lest one borrows what another has at home.
+    for (at, node) in nodes.iter().enumerate() {
+        let node = usize::from(*node);
+        give(at, node, &mut free[node], &mut missing[at], &mut all);
+    }
+    if let MemoryPolicy::Preferred { within_distance } = demand.memory {
+        for (at, home) in nodes.iter().enumerate() {
+            let home = usize::from(*home);
+            for node in host.shape.near[home].iter().map(|n| usize::from(*n)) {
+                if within(host, home, node, within_distance) {
+                    give(at, node, &mut free[node], &mut missing[at], &mut all);
+                }
+            }
+        }
+    }
+    missing.iter().all(|m| *m == 0).then_some(all)
+}
+
+#[derive(Default)]
+struct Own {
+    cpus: Vec<u32>,
+    idle: Vec<u32>,
+    emulator: Option<u32>,
+}
+
+/// CPUs of its own on one node: whole cores first, what is over from cores that are broken already.
+fn own_cpus(host: &HostState, node: usize, demand: &Demand, cell: &CellDemand) -> Option<Own> {
+    let shape = &host.shape.nodes[node];
+    let mut taken: Bits = host.nodes[node].taken;
+    let mut own = Own::default();
+    let mut whole = shape.cores.iter().filter(|c| host.nodes[node].taken.none_of(c.0.into(), c.1.into()));
+    let mut wanted = cell.vcpus as usize;
+    while wanted > 0 && demand.smt != SmtPolicy::Avoid {
+        let Some(core) = whole.clone().next() else { break };
+        if usize::from(core.1) > wanted {
+            break;
+        }
+        whole.next();
+        let places = core.0..core.0 + core.1;
+        own.cpus.extend(places.clone().map(|at| shape.cpus[usize::from(at)]));
+        places.for_each(|at| taken.set(at.into(), true));
+        wanted -= usize::from(core.1);
+    }
+    if demand.smt == SmtPolicy::Avoid {
+        for core in whole.by_ref().take(wanted) {
+            own.cpus.push(shape.cpus[usize::from(core.0)]);
+            own.idle.extend((core.0 + 1..core.0 + core.1).map(|at| shape.cpus[usize::from(at)]));
+            (core.0..core.0 + core.1).for_each(|at| taken.set(at.into(), true));
+            wanted -= 1;
+        }
+    }
+    let broken = |taken: &Bits| {
+        let threads = |c: &&(u16, u16)| !taken.none_of(c.0.into(), c.1.into());
+        let free = |c: &(u16, u16)| (c.0..c.0 + c.1).find(|at| !taken.get((*at).into()));
+        let single = shape.cores.iter().filter(threads).find_map(free);
+        single.or_else(|| shape.cores.iter().find_map(free)).map(usize::from)
+    };
+    while wanted > 0 {
+        if demand.smt != SmtPolicy::Prefer {
+            return None;
+        }
+        let at = broken(&taken)?;
+        taken.set(at, true);
+        own.cpus.push(shape.cpus[at]);
+        wanted -= 1;
+    }
+    if cell.first && demand.emulator == EmulatorPolicy::Isolated {
+        own.emulator = Some(shape.cpus[broken(&taken)?]);
+    }
+    Some(own)
+}
+
+/// A device for each need: local ones first, each on the first virtual node's node or the nearest to it.
+fn devices(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<String>> {
+    let home = usize::from(nodes[0]);
+    let mut used = host.devices.clone();
+    let mut needs = demand.devices.clone();
+    needs.sort_by_key(|n| !n.local);
+    let mut names = Vec::new();
+    for need in needs {
+        let devices = host.shape.devices.iter().zip(&host.shape.device_nodes).enumerate();
+        let free = devices.filter(|(at, (d, _))| d.kind == need.kind && u32::from(used[*at]) < d.slots);
+        let far = |node: Option<u8>| {
+            node.map_or(u32::MAX, |n| match usize::from(n) == home {
+                true => 0,
+                false => host.shape.distances[home][usize::from(n)],
+            })
+        };
+        let (at, (device, node)) = free.min_by_key(|(_, (_, node))| far(**node))?;
+        if need.local && far(*node) != 0 {
+            return None;
+        }
+        used[at] += 1;
+        names.push(device.name.clone());
+    }
+    Some(names)
+}

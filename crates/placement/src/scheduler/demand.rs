@@ -1,0 +1,130 @@
+//! What of a request decides where it fits: requests with equal demands share their rankings of hosts.
+//! Not names, tenants and groups, which are looked at anew for each decision.
+//! Source: none.
+
+use crate::request::{
+    CpuPolicy, DeviceNeed, EmulatorPolicy, MAX_VIRTUAL_NODES, MemoryPolicy, Request, SmtPolicy,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Demand {
+    /// Virtual nodes.
+    pub cells: u32,
+    pub vcpus: u32,
+    pub mib: u64,
+    pub page_kib: Option<u32>,
+    pub cpu: CpuPolicy,
+    pub memory: MemoryPolicy,
+    pub smt: SmtPolicy,
+    pub emulator: EmulatorPolicy,
+    pub devices: Vec<DeviceNeed>,
+}
+
+/// What one virtual node needs. The first needs the most, so that whoever holds it holds any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CellDemand {
+    pub vcpus: u32,
+    pub mib: u64,
+    /// Whether it is the first, which has the emulator and the local devices.
+    pub first: bool,
+}
+
+impl Demand {
+    /// The demands of `request`, the one that is tried first at the front: with its number of virtual nodes, or with as few as will do.
+    pub fn of(request: &Request) -> Vec<Self> {
+        let demand = |cells: u32| Self {
+            cells,
+            vcpus: request.vcpus,
+            mib: request.memory_mib,
+            page_kib: request.huge_page_kib,
+            cpu: request.cpu,
+            memory: request.memory,
+            smt: request.smt,
+            emulator: request.emulator,
+            devices: {
+                let mut devices = request.devices.clone();
+                devices.sort_unstable();
+                devices
+            },
+        };
+        match request.virtual_nodes {
+            Some(cells) => vec![demand(cells)],
+            None => {
+                let most = request.vcpus.min(MAX_VIRTUAL_NODES);
+                [1, 2, 4, 8, 16].into_iter().filter(|n| *n <= most).map(demand).collect()
+            }
+        }
+    }
+
+    /// MiB that memory is divided in.
+    pub fn unit_mib(&self) -> u64 {
+        u64::from(self.page_kib.unwrap_or(4)).div_ceil(1024).max(1)
+    }
+
+    pub fn cell(&self, at: u32) -> CellDemand {
+        let n = u64::from(self.cells);
+        let part = |whole: u64| whole / n + u64::from(u64::from(at) < whole % n);
+        let unit = self.unit_mib();
+        CellDemand {
+            vcpus: part(self.vcpus.into()) as u32,
+            mib: part(self.mib.div_ceil(unit)) * unit,
+            first: at == 0,
+        }
+    }
+
+    /// The kind of demand that it is ranked as: with memory rounded up to three significant bits, so that there are few kinds, and without
+    /// what makes no difference to where it fits. What virtual machines are commonly sold with (1.75, 3.5, 4, 6, 7, 8 GiB) is not changed.
+    pub fn kind(&self) -> Self {
+        let unit = self.unit_mib() * u64::from(self.cells);
+        let shift = (63 - self.mib.max(1).leading_zeros()).saturating_sub(3);
+        let mib = (self.mib.div_ceil(1 << shift) << shift).div_ceil(unit) * unit;
+        let cpu = if self.cpu == CpuPolicy::None { CpuPolicy::Range } else { self.cpu };
+        let isolated = self.emulator == EmulatorPolicy::Isolated;
+        let emulator = if isolated { EmulatorPolicy::Isolated } else { EmulatorPolicy::Shared };
+        Self { mib, cpu, emulator, ..self.clone() }
+    }
+
+    /// CPUs that no one else may have, if `threads` is the most threads of a core.
+    pub fn exclusive(&self, cell: &CellDemand, threads: u16) -> u32 {
+        if self.cpu != CpuPolicy::Exclusive {
+            return 0;
+        }
+        let own = match self.smt {
+            SmtPolicy::Avoid => cell.vcpus * u32::from(threads),
+            SmtPolicy::Prefer | SmtPolicy::Require => cell.vcpus,
+        };
+        own + u32::from(cell.first && self.emulator == EmulatorPolicy::Isolated)
+    }
+
+    /// Virtual CPUs on shared CPUs.
+    pub fn shared(&self, cell: &CellDemand) -> u32 {
+        if self.cpu == CpuPolicy::Exclusive { 0 } else { cell.vcpus }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_the_first_is_the_largest() {
+        let mut request = Request::new("a", 7, 10_001);
+        request.virtual_nodes = Some(3);
+        let demand = &Demand::of(&request)[0];
+        let cells: Vec<_> = (0..3).map(|c| demand.cell(c)).collect();
+        assert_eq!(cells.iter().map(|c| c.vcpus).collect::<Vec<_>>(), [3, 2, 2]);
+        assert_eq!(cells.iter().map(|c| c.mib).sum::<u64>(), 10_001);
+        assert!(cells[0].mib >= cells[1].mib && cells[1].mib >= cells[2].mib);
+    }
+
+    #[test]
+    fn common_sizes_are_not_rounded_and_odd_ones_become_few() {
+        let rounded = |mib| Demand::of(&Request::new("a", 1, mib))[0].kind().mib;
+        for mib in [512, 1792, 3584, 4096, 6144, 7168, 8192, 14336, 65536, 114_688] {
+            assert_eq!(rounded(mib), mib);
+        }
+        assert_eq!(rounded(4097), 4608);
+        let all: std::collections::BTreeSet<u64> = (1024..65536).map(rounded).collect();
+        assert!(all.len() < 60, "{}", all.len());
+    }
+}

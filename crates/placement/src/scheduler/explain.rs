@@ -1,0 +1,183 @@
+//! Why there, and why not there: every filter's and weigher's word, host by host and node by node.
+//! Not fast: it looks at every host it is asked about.
+//! Source: none.
+
+use super::Scheduler;
+use super::demand::Demand;
+use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
+use super::fit::fit;
+use super::groups::GroupRules;
+use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS};
+use crate::request::{Invalid, Request};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What became of a request on each host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Virtual nodes that it was looked at with.
+    pub virtual_nodes: u32,
+    /// Hosts, the best first, then those that do not fit.
+    pub hosts: Vec<HostVerdict>,
+    /// How many hosts (or all of whose nodes) each filter refused.
+    pub refused_by: BTreeMap<String, u32>,
+    /// Hosts that fit.
+    pub fitting: u32,
+}
+
+/// One host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostVerdict {
+    /// Its name.
+    pub host: String,
+    /// Its score, 0 to 1, if it fits.
+    pub score: Option<f32>,
+    /// The nodes that would be taken, if it fits.
+    pub nodes_chosen: Vec<u32>,
+    /// Why the whole host is refused.
+    pub refused: Vec<Refusal>,
+    /// What speaks for the host.
+    pub weights: Vec<Weighed>,
+    /// Its nodes, asked for the first (largest) virtual node.
+    pub nodes: Vec<NodeVerdict>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeVerdict {
+    /// The system's number.
+    pub node: u32,
+    /// Why it is refused.
+    pub refused: Vec<Refusal>,
+    /// What speaks for it, if it is not refused.
+    pub weights: Vec<Weighed>,
+}
+
+/// A filter's no.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The filter.
+    pub filter: String,
+    /// What it counts.
+    pub what: String,
+    /// How much is needed.
+    pub needed: u64,
+    /// How much there is.
+    pub available: u64,
+}
+
+/// A weigher's word.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Weighed {
+    /// The weigher.
+    pub weigher: String,
+    /// 0 to 1.
+    pub value: f32,
+    /// How much it counts.
+    pub weight: f32,
+}
+
+fn refusal(filter: &str, what: &str, shortage: Shortage) -> Refusal {
+    let Shortage { needed, available } = shortage;
+    Refusal { filter: filter.into(), what: what.into(), needed, available }
+}
+
+impl Scheduler {
+    /// Why `request` fits where it does and not elsewhere. `only` narrows the hosts; at most `limit` are in the answer, all are counted.
+    ///
+    /// # Errors
+    /// The fields that are wrong.
+    pub fn explain(
+        &self,
+        request: &Request,
+        only: Option<&str>,
+        limit: usize,
+    ) -> Result<Explanation, Vec<Invalid>> {
+        request.check()?;
+        let demands = Demand::of(request);
+        let explained: Vec<_> = demands.iter().map(|d| self.explain_demand(request, d, only)).collect();
+        let fitting = explained.iter().position(|e| e.fitting > 0).unwrap_or(0);
+        let mut chosen = explained.into_iter().nth(fitting).expect("there is always a first demand");
+        chosen.hosts.sort_by(|a, b| b.score.unwrap_or(-1.0).total_cmp(&a.score.unwrap_or(-1.0)));
+        chosen.hosts.truncate(limit);
+        Ok(chosen)
+    }
+
+    fn explain_demand(&self, request: &Request, demand: &Demand, only: Option<&str>) -> Explanation {
+        let mut hosts = Vec::new();
+        let mut refused_by: BTreeMap<String, u32> = BTreeMap::new();
+        for at in 0..self.inventory.len() {
+            if only.is_some_and(|name| name != &*self.inventory.hosts[at].name) {
+                continue;
+            }
+            let verdict = self.verdict(request, demand, at);
+            if verdict.score.is_none() {
+                let nodes = verdict.nodes.iter().flat_map(|n| &n.refused);
+                let filters = verdict.refused.iter().chain(nodes).map(|r| r.filter.clone());
+                for filter in filters.collect::<std::collections::BTreeSet<_>>() {
+                    *refused_by.entry(filter).or_default() += 1;
+                }
+            }
+            hosts.push(verdict);
+        }
+        let fitting = hosts.iter().filter(|h| h.score.is_some()).count() as u32;
+        Explanation { virtual_nodes: demand.cells, hosts, refused_by, fitting }
+    }
+
+    fn verdict(&self, request: &Request, demand: &Demand, at: usize) -> HostVerdict {
+        let host = &self.inventory.hosts[at];
+        let mask = GroupRules::of(&self.inventory, request).nodes(at as u32);
+        let mut refused: Vec<_> = HOST_FILTERS
+            .iter()
+            .filter_map(|f| Some(refusal(f.name(), f.what(), f.shortage(host, demand)?)))
+            .collect();
+        if mask == 0 {
+            refused.push(refusal(
+                "groups",
+                "nodes that the groups allow",
+                Shortage { needed: 1, available: 0 },
+            ));
+        }
+        let cell = demand.cell(0);
+        let node = |(n, (shape, state)): (usize, (_, _))| {
+            let percent = self.policy.overcommit_percent;
+            let c = Candidate { host, at: n, shape, state, demand, cell: &cell, overcommit_percent: percent };
+            let shortage =
+                |f: &&dyn super::filter::NodeFilter| Some(refusal(f.name(), f.what(), f.shortage(&c)?));
+            let mut refused: Vec<_> = NODE_FILTERS.iter().filter_map(shortage).collect();
+            if mask != 0 && mask >> n & 1 == 0 {
+                refused.push(refusal(
+                    "groups",
+                    "nodes that the groups allow",
+                    Shortage { needed: 1, available: 0 },
+                ));
+            }
+            let weighed = |w: &&dyn super::weigh::NodeWeigher| Weighed {
+                weigher: w.name().into(),
+                value: w.weigh(&c),
+                weight: w.weight(&self.policy.weights),
+            };
+            let weights =
+                if refused.is_empty() { NODE_WEIGHERS.iter().map(weighed).collect() } else { Vec::new() };
+            NodeVerdict { node: c.shape.id, refused, weights }
+        };
+        let nodes: Vec<NodeVerdict> =
+            host.shape.nodes.iter().zip(&*host.nodes).enumerate().map(node).collect();
+        let fit = fit(&self.rules(), host, demand, mask);
+        let chosen =
+            fit.iter().flat_map(|f| f.nodes()).map(|n| host.shape.nodes[usize::from(*n)].id).collect();
+        let weights = HOST_WEIGHERS.iter().map(|w| Weighed {
+            weigher: w.name().into(),
+            value: w.weigh(host, demand),
+            weight: w.weight(&self.policy.weights),
+        });
+        HostVerdict {
+            host: host.name.to_string(),
+            score: fit.map(|f| f.score),
+            nodes_chosen: chosen,
+            refused,
+            weights: weights.collect(),
+            nodes,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! CPUs of their own: enough of them, in whole cores where the request says so, and with enough left for those who share.
+
+use super::{Candidate, NodeFilter, Shortage};
+use crate::request::{CpuPolicy, SmtPolicy};
+
+pub(crate) struct ExclusiveCpus;
+
+impl NodeFilter for ExclusiveCpus {
+    fn name(&self) -> &'static str {
+        "exclusive-cpus"
+    }
+    fn what(&self) -> &'static str {
+        "free CPUs (or whole cores) with enough left for those who share"
+    }
+    fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
+        if c.demand.cpu != CpuPolicy::Exclusive {
+            return None;
+        }
+        let threads = u32::from(c.shape.threads);
+        let cores = match c.demand.smt {
+            SmtPolicy::Prefer => 0,
+            SmtPolicy::Avoid => c.cell.vcpus,
+            // Whole cores that are all its own: there must be siblings, and they must come out even.
+            SmtPolicy::Require if threads < 2 || !c.cell.vcpus.is_multiple_of(threads) => {
+                return Some(Shortage { needed: c.cell.vcpus.into(), available: 0 });
+            }
+            SmtPolicy::Require => c.cell.vcpus / threads,
+        };
+        let needed = c.demand.exclusive(c.cell, c.shape.threads);
+        // Fewest CPUs that carry those who share already.
+        let kept = (c.state.shared * 100).div_ceil(c.overcommit_percent.max(1));
+        let free = u32::from(c.state.free_cpus).saturating_sub(kept);
+        Shortage::unless(cores.into(), c.state.free_cores.into())
+            .or_else(|| Shortage::unless(needed.into(), free.into()))
+    }
+}

@@ -1,0 +1,24 @@
+//! Devices that must be local hang on the first virtual node's physical node.
+
+use super::{Candidate, NodeFilter, Shortage};
+
+pub(crate) struct LocalDevices;
+
+impl NodeFilter for LocalDevices {
+    fn name(&self) -> &'static str {
+        "local-devices"
+    }
+    fn what(&self) -> &'static str {
+        "free devices of the kind on the node"
+    }
+    fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
+        let local = c.demand.devices.iter().filter(|d| d.local && c.cell.first);
+        local.clone().find_map(|need| {
+            let wanted = local.clone().filter(|d| d.kind == need.kind).count() as u64;
+            let shape = &c.host.shape;
+            let here = shape.devices.iter().zip(&shape.device_nodes).zip(&*c.host.devices);
+            let here = here.filter(|((d, node), _)| d.kind == need.kind && **node == Some(c.at as u8));
+            Shortage::unless(wanted, here.map(|((d, _), used)| u64::from(d.slots - u32::from(*used))).sum())
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! Memory in pages of the size asked for: on the node itself if strict, else also on the nodes it may borrow from.
+
+use super::{Candidate, NodeFilter, Shortage};
+use crate::inventory::HostState;
+use crate::request::MemoryPolicy;
+
+pub(crate) struct Memory;
+
+/// MiB that are free on a node in pages of a size.
+pub(crate) fn free_mib(host: &HostState, node: usize, page_kib: Option<u32>) -> u64 {
+    let pool = host.shape.nodes[node].pool(page_kib);
+    pool.map_or(0, |p| host.shape.nodes[node].pools[p].mib - u64::from(host.nodes[node].used_mib[p]))
+}
+
+impl NodeFilter for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+    fn what(&self) -> &'static str {
+        "MiB free in pages of the size"
+    }
+    fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
+        let own = free_mib(c.host, c.at, c.demand.page_kib);
+        let available = match c.demand.memory {
+            MemoryPolicy::Strict => own,
+            _ if own >= c.cell.mib => own,
+            MemoryPolicy::Preferred { within_distance } => {
+                let near = |n: &usize| *n == c.at || c.host.shape.distances[c.at][*n] <= within_distance;
+                let nodes = (0..c.host.nodes.len()).filter(near);
+                nodes.map(|n| free_mib(c.host, n, c.demand.page_kib)).sum()
+            }
+        };
+        Shortage::unless(c.cell.mib, available)
+    }
+}

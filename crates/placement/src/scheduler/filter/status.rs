@@ -1,0 +1,18 @@
+//! Hosts that are drained or have not been heard of take nothing.
+
+use super::{Demand, HostFilter, HostState, Shortage};
+use crate::inventory::HostStatus;
+
+pub(crate) struct Status;
+
+impl HostFilter for Status {
+    fn name(&self) -> &'static str {
+        "status"
+    }
+    fn what(&self) -> &'static str {
+        "hosts that are up"
+    }
+    fn shortage(&self, host: &HostState, _: &Demand) -> Option<Shortage> {
+        Shortage::unless(1, (host.status == HostStatus::Up).into())
+    }
+}

@@ -1,0 +1,274 @@
+//! The best nodes of one host for a demand: a search with a bound on its steps, however many nodes there are.
+//! Not the choice among hosts (`ranking`), nor of single CPUs (`assign`).
+//! Source: none.
+
+use super::demand::{CellDemand, Demand};
+use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS};
+use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS, Weights};
+use crate::host::MAX_NODES;
+use crate::inventory::HostState;
+use crate::request::{MAX_VIRTUAL_NODES, MemoryPolicy};
+
+/// Sets of nodes that are tried one by one; where there are more, sets are grown from each node.
+const MAX_SETS: usize = 128;
+/// Scores are whole numbers up to this.
+pub(crate) const MAX_SCORE: u16 = 1023;
+
+/// Nodes for the virtual nodes of a demand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Fit {
+    /// 0 to 1.
+    pub score: f32,
+    nodes: [u8; MAX_VIRTUAL_NODES as usize],
+    cells: u8,
+}
+
+impl Fit {
+    pub fn nodes(&self) -> &[u8] {
+        &self.nodes[..usize::from(self.cells)]
+    }
+
+    pub fn rank(&self) -> u16 {
+        (self.score.clamp(0.0, 1.0) * f32::from(MAX_SCORE)) as u16
+    }
+}
+
+/// What a search goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'a> {
+    pub weights: &'a Weights,
+    pub overcommit_percent: u32,
+    /// Nodes are taken as they come, as schedulers do that know inventory only.
+    pub first_nodes: bool,
+}
+
+/// Whether any node of `mask` may take `cell`, and how good each is.
+struct Suitable {
+    mask: u64,
+    weights: [f32; MAX_NODES],
+}
+
+fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDemand, mask: u64) -> Suitable {
+    let mut found = Suitable { mask: 0, weights: [0.0; MAX_NODES] };
+    for (at, (shape, state)) in host.shape.nodes.iter().zip(&*host.nodes).enumerate() {
+        if mask >> at & 1 == 0 {
+            continue;
+        }
+        let percent = rules.overcommit_percent;
+        let c = Candidate { host, at, shape, state, demand, cell, overcommit_percent: percent };
+        if NODE_FILTERS.iter().any(|f| f.shortage(&c).is_some()) {
+            continue;
+        }
+        found.mask |= 1 << at;
+        if !rules.first_nodes {
+            found.weights[at] = node_weight(rules.weights, &c);
+        }
+    }
+    found
+}
+
+/// A node's weight, 0 to 1.
+fn node_weight(weights: &Weights, c: &Candidate<'_>) -> f32 {
+    let (mut sum, mut all) = (0.0, 0.0);
+    for weigher in NODE_WEIGHERS {
+        let weight = weigher.weight(weights);
+        if weight > 0.0 {
+            sum += weigher.weigh(c) * weight;
+            all += weight;
+        }
+    }
+    if all > 0.0 { sum / all } else { 0.0 }
+}
+
+/// False if no node can hold the first virtual node: what the filters would find, told without looking at the nodes.
+fn may_fit(host: &HostState, demand: &Demand, cell: &CellDemand) -> bool {
+    let room = &host.room;
+    let memory = match (demand.page_kib, demand.memory) {
+        (Some(_), _) => true,
+        (None, MemoryPolicy::Strict) => cell.mib <= room.node_mib.into(),
+        (None, MemoryPolicy::Preferred { .. }) => demand.mib <= room.host_mib,
+    };
+    memory && cell.vcpus <= room.node_cpus.into()
+}
+
+/// The best nodes of `host` among those of `mask`; none if the demand does not fit.
+pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Option<Fit> {
+    let cell = demand.cell(0);
+    if !may_fit(host, demand, &cell) || HOST_FILTERS.iter().any(|f| f.shortage(host, demand).is_some()) {
+        return None;
+    }
+    let first = suitable(rules, host, demand, &cell, mask);
+    if first.mask == 0 {
+        return None;
+    }
+    let mut found = Fit { score: 0.0, nodes: [0; MAX_VIRTUAL_NODES as usize], cells: demand.cells as u8 };
+    let node_score = if demand.cells == 1 {
+        let best = best_node(rules, &first, first.mask);
+        found.nodes[0] = best as u8;
+        first.weights[best]
+    } else {
+        several(rules, host, demand, mask, &first, &mut found)?
+    };
+    let (mut sum, mut all) = (node_score, 1.0);
+    let nodes_weight: f32 = NODE_WEIGHERS.iter().map(|w| w.weight(rules.weights)).sum();
+    for weigher in HOST_WEIGHERS {
+        // As if it were one more of the node weighers.
+        let weight = weigher.weight(rules.weights) / nodes_weight.max(f32::MIN_POSITIVE);
+        sum += weigher.weigh(host, demand) * weight;
+        all += weight;
+    }
+    found.score = sum / all;
+    Some(found)
+}
+
+fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
+    let mut best = mask.trailing_zeros() as usize;
+    if !rules.first_nodes {
+        for at in (best + 1)..MAX_NODES - mask.leading_zeros() as usize {
+            if mask >> at & 1 == 1 && suitable.weights[at] > suitable.weights[best] {
+                best = at;
+            }
+        }
+    }
+    best
+}
+
+/// Nodes for several virtual nodes: good ones, near each other. The virtual nodes' needs fall from the first to the last, so a node that
+/// holds one holds all after it, and taking any suitable node for each in turn finds nodes whenever there are any.
+fn several(
+    rules: &Rules<'_>,
+    host: &HostState,
+    demand: &Demand,
+    mask: u64,
+    first: &Suitable,
+    found: &mut Fit,
+) -> Option<f32> {
+    let cells = demand.cells as usize;
+    let mut kinds: Vec<Suitable> = Vec::new();
+    let mut kind_of = [usize::MAX; MAX_VIRTUAL_NODES as usize];
+    for at in 1..cells {
+        let cell = demand.cell(at as u32);
+        if at > 1 && cell == demand.cell(at as u32 - 1) {
+            kind_of[at] = kind_of[at - 1];
+        } else {
+            kind_of[at] = kinds.len();
+            kinds.push(suitable(rules, host, demand, &cell, mask));
+        }
+    }
+    let of = |at: usize| if at == 0 { first } else { &kinds[kind_of[at]] };
+    let last = of(cells - 1).mask;
+    if (last.count_ones() as usize) < cells {
+        return None;
+    }
+    let mut best: Option<f32> = None;
+    let mut consider = |set: u64| -> bool {
+        let mut left = set;
+        let mut nodes = [0u8; MAX_VIRTUAL_NODES as usize];
+        let mut weight = 0.0;
+        for (at, node) in nodes.iter_mut().enumerate().take(cells) {
+            let here = of(at);
+            if here.mask & left == 0 {
+                return false;
+            }
+            let chosen = best_node(rules, here, here.mask & left);
+            left &= !(1 << chosen);
+            *node = chosen as u8;
+            weight += here.weights[chosen];
+        }
+        let closeness = closeness(host, &nodes[..cells]);
+        let share = rules.weights.distance / (rules.weights.distance + 1.0);
+        let score = weight / cells as f32 * (1.0 - share) + closeness * share;
+        if best.is_none_or(|b| score > b) && super::assign::memory_fits(host, demand, &nodes[..cells]) {
+            best = Some(score);
+            found.nodes = nodes;
+            return true;
+        }
+        false
+    };
+    if rules.first_nodes {
+        let mut set = 0;
+        let mut left = last;
+        // The first has the narrowest choice.
+        let start = 1 << first.mask.trailing_zeros();
+        set |= start;
+        left &= !start;
+        while (set.count_ones() as usize) < cells {
+            let next = 1 << left.trailing_zeros();
+            set |= next;
+            left &= !next;
+        }
+        if consider(set) {
+            return best;
+        }
+    }
+    if sets(last.count_ones() as usize, cells) <= MAX_SETS {
+        each_set(last, cells, &mut consider);
+    } else {
+        grown_sets(host, first, last, cells, &mut consider);
+    }
+    best
+}
+
+/// 1 if all pairs are at a local distance, less the farther they are.
+fn closeness(host: &HostState, nodes: &[u8]) -> f32 {
+    let mut sum = 0.0;
+    let mut pairs = 0.0;
+    for (i, a) in nodes.iter().enumerate() {
+        for b in &nodes[i + 1..] {
+            sum += host.shape.distances[usize::from(*a)][usize::from(*b)] as f32;
+            pairs += 1.0;
+        }
+    }
+    10.0 * pairs / sum.max(10.0)
+}
+
+/// Number of sets of `k` out of `n`, or more than [`MAX_SETS`].
+fn sets(n: usize, k: usize) -> usize {
+    let mut count = 1usize;
+    for i in 0..k.min(n - k) {
+        count = count * (n - i) / (i + 1);
+        if count > MAX_SETS {
+            return count;
+        }
+    }
+    count
+}
+
+/// Calls `consider` with every set of `k` nodes of `mask`.
+fn each_set(mask: u64, k: usize, consider: &mut impl FnMut(u64) -> bool) {
+    fn extend(rest: u64, k: usize, set: u64, consider: &mut impl FnMut(u64) -> bool) {
+        if k == 0 {
+            consider(set);
+            return;
+        }
+        let mut rest = rest;
+        while rest.count_ones() as usize >= k {
+            let node = 1 << rest.trailing_zeros();
+            rest &= !node;
+            extend(rest, k - 1, set | node, consider);
+        }
+    }
+    extend(mask, k, 0, consider);
+}
+
+/// Calls `consider` with one set for each node that may be the first: it and the nearest others, the better of those equally near.
+fn grown_sets(
+    host: &HostState,
+    first: &Suitable,
+    last: u64,
+    k: usize,
+    consider: &mut impl FnMut(u64) -> bool,
+) {
+    for seed in 0..host.nodes.len() {
+        if first.mask >> seed & 1 == 0 {
+            continue;
+        }
+        let near = host.shape.near[seed].iter().map(|n| usize::from(*n));
+        let mut near: Vec<usize> = near.filter(|n| last >> n & 1 == 1 && *n != seed).collect();
+        near.sort_by(|a, b| {
+            let distance = |n: &usize| host.shape.distances[seed][*n];
+            distance(a).cmp(&distance(b)).then(first.weights[*b].total_cmp(&first.weights[*a]))
+        });
+        consider(near.iter().take(k - 1).fold(1 << seed, |set, n| set | 1 << n));
+    }
+}

@@ -1,0 +1,119 @@
+//! A host's fixed facts in the form that decisions read: hosts that are alike share one.
+//! Not what is promised on it (`inventory`).
+//! Source: none.
+
+use crate::host::{Device, Host, MAX_NODE_CPUS, Pool};
+use std::hash::{Hash, Hasher};
+
+/// CPUs of one node by their place in its list, threads of a core side by side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Bits([u64; MAX_NODE_CPUS / 64]);
+
+impl Bits {
+    pub fn get(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    pub fn set(&mut self, at: usize, on: bool) {
+        let bit = 1 << (at % 64);
+        if on { self.0[at / 64] |= bit } else { self.0[at / 64] &= !bit }
+    }
+
+    /// Whether none of `len` CPUs from `start` on is in.
+    pub fn none_of(&self, start: usize, len: usize) -> bool {
+        (start..start + len).all(|at| !self.get(at))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeShape {
+    pub id: u32,
+    /// The system's numbers of its CPUs, core by core.
+    pub cpus: Vec<u32>,
+    /// First place in `cpus` and number of threads of each core.
+    pub cores: Vec<(u16, u16)>,
+    /// The host's own.
+    pub reserved: Bits,
+    /// CPUs that are not the host's own.
+    pub usable: u16,
+    /// Cores none of whose threads is the host's own.
+    pub usable_cores: u16,
+    /// Most threads of a core.
+    pub threads: u16,
+    pub pools: Vec<Pool>,
+}
+
+impl NodeShape {
+    /// Which of its pools has pages of this size; the first without a size.
+    pub fn pool(&self, page_kib: Option<u32>) -> Option<usize> {
+        match page_kib {
+            None => Some(0),
+            Some(kib) => self.pools.iter().position(|p| p.page_kib == kib),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub nodes: Vec<NodeShape>,
+    pub distances: Vec<Vec<u32>>,
+    /// For each node all nodes, itself first, then by distance.
+    pub near: Vec<Vec<u8>>,
+    pub devices: Vec<Device>,
+    /// Place of each device's node.
+    pub device_nodes: Vec<Option<u8>>,
+}
+
+impl Shape {
+    pub fn of(host: &Host) -> Self {
+        let nodes: Vec<NodeShape> = host.nodes.iter().map(|n| node_shape(host, n)).collect();
+        let near = |at: usize| {
+            let mut order: Vec<u8> = (0..nodes.len() as u8).collect();
+            order.sort_by_key(|&n| (usize::from(n) != at, host.distances[at][usize::from(n)], n));
+            order
+        };
+        let near = (0..nodes.len()).map(near).collect();
+        let place = |id: u32| nodes.iter().position(|n| n.id == id).map(|at| at as u8);
+        let device_nodes = host.devices.iter().map(|d| d.node.and_then(place)).collect();
+        Self { distances: host.distances.clone(), near, devices: host.devices.clone(), device_nodes, nodes }
+    }
+
+    /// Place of the node that the system numbers `id`.
+    pub fn node(&self, id: u32) -> Option<usize> {
+        self.nodes.iter().position(|n| n.id == id)
+    }
+
+    /// A number that is the same for equal shapes.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = rustc_hash::FxHasher::default();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+fn node_shape(host: &Host, node: &crate::host::Node) -> NodeShape {
+    let mut cpus = Vec::new();
+    let mut cores = Vec::new();
+    for core in &node.cores {
+        cores.push((cpus.len() as u16, core.len() as u16));
+        cpus.extend(core.iter());
+    }
+    let mut reserved = Bits::default();
+    for (at, cpu) in cpus.iter().enumerate() {
+        reserved.set(at, host.reserved.contains(*cpu));
+    }
+    let usable = cpus.iter().filter(|c| !host.reserved.contains(**c)).count() as u16;
+    let whole = |c: &&(u16, u16)| reserved.none_of(c.0.into(), c.1.into());
+    let usable_cores = cores.iter().filter(whole).count() as u16;
+    let threads = cores.iter().map(|c| c.1).max().unwrap_or(1);
+    NodeShape {
+        id: node.id,
+        cpus,
+        cores,
+        reserved,
+        usable,
+        usable_cores,
+        threads,
+        pools: node.memory.clone(),
+    }
+}

@@ -1,0 +1,306 @@
+//! What survives a crash: hosts, virtual machines with their states and placements, events and alarms.
+//! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
+//! Source: none.
+
+mod jobs;
+mod schema;
+mod sqlite;
+mod state;
+mod tables;
+
+pub use jobs::Pending;
+pub use sqlite::SqliteStore;
+pub use state::{Intent, VmState};
+
+use crate::host::Host;
+use crate::inventory::HostStatus;
+use crate::placement::Placement;
+use crate::request::Request;
+use serde::{Deserialize, Serialize};
+
+/// Number of a virtual machine, never used twice.
+pub type VmId = i64;
+
+/// A host as a store has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredHost {
+    /// Its description.
+    pub host: Host,
+    /// Whether it takes virtual machines.
+    pub status: HostStatus,
+    /// When its agent was last heard of, seconds since 1970.
+    pub seen_at: i64,
+}
+
+/// A virtual machine as a store has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vm {
+    /// Its number.
+    pub id: VmId,
+    /// What was asked for.
+    pub request: Request,
+    /// How far it is.
+    pub state: VmState,
+    /// What its owner wants of it.
+    pub intent: Intent,
+    /// Where it lies; none until it is reserved and after it is deleted.
+    pub placement: Option<Placement>,
+    /// Where it is moving to; both places are reserved meanwhile.
+    pub target: Option<Placement>,
+    /// What went wrong last.
+    pub problem: Option<String>,
+    /// Grows with every change.
+    pub version: i64,
+}
+
+/// A virtual machine with a place, to be reserved.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    /// What was asked for.
+    pub request: Request,
+    /// Where it is to lie.
+    pub placement: Placement,
+    /// The client's key: a second reservation of the tenant with the same key is answered with the first.
+    pub key: Option<String>,
+    /// Who reserves: a scheduler's own changes are no news to it.
+    pub origin: i64,
+}
+
+/// A reservation that is durable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reserved {
+    /// The virtual machine's number.
+    pub id: VmId,
+    /// Where it lies: elsewhere than asked for if it was `replayed`.
+    pub placement: Option<Placement>,
+    /// Whether the key was known, and this is the answer that was given then.
+    pub replayed: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Grows with time; 0 before it is recorded.
+    pub number: i64,
+    /// Seconds since 1970.
+    pub at: i64,
+    /// The virtual machine it is about.
+    pub vm: Option<VmId>,
+    /// The host it is about.
+    pub host: Option<String>,
+    /// One word: "reserved", "running", "moved".
+    pub kind: String,
+    /// For people.
+    pub text: String,
+}
+
+/// Something that an operator should know of, until it is cleared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alarm {
+    /// The host.
+    pub host: String,
+    /// The node, if it is about one.
+    pub node: Option<u32>,
+    /// One word: "cpu", "memory", "remote-access".
+    pub kind: String,
+    /// What was measured when it was raised.
+    pub value: f64,
+    /// Seconds since 1970.
+    pub raised_at: i64,
+    /// Seconds since 1970; none while it stands.
+    pub cleared_at: Option<i64>,
+}
+
+/// Which virtual machines are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct VmQuery {
+    /// Only of this tenant.
+    pub tenant: Option<String>,
+    /// Only on this host.
+    pub host: Option<String>,
+    /// Also those that are deleted.
+    pub deleted: bool,
+    /// Only those with a higher number: for the next page.
+    pub after: VmId,
+    /// At most so many; 0 is all.
+    pub limit: usize,
+}
+
+/// Why a store refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else has what the placement needs: look at the host again and decide anew.
+    #[error("host {host} no longer has what was decided on: {what}")]
+    Conflict {
+        /// The host.
+        host: String,
+        /// What is taken.
+        what: String,
+    },
+    /// The tenant has a virtual machine of this name.
+    #[error("tenant {tenant} has a virtual machine called {name} already")]
+    Exists {
+        /// The tenant.
+        tenant: String,
+        /// The name.
+        name: String,
+    },
+    /// The client's key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// There is no such thing.
+    #[error("there is no {what}")]
+    Unknown {
+        /// What there is not.
+        what: String,
+    },
+    /// The state does not lead there.
+    #[error("a virtual machine that is {from} cannot become {to}")]
+    NotAllowed {
+        /// Its state.
+        from: VmState,
+        /// What was wanted.
+        to: VmState,
+    },
+    /// Somebody else has changed it meanwhile.
+    #[error("virtual machine {id} was changed by somebody else: it is {found} and not {expected}")]
+    Stale {
+        /// The virtual machine.
+        id: VmId,
+        /// State that was expected.
+        expected: VmState,
+        /// State that it has.
+        found: VmState,
+    },
+    /// The file is of another version or of another program.
+    #[error("{0}")]
+    Format(String),
+    /// The database failed.
+    #[error("the database failed: {0}")]
+    Database(String),
+    /// The store was closed.
+    #[error("the store was closed before it answered")]
+    Closed,
+}
+
+/// What a store does. Every call that changes something has it durable when it returns.
+pub trait Store: Send + Sync {
+    /// Adds a host, or describes it anew.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if what is promised on it would no longer fit.
+    fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<(), StoreError>;
+
+    /// All hosts by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn hosts(&self) -> Result<Vec<StoredHost>, StoreError>;
+
+    /// One host.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    fn host(&self, name: &str) -> Result<StoredHost, StoreError>;
+
+    /// Says whether a host takes virtual machines; `seen` also notes that its agent was heard of now.
+    ///
+    /// # Errors
+    /// If the host is unknown.
+    fn set_host_status(&self, host: &str, status: HostStatus, seen: bool) -> Result<(), StoreError>;
+
+    /// Adds a virtual machine with its place, if everything it needs is free; the answer comes when it is durable. Reservations that
+    /// wait together become durable together.
+    fn reserve(&self, reservation: Reservation) -> Pending<Reserved>;
+
+    /// One virtual machine.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn vm(&self, id: VmId) -> Result<Vm, StoreError>;
+
+    /// The tenant's virtual machine of this name, if one lives.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>, StoreError>;
+
+    /// Virtual machines by number.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn vms(&self, query: &VmQuery) -> Result<Vec<Vm>, StoreError>;
+
+    /// Says what the owner wants.
+    ///
+    /// # Errors
+    /// If there is no such virtual machine, or it is deleted.
+    fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm, StoreError>;
+
+    /// Moves a virtual machine from one state to the next. `problem` replaces what is noted as having gone wrong. On the way to
+    /// [`VmState::Deleted`] its place is given back.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is in another state, [`StoreError::NotAllowed`] if there is no such way.
+    fn transition(
+        &self,
+        id: VmId,
+        from: VmState,
+        to: VmState,
+        problem: Option<&str>,
+    ) -> Result<Vm, StoreError>;
+
+    /// Reserves a second place on the same host for a running virtual machine, and marks it as moving there.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the place is taken, [`StoreError::Stale`] if it does not run.
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
+
+    /// Ends a move: if `arrived`, the target becomes the place; the other one is given back.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is not moving.
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError>;
+
+    /// Events after a number, oldest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// Records an event; its number and time are the store's.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn record(&self, event: &Event) -> Result<(), StoreError>;
+
+    /// Hosts on which others than `origin` changed something after event `after`, and the number of the last event.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError>;
+
+    /// Raises an alarm, unless it stands; whether it is new.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool, StoreError>;
+
+    /// Clears an alarm; whether it stood.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn clear_alarm(&self, host: &str, node: Option<u32>, kind: &str) -> Result<bool, StoreError>;
+
+    /// Alarms, the newest first: those that stand, or all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError>;
+
+    /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn check(&self) -> Result<Vec<String>, StoreError>;
+}

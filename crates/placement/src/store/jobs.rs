@@ -1,0 +1,183 @@
+//! Changes that wait together become durable together: one thread runs them in one transaction and answers all after its commit.
+//! Not what the changes are (`tables`).
+//! Source: the group commit of databases; DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
+
+use super::StoreError;
+use rusqlite::{Connection, TransactionBehavior};
+use std::cell::RefCell;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+/// Most changes of one commit: more would keep the first waiting for the last.
+const MOST: usize = 256;
+
+/// An answer that comes when it is durable.
+#[derive(Debug)]
+pub struct Pending<T> {
+    answer: Receiver<Result<T, StoreError>>,
+    came: RefCell<Option<Result<T, StoreError>>>,
+}
+
+impl<T> Pending<T> {
+    /// An answer that is there already.
+    pub fn ready(answer: Result<T, StoreError>) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        // The receiver is alive: it is returned below.
+        let _ = sender.send(answer);
+        Self { answer: receiver, came: RefCell::new(None) }
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// What the store says, or [`StoreError::Closed`].
+    pub fn wait(self) -> Result<T, StoreError> {
+        match self.came.into_inner() {
+            Some(answer) => answer,
+            None => self.answer.recv().unwrap_or(Err(StoreError::Closed)),
+        }
+    }
+
+    /// Whether the answer has come.
+    pub fn is_answered(&self) -> bool {
+        let mut came = self.came.borrow_mut();
+        if came.is_none() {
+            *came = match self.answer.try_recv() {
+                Ok(answer) => Some(answer),
+                Err(mpsc::TryRecvError::Empty) => None,
+                Err(mpsc::TryRecvError::Disconnected) => Some(Err(StoreError::Closed)),
+            };
+        }
+        came.is_some()
+    }
+}
+
+/// Sends a change's answer, unless the commit failed.
+type Deliver = Box<dyn FnOnce(Option<&StoreError>) + Send>;
+/// Runs a change inside the transaction, if there is one; whether it is to be kept.
+type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> (bool, Deliver) + Send>;
+
+/// The thread that changes the database.
+#[derive(Debug)]
+pub(super) struct Writer {
+    jobs: Option<Sender<Job>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (sender, receiver) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new()
+            .name("placement-store".into())
+            .spawn(move || write(connection, &receiver))
+            .map_err(|error| StoreError::Database(format!("no thread for it: {error}")))?;
+        Ok(Self { jobs: Some(sender), thread: Some(thread) })
+    }
+
+    /// Queues a change.
+    pub fn submit<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Pending<T> {
+        let (sender, answer) = mpsc::channel();
+        let job: Job = Box::new(move |connection| {
+            let result = connection.and_then(change);
+            let keep = result.is_ok();
+            let deliver: Deliver = Box::new(move |failure| {
+                // Nobody waits if the receiver is gone.
+                let _ = sender.send(failure.map_or(result, |f| Err(f.clone())));
+            });
+            (keep, deliver)
+        });
+        if let Some(jobs) = &self.jobs {
+            // If the thread is gone, the job and with it the sender are dropped: the answer is `Closed`.
+            let _ = jobs.send(job);
+        }
+        Pending { answer, came: RefCell::new(None) }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // What is queued is still written; a panic was reported by the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread that brings what was committed from the log into the database, so that no commit waits for that.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    stop: Option<Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Every so often there is little to bring, and the disk is not kept busy for long.
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let copy = move || {
+            while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Passive: it waits for nobody. If it fails the log is longer until the next time, or until the writer does it.
+                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("placement-checkpoint".into())
+            .spawn(copy)
+            .map_err(|error| StoreError::Database(format!("no thread for checkpoints: {error}")))?;
+        Ok(Self { stop: Some(sender), thread: Some(thread) })
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(mut connection: Connection, jobs: &Receiver<Job>) {
+    while let Ok(first) = jobs.recv() {
+        let mut delivers: Vec<Deliver> = Vec::new();
+        let outcome = run(&mut connection, first, jobs, &mut delivers);
+        let failure = outcome.err().map(StoreError::from);
+        for deliver in delivers {
+            deliver(failure.as_ref());
+        }
+    }
+}
+
+fn run(
+    connection: &mut Connection,
+    first: Job,
+    jobs: &Receiver<Job>,
+    delivers: &mut Vec<Deliver>,
+) -> Result<(), rusqlite::Error> {
+    let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            // It is not run, but it is answered.
+            delivers.push(first(Err(error.into())).1);
+            return Ok(());
+        }
+    };
+    let mut next = Some(first);
+    while let Some(job) = next {
+        transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
+        let (keep, deliver) = job(Ok(&transaction));
+        delivers.push(deliver);
+        if !keep {
+            transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        }
+        transaction.prepare_cached("RELEASE job")?.execute([])?;
+        next = if delivers.len() < MOST { jobs.try_recv().ok() } else { None };
+    }
+    transaction.commit()
+}

@@ -1,0 +1,133 @@
+//! The tables, and how a file becomes one of this version.
+//! Not what is done with them (`tables`).
+//! Source: SQLite's documentation of PRAGMA application_id, user_version, journal_mode and synchronous.
+
+use super::StoreError;
+use rusqlite::Connection;
+
+/// "Lpla": a database of this program.
+const APPLICATION: i32 = 0x4c70_6c61;
+
+/// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse.
+const MIGRATIONS: [&str; 1] = ["
+CREATE TABLE hosts (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    body TEXT NOT NULL,
+    status TEXT NOT NULL DEFAULT 'up',
+    seen_at INTEGER NOT NULL
+) STRICT;
+-- A node's CPUs without the host's own; the ones taken for good and the virtual CPUs on the rest stay within the ratio.
+CREATE TABLE nodes (
+    host INTEGER NOT NULL REFERENCES hosts(id),
+    node INTEGER NOT NULL,
+    cpus INTEGER NOT NULL,
+    percent INTEGER NOT NULL,
+    exclusive INTEGER NOT NULL DEFAULT 0,
+    shared INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (host, node),
+    CONSTRAINT cpus_of_a_node CHECK (exclusive BETWEEN 0 AND cpus),
+    CONSTRAINT over_commit CHECK (shared >= 0 AND shared <= (cpus - exclusive) * percent / 100)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE pools (
+    host INTEGER NOT NULL,
+    node INTEGER NOT NULL,
+    page_kib INTEGER NOT NULL,
+    total_mib INTEGER NOT NULL,
+    used_mib INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (host, node, page_kib),
+    FOREIGN KEY (host, node) REFERENCES nodes(host, node),
+    CONSTRAINT memory_of_a_node CHECK (used_mib BETWEEN 0 AND total_mib)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE devices (
+    host INTEGER NOT NULL REFERENCES hosts(id),
+    name TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    used INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (host, name),
+    CONSTRAINT slots_of_a_device CHECK (used BETWEEN 0 AND slots)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE vms (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    request TEXT NOT NULL,
+    state TEXT NOT NULL,
+    intent TEXT NOT NULL DEFAULT 'run',
+    host INTEGER REFERENCES hosts(id),
+    placement TEXT,
+    target TEXT,
+    problem TEXT,
+    version INTEGER NOT NULL DEFAULT 1,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX one_living_name ON vms (tenant, name) WHERE state <> 'deleted';
+CREATE INDEX vms_of_host ON vms (host) WHERE state <> 'deleted';
+CREATE TABLE exclusive_cpus (
+    host INTEGER NOT NULL REFERENCES hosts(id),
+    cpu INTEGER NOT NULL,
+    vm INTEGER NOT NULL REFERENCES vms(id),
+    PRIMARY KEY (host, cpu)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE members (
+    grp TEXT NOT NULL,
+    vm INTEGER NOT NULL REFERENCES vms(id),
+    host INTEGER NOT NULL,
+    PRIMARY KEY (grp, vm)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE keys (
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    request TEXT NOT NULL,
+    vm INTEGER NOT NULL REFERENCES vms(id),
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    vm INTEGER,
+    host INTEGER,
+    origin INTEGER NOT NULL DEFAULT 0,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL
+) STRICT;
+CREATE TABLE alarms (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    host TEXT NOT NULL,
+    node INTEGER,
+    kind TEXT NOT NULL,
+    value REAL NOT NULL,
+    raised_at INTEGER NOT NULL,
+    cleared_at INTEGER
+) STRICT;
+CREATE UNIQUE INDEX one_standing_alarm ON alarms (host, ifnull(node, -1), kind) WHERE cleared_at IS NULL;
+"];
+
+/// Makes a new file's tables, or brings an older file's to this version.
+pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i32;
+    // One process does it, others wait for the lock and find it done.
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let pragma =
+        |name: &str| transaction.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application != APPLICATION && (application != 0 || tables > 0) {
+        return Err(StoreError::Format("the file is a database of another program".into()));
+    }
+    if version > known {
+        return Err(StoreError::Format(format!(
+            "the database has version {version} and this program knows versions up to {known}: use the newer program"
+        )));
+    }
+    for migration in &MIGRATIONS[version.max(0) as usize..] {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", known)?;
+    Ok(transaction.commit()?)
+}

@@ -1,0 +1,354 @@
+//! What each change does to the tables, inside a transaction that is somebody else's.
+//! Not when it is committed (`jobs`).
+//! Source: none.
+
+use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState};
+use crate::host::Host;
+use crate::placement::Placement;
+use crate::request::{Level, Relation};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::Database(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for StoreError {
+    fn from(error: serde_json::Error) -> Self {
+        StoreError::Database(format!("a body cannot be read: {error}"))
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, StoreError>;
+
+/// Seconds since 1970; 0 if the clock is before that.
+pub(super) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// Runs a prepared statement; how many rows it changed.
+pub(super) fn run(db: &Connection, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+    db.prepare_cached(sql)?.execute(values)
+}
+
+/// Makes a refusal by a constraint a conflict on `host`.
+fn conflict(host: &str, error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::ConstraintViolation) => {
+            StoreError::Conflict { host: host.into(), what: error.to_string() }
+        }
+        _ => error.into(),
+    }
+}
+
+pub(super) fn host_id(db: &Connection, name: &str) -> Result<(i64, String)> {
+    let mut find = db.prepare_cached("SELECT id, status FROM hosts WHERE name = ?1")?;
+    let found = find.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })
+}
+
+fn event(
+    db: &Connection,
+    vm: Option<VmId>,
+    host: Option<i64>,
+    origin: i64,
+    kind: &str,
+    text: &str,
+) -> Result<()> {
+    let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    run(db, sql, params![now(), vm, host, origin, kind, text])?;
+    Ok(())
+}
+
+pub(super) fn record(
+    db: &Connection,
+    vm: Option<VmId>,
+    host: Option<&str>,
+    kind: &str,
+    text: &str,
+) -> Result<()> {
+    let host = host.map(|h| host_id(db, h)).transpose()?.map(|h| h.0);
+    event(db, vm, host, 0, kind, text)
+}
+
+pub(super) fn put_host(db: &Connection, host: &Host, percent: u32) -> Result<()> {
+    let body = serde_json::to_string(host)?;
+    let sql = "INSERT INTO hosts (name, body, seen_at) VALUES (?1, ?2, ?3)
+        ON CONFLICT (name) DO UPDATE SET body = excluded.body, seen_at = excluded.seen_at";
+    run(db, sql, params![host.name, body, now()])?;
+    let (id, _) = host_id(db, &host.name)?;
+    let refused = |error| conflict(&host.name, error);
+    // What is gone from the description must not be in use: then its totals become 0, which the constraints refuse.
+    for sql in [
+        "UPDATE nodes SET cpus = 0 WHERE host = ?1 AND node NOT IN (SELECT value ->> 'id' FROM json_each(?2, '$.nodes'))",
+        "UPDATE pools SET total_mib = 0 WHERE host = ?1 AND NOT EXISTS (
+            SELECT 1 FROM json_each(?2, '$.nodes') n, json_each(n.value, '$.memory') m
+            WHERE n.value ->> 'id' = pools.node AND m.value ->> 'page_kib' = pools.page_kib)",
+        "UPDATE devices SET slots = 0 WHERE host = ?1
+            AND name NOT IN (SELECT value ->> 'name' FROM json_each(?2, '$.devices'))",
+    ] {
+        run(db, sql, params![id, body]).map_err(refused)?;
+    }
+    for node in &host.nodes {
+        let cpus = node.cpus().difference(&host.reserved).len() as i64;
+        let sql = "INSERT INTO nodes (host, node, cpus, percent) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT DO UPDATE SET cpus = excluded.cpus, percent = excluded.percent, version = version + 1";
+        run(db, sql, params![id, node.id, cpus, percent]).map_err(refused)?;
+        for pool in &node.memory {
+            let sql = "INSERT INTO pools (host, node, page_kib, total_mib) VALUES (?1, ?2, ?3, ?4)
+                ON CONFLICT DO UPDATE SET total_mib = excluded.total_mib, version = version + 1";
+            run(db, sql, params![id, node.id, pool.page_kib, pool.mib as i64]).map_err(refused)?;
+        }
+    }
+    for device in &host.devices {
+        let sql = "INSERT INTO devices (host, name, slots) VALUES (?1, ?2, ?3)
+            ON CONFLICT DO UPDATE SET slots = excluded.slots";
+        run(db, sql, params![id, device.name, device.slots]).map_err(refused)?;
+    }
+    check_exclusive_cpus(db, id, host)?;
+    event(db, None, Some(id), 0, "described", "")
+}
+
+/// CPUs that are somebody's own must still be there and must not have become the host's.
+fn check_exclusive_cpus(db: &Connection, id: i64, host: &Host) -> Result<()> {
+    let all: crate::cpus::CpuSet =
+        host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
+    let free = all.difference(&host.reserved);
+    let mut taken = db.prepare_cached("SELECT cpu FROM exclusive_cpus WHERE host = ?1")?;
+    for cpu in taken.query_map([id], |row| row.get::<_, u32>(0))? {
+        let cpu = cpu?;
+        if !free.contains(cpu) {
+            let what = format!("CPU {cpu} is a virtual machine's own and missing from the new description");
+            return Err(StoreError::Conflict { host: host.name.clone(), what });
+        }
+    }
+    Ok(())
+}
+
+/// Takes (`sign` 1) or gives back (`sign` -1) what a placement needs.
+fn count(db: &Connection, host: i64, placement: &Placement, sign: i64) -> Result<()> {
+    let tally = placement.tally();
+    let refused = |error| conflict(&placement.host, error);
+    let missing = |what: String| StoreError::Conflict { host: placement.host.clone(), what };
+    let mut cpus =
+        tally.shared.iter().map(|(node, vcpus)| (*node, (0i64, i64::from(*vcpus)))).collect::<Vec<_>>();
+    for (node, _) in &tally.exclusive {
+        match cpus.iter_mut().find(|c| c.0 == *node) {
+            Some(found) => found.1.0 += 1,
+            None => cpus.push((*node, (1, 0))),
+        }
+    }
+    for (node, (exclusive, shared)) in cpus {
+        let sql = "UPDATE nodes SET exclusive = exclusive + ?3, shared = shared + ?4, version = version + 1
+            WHERE host = ?1 AND node = ?2";
+        let changed = run(db, sql, params![host, node, exclusive * sign, shared * sign]).map_err(refused)?;
+        if changed == 0 {
+            return Err(missing(format!("there is no node {node}")));
+        }
+    }
+    for ((node, page_kib), mib) in tally.memory {
+        let sql = "UPDATE pools SET used_mib = used_mib + ?4, version = version + 1
+            WHERE host = ?1 AND node = ?2 AND page_kib = ?3";
+        if run(db, sql, params![host, node, page_kib, mib as i64 * sign]).map_err(refused)? == 0 {
+            return Err(missing(format!("node {node} has no pages of {page_kib} KiB")));
+        }
+    }
+    for (name, slots) in tally.devices {
+        let sql = "UPDATE devices SET used = used + ?3 WHERE host = ?1 AND name = ?2";
+        if run(db, sql, params![host, name, i64::from(slots) * sign]).map_err(refused)? == 0 {
+            return Err(missing(format!("there is no device {name}")));
+        }
+    }
+    Ok(())
+}
+
+fn take(db: &Connection, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+    for (_, cpu) in placement.tally().exclusive {
+        let sql = "INSERT INTO exclusive_cpus (host, cpu, vm) VALUES (?1, ?2, ?3)";
+        run(db, sql, params![host, cpu, vm]).map_err(|error| conflict(&placement.host, error))?;
+    }
+    count(db, host, placement, 1)
+}
+
+fn give(db: &Connection, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+    for (_, cpu) in placement.tally().exclusive {
+        let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
+        if run(db, sql, params![host, cpu, vm])? == 0 {
+            let what = format!("CPU {cpu} is not its own");
+            return Err(StoreError::Conflict { host: placement.host.clone(), what });
+        }
+    }
+    count(db, host, placement, -1)
+}
+
+/// Members of the request's groups on hosts where they must not be, or not where they must: two schedulers may have decided at once.
+fn check_groups(db: &Connection, host: i64, reservation: &Reservation) -> Result<()> {
+    let request = &reservation.request;
+    for member in request.groups.iter().filter(|m| m.level == Level::Host) {
+        let group = crate::scheduler::group_key(&request.tenant, &member.group);
+        let mut others =
+            db.prepare_cached("SELECT count(*), ifnull(sum(host = ?2), 0) FROM members WHERE grp = ?1")?;
+        let (all, here): (i64, i64) =
+            others.query_row(params![group, host], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let broken = match member.relation {
+            Relation::Affinity => all > 0 && here == 0,
+            Relation::AntiAffinity => here > 0,
+        };
+        if broken {
+            let what = format!("group {} no longer allows it", member.group);
+            return Err(StoreError::Conflict { host: reservation.placement.host.clone(), what });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn reserve(db: &Connection, reservation: &Reservation) -> Result<Reserved> {
+    let (request, placement) = (&reservation.request, &reservation.placement);
+    let body = serde_json::to_string(request)?;
+    if let Some(key) = &reservation.key {
+        let mut known = db.prepare_cached("SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2")?;
+        let known = known
+            .query_row([&request.tenant, key], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
+            .optional()?;
+        if let Some((earlier, id)) = known {
+            if earlier != body {
+                return Err(StoreError::KeyReused);
+            }
+            return Ok(Reserved { id, placement: vm(db, id)?.placement, replayed: true });
+        }
+    }
+    let (host, status) = host_id(db, &placement.host)?;
+    if status != "up" {
+        return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
+    }
+    check_groups(db, host, reservation)?;
+    let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
+        VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6)";
+    let placed = serde_json::to_string(placement)?;
+    run(db, sql, params![request.tenant, request.name, body, host, placed, now()]).map_err(|error| {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::ConstraintViolation) => {
+                StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() }
+            }
+            _ => error.into(),
+        }
+    })?;
+    let id = db.last_insert_rowid();
+    take(db, host, id, placement)?;
+    for group in &placement.groups {
+        run(db, "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", params![group, id, host])?;
+    }
+    if let Some(key) = &reservation.key {
+        let sql = "INSERT INTO keys (tenant, key, request, vm, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+        run(db, sql, params![request.tenant, key, body, id, now()])?;
+    }
+    event(db, Some(id), Some(host), reservation.origin, "reserved", "")?;
+    Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
+}
+
+pub(super) const VM_COLUMNS: &str = "id, request, state, intent, placement, target, problem, version";
+
+pub(super) fn read_vm(row: &Row<'_>) -> rusqlite::Result<Result<Vm>> {
+    let (id, request, state, intent): (_, String, String, String) =
+        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    let (placement, target): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
+    let (problem, version) = (row.get(6)?, row.get(7)?);
+    let read = || {
+        let unknown =
+            |what: &str| StoreError::Database(format!("virtual machine {id} has an unknown {what}"));
+        let place = |text: Option<String>| text.map(|t| serde_json::from_str(&t)).transpose();
+        Ok(Vm {
+            id,
+            request: serde_json::from_str(&request)?,
+            state: VmState::named(&state).ok_or_else(|| unknown("state"))?,
+            intent: Intent::named(&intent).ok_or_else(|| unknown("intent"))?,
+            placement: place(placement)?,
+            target: place(target)?,
+            problem,
+            version,
+        })
+    };
+    Ok(read())
+}
+
+pub(super) fn vm(db: &Connection, id: VmId) -> Result<Vm> {
+    let mut find = db.prepare_cached(&format!("SELECT {VM_COLUMNS} FROM vms WHERE id = ?1"))?;
+    let found = find.query_row([id], read_vm).optional()?;
+    found.unwrap_or_else(|| Err(StoreError::Unknown { what: format!("virtual machine {id}") }))
+}
+
+pub(super) fn set_intent(db: &Connection, id: VmId, intent: Intent) -> Result<Vm> {
+    let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1 AND state <> 'deleted'";
+    if run(db, sql, params![id, intent.name(), now()])? == 0 {
+        return Err(StoreError::Unknown { what: format!("virtual machine {id} that lives") });
+    }
+    event(db, Some(id), None, 0, "intent", intent.name())?;
+    vm(db, id)
+}
+
+fn expect(vm: &Vm, expected: VmState) -> Result<()> {
+    match vm.state == expected {
+        true => Ok(()),
+        false => Err(StoreError::Stale { id: vm.id, expected, found: vm.state }),
+    }
+}
+
+pub(super) fn transition(
+    db: &Connection,
+    id: VmId,
+    from: VmState,
+    to: VmState,
+    problem: Option<&str>,
+) -> Result<Vm> {
+    let old = vm(db, id)?;
+    expect(&old, from)?;
+    if !from.may_become(to) || matches!((from, to), (VmState::Moving, _) | (_, VmState::Moving)) {
+        return Err(StoreError::NotAllowed { from, to });
+    }
+    let host = old.placement.as_ref().map(|p| host_id(db, &p.host)).transpose()?.map(|h| h.0);
+    if to == VmState::Deleted
+        && let (Some(placement), Some(host)) = (&old.placement, host)
+    {
+        give(db, host, id, placement)?;
+        run(db, "DELETE FROM members WHERE vm = ?1", params![id])?;
+        run(db, "UPDATE vms SET placement = NULL, host = NULL WHERE id = ?1", params![id])?;
+    }
+    let sql = "UPDATE vms SET state = ?2, problem = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
+    run(db, sql, params![id, to.name(), problem, now()])?;
+    event(db, Some(id), host, 0, to.name(), problem.unwrap_or(""))?;
+    vm(db, id)
+}
+
+pub(super) fn begin_move(db: &Connection, id: VmId, target: &Placement) -> Result<Vm> {
+    let old = vm(db, id)?;
+    expect(&old, VmState::Running)?;
+    if old.placement.as_ref().is_none_or(|p| p.host != target.host) {
+        let what = "a move to another host is not made".into();
+        return Err(StoreError::Conflict { host: target.host.clone(), what });
+    }
+    let (host, _) = host_id(db, &target.host)?;
+    take(db, host, id, target)?;
+    let sql =
+        "UPDATE vms SET state = 'moving', target = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1";
+    run(db, sql, params![id, serde_json::to_string(target)?, now()])?;
+    event(db, Some(id), Some(host), 0, "moving", "")?;
+    vm(db, id)
+}
+
+pub(super) fn end_move(db: &Connection, id: VmId, arrived: bool) -> Result<Vm> {
+    let old = vm(db, id)?;
+    expect(&old, VmState::Moving)?;
+    let (Some(place), Some(target)) = (&old.placement, &old.target) else {
+        return Err(StoreError::Database(format!("virtual machine {id} is moving without a target")));
+    };
+    let (host, _) = host_id(db, &place.host)?;
+    let (stays, leaves) = if arrived { (target, place) } else { (place, target) };
+    give(db, host, id, leaves)?;
+    let sql = "UPDATE vms SET state = 'running', placement = ?2, target = NULL, version = version + 1, updated_at = ?3
+        WHERE id = ?1";
+    run(db, sql, params![id, serde_json::to_string(stays)?, now()])?;
+    event(db, Some(id), Some(host), 0, if arrived { "moved" } else { "moved-back" }, "")?;
+    vm(db, id)
+}

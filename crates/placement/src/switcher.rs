@@ -1,0 +1,203 @@
+//! Which virtual machine is to move to which nodes of its host so that load evens out: seldom, by enough, and never to and fro.
+//! Not the move itself (`reconcile::move_vm`), which undoes what it cannot finish.
+//! Source: VMware's documents of Numa.RebalancePeriod (2 s) and Numa.MigImbalanceThreshold (10 %) for the defaults.
+
+use crate::host::Host;
+use crate::placement::Placement;
+use crate::request::CpuPolicy;
+use crate::scheduler::Scheduler;
+use crate::store::{Vm, VmId, VmState};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// When to move.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwitchPolicy {
+    /// Difference between the busiest and the idlest node's load (0 to 1) from which moves are made.
+    pub imbalance: f64,
+    /// Part of the difference that a move must take away.
+    pub gain: f64,
+    /// Seconds between two moves on a host.
+    pub period_s: u64,
+    /// Seconds that a virtual machine stays after it was moved.
+    pub rest_s: u64,
+    /// Whether those with CPUs of their own are moved.
+    pub exclusive: bool,
+}
+
+impl Default for SwitchPolicy {
+    fn default() -> Self {
+        Self { imbalance: 0.10, gain: 0.25, period_s: 2, rest_s: 60, exclusive: false }
+    }
+}
+
+/// A move that would help.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// The virtual machine.
+    pub vm: VmId,
+    /// Where it should lie.
+    pub target: Placement,
+    /// Difference between the busiest and the idlest node, before and as foreseen.
+    pub imbalance: (f64, f64),
+}
+
+/// Plans the moves of one host.
+#[derive(Clone, Debug, Default)]
+pub struct Switcher {
+    policy: SwitchPolicy,
+    last_move_s: Option<u64>,
+    moved_s: BTreeMap<VmId, u64>,
+}
+
+fn imbalance(loads: &[f64]) -> f64 {
+    let most = loads.iter().copied().fold(f64::MIN, f64::max);
+    let least = loads.iter().copied().fold(f64::MAX, f64::min);
+    (most - least).max(0.0)
+}
+
+impl Switcher {
+    /// A switcher that has moved nothing yet.
+    pub fn new(policy: SwitchPolicy) -> Self {
+        Self { policy, last_move_s: None, moved_s: BTreeMap::new() }
+    }
+
+    /// The best move now, if one is due. `vm_cpus` is how many CPUs' time each virtual machine uses; `scheduler` knows the host and what
+    /// is promised there: the target is free besides what the virtual machine has. Call [`Switcher::moved`] when it was made.
+    pub fn plan(
+        &self,
+        now_s: u64,
+        host: &Host,
+        vms: &[Vm],
+        vm_cpus: &BTreeMap<VmId, f64>,
+        scheduler: &Scheduler,
+    ) -> Option<Move> {
+        if self.last_move_s.is_some_and(|at| now_s < at.saturating_add(self.policy.period_s)) {
+            return None;
+        }
+        let nodes: Vec<(u32, f64)> =
+            host.nodes.iter().map(|n| (n.id, n.cpus().len() as f64)).filter(|n| n.1 > 0.0).collect();
+        let place = |id: u32| nodes.iter().position(|n| n.0 == id);
+        // A virtual machine's load lies on its nodes by virtual CPUs.
+        let spread = |placement: &Placement, cpus: f64, loads: &mut [f64]| {
+            let whole = f64::from(placement.vcpus().max(1));
+            for cell in &placement.cells {
+                if let Some(at) = place(cell.node) {
+                    loads[at] += cpus * f64::from(cell.vcpus) / whole / nodes[at].1;
+                }
+            }
+        };
+        let mut loads = vec![0.0; nodes.len()];
+        let used = |vm: &Vm| vm_cpus.get(&vm.id).copied().filter(|c| c.is_finite()).unwrap_or(0.0).max(0.0);
+        for vm in vms {
+            if let Some(placement) = &vm.placement {
+                spread(placement, used(vm), &mut loads);
+            }
+        }
+        let before = imbalance(&loads);
+        if before < self.policy.imbalance {
+            return None;
+        }
+        let rested =
+            |id| self.moved_s.get(&id).is_none_or(|at| now_s >= at.saturating_add(self.policy.rest_s));
+        let mut best: Option<Move> = None;
+        for vm in vms.iter().filter(|vm| vm.state == VmState::Running && rested(vm.id) && used(vm) > 0.0) {
+            let Some(placement) = &vm.placement else { continue };
+            if placement.cpu == CpuPolicy::Exclusive && !self.policy.exclusive {
+                continue;
+            }
+            let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
+            let mut others: Vec<usize> = (0..nodes.len()).filter(|n| !here.contains(&nodes[*n].0)).collect();
+            others.sort_by(|a, b| loads[*a].total_cmp(&loads[*b]));
+            // The idlest nodes that hold it.
+            let target = (here.len()..=others.len()).find_map(|n| {
+                let allowed: Vec<u32> = others[..n].iter().map(|n| nodes[*n].0).collect();
+                scheduler.decide_on(&vm.request, &host.name, &allowed)
+            });
+            let Some(target) = target else { continue };
+            let mut then = loads.clone();
+            spread(placement, -used(vm), &mut then);
+            spread(&target, used(vm), &mut then);
+            let after = imbalance(&then);
+            let enough = before - after >= self.policy.gain * before;
+            if enough && best.as_ref().is_none_or(|b| after < b.imbalance.1) {
+                best = Some(Move { vm: vm.id, target, imbalance: (before, after) });
+            }
+        }
+        best
+    }
+
+    /// Notes that a move was made or tried.
+    pub fn moved(&mut self, now_s: u64, vm: VmId) {
+        self.last_move_s = Some(now_s);
+        self.moved_s.retain(|_, at| now_s < at.saturating_add(self.policy.rest_s));
+        self.moved_s.insert(vm, now_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::scheduler::Policy;
+    use crate::store::Intent;
+    use longma_topology::Machine;
+
+    /// Virtual machines of 4 CPUs all on node 1.
+    fn crowded(policies: &[CpuPolicy]) -> (Host, Vec<Vm>, Scheduler) {
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        let mut scheduler = Scheduler::new(Policy::default(), 1);
+        scheduler.put_host(&host).unwrap();
+        let vm = |(at, cpu): (usize, &CpuPolicy)| {
+            let request = Request { cpu: *cpu, ..Request::new(&format!("v{at}"), 4, 1024) };
+            let placement = scheduler.decide_on(&request, "h", &[1]).unwrap();
+            scheduler.take(&placement).unwrap();
+            let (state, intent) = (VmState::Running, Intent::Run);
+            let placement = Some(placement);
+            Vm {
+                id: at as i64 + 1,
+                request,
+                state,
+                intent,
+                placement,
+                target: None,
+                problem: None,
+                version: 1,
+            }
+        };
+        let vms = policies.iter().enumerate().map(vm).collect();
+        (host, vms, scheduler)
+    }
+
+    #[test]
+    fn a_crowded_node_is_relieved_seldom_and_not_to_and_fro() {
+        let (host, vms, scheduler) = crowded(&[CpuPolicy::Range; 3]);
+        let busy: BTreeMap<VmId, f64> = [(1, 4.0), (2, 4.0), (3, 1.0)].into();
+        let mut switcher = Switcher::new(SwitchPolicy::default());
+        let plan = switcher.plan(100, &host, &vms, &busy, &scheduler).unwrap();
+        assert!(plan.vm != 3 && plan.target.cells[0].node != 1 && plan.imbalance.1 < plan.imbalance.0);
+        switcher.moved(100, plan.vm);
+        assert_eq!(switcher.plan(101, &host, &vms, &busy, &scheduler), None, "two seconds apart");
+        let next = switcher.plan(102, &host, &vms, &busy, &scheduler).unwrap();
+        assert_ne!(next.vm, plan.vm, "it rests");
+        let even: BTreeMap<VmId, f64> = [(1, 0.4), (2, 0.4), (3, 0.4)].into();
+        assert_eq!(switcher.plan(200, &host, &vms, &even, &scheduler), None, "below the threshold");
+    }
+
+    #[test]
+    fn a_virtual_machine_with_its_own_cpus_stays_unless_allowed_and_one_that_gains_nothing_stays() {
+        let (host, vms, scheduler) = crowded(&[CpuPolicy::Exclusive, CpuPolicy::Exclusive]);
+        let busy: BTreeMap<VmId, f64> = [(1, 4.0), (2, 4.0)].into();
+        assert_eq!(Switcher::default().plan(9, &host, &vms, &busy, &scheduler), None);
+        let allowed = Switcher::new(SwitchPolicy { exclusive: true, ..SwitchPolicy::default() });
+        assert!(allowed.plan(9, &host, &vms, &busy, &scheduler).is_some());
+        let (host, vms, scheduler) = crowded(&[CpuPolicy::Range]);
+        let alone: BTreeMap<VmId, f64> = [(1, 4.0)].into();
+        assert_eq!(
+            Switcher::default().plan(9, &host, &vms, &alone, &scheduler),
+            None,
+            "its load would only be elsewhere"
+        );
+    }
+}

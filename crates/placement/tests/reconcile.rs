@@ -1,0 +1,255 @@
+//! Whatever dies between any two steps: called again, the database and the hypervisor agree, and nothing is promised twice.
+//! Not libvirt: the hypervisor is the fake one.
+//! Source: none.
+
+#[path = "support/faulty_store.rs"]
+mod faulty_store;
+
+use faulty_store::FaultyStore;
+use longma_placement::audit::{What, audit};
+use longma_placement::fake::{FakeHypervisor, Fault};
+use longma_placement::hypervisor::domain_name;
+use longma_placement::reconcile::{agrees, move_vm, reconcile};
+use longma_placement::request::{CpuPolicy, MemoryPolicy};
+use longma_placement::store::{Intent, VmQuery, VmState};
+use longma_placement::{Allocator, Host, Placement, Policy, Request, SqliteStore, Store};
+use longma_topology::Machine;
+use std::sync::Arc;
+
+struct House {
+    store: Arc<FaultyStore>,
+    hypervisor: FakeHypervisor,
+    host: Host,
+    _folder: tempfile::TempDir,
+}
+
+fn house() -> House {
+    // Processes die here and not the machine: a file system in memory will do, and is quick.
+    let memory = std::path::Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let inner = Arc::new(SqliteStore::open(&folder.path().join("placement.db")).unwrap());
+    let machine = Machine::open("hygon-8node").unwrap();
+    let host = Host::of_machine(&machine, "h").unwrap().with_first_core_reserved();
+    inner.put_host(&host, 200).unwrap();
+    House {
+        store: Arc::new(FaultyStore::new(inner)),
+        hypervisor: FakeHypervisor::new(),
+        host,
+        _folder: folder,
+    }
+}
+
+impl House {
+    fn place(&self, request: &Request) -> Option<Placement> {
+        // Each step is a new process: it knows what the store knows. The key makes a second try of a step safe.
+        let mut allocator = Allocator::open(self.store.clone(), Policy::default(), 1).ok()?;
+        allocator.place(request, Some(&request.name)).ok()?.placement
+    }
+
+    fn reconcile(&mut self) -> bool {
+        reconcile(&*self.store, &mut self.hypervisor, &self.host).is_ok()
+    }
+
+    fn find(&self, name: &str) -> Option<longma_placement::store::Vm> {
+        self.store.inner.find_vm("default", name).unwrap()
+    }
+
+    /// Another place for a virtual machine: nodes that it is not on.
+    fn elsewhere(&self, name: &str) -> Option<Placement> {
+        let vm = self.find(name)?;
+        let mut allocator = Allocator::open(self.store.inner.clone(), Policy::default(), 1).unwrap();
+        let taken: Vec<u32> = vm.placement.as_ref()?.cells.iter().map(|c| c.node).collect();
+        let nodes: Vec<u32> = (0..8).filter(|n| !taken.contains(n)).collect();
+        allocator.scheduler().decide_on(&vm.request, "h", &nodes)
+    }
+
+    /// The steps of the story; each may be done again.
+    fn step(&mut self, step: usize) {
+        let exclusive = |name: &str| Request { cpu: CpuPolicy::Exclusive, ..Request::new(name, 4, 6000) };
+        let preferred = MemoryPolicy::Preferred { within_distance: 255 };
+        match step {
+            0 => drop(self.place(&exclusive("a"))),
+            1 => drop(self.place(&Request { memory: preferred, ..Request::new("b", 6, 40_000) })),
+            2 => drop(self.place(&Request { cpu: CpuPolicy::None, ..Request::new("c", 2, 512) })),
+            // On the nodes of the others: those who share give way.
+            4 => drop(self.place(&exclusive("d"))),
+            6 | 8 => {
+                let name = if step == 6 { "a" } else { "b" };
+                let running = self.find(name).is_some_and(|vm| vm.state == VmState::Running);
+                if running && let Some(target) = self.elsewhere(name) {
+                    let id = self.find(name).unwrap().id;
+                    _ = move_vm(&*self.store, &mut self.hypervisor, &self.host, id, &target);
+                }
+            }
+            10 => drop(self.find("a").map(|vm| self.store.set_intent(vm.id, Intent::Delete))),
+            11 => drop(self.find("c").map(|vm| self.store.set_intent(vm.id, Intent::Stop))),
+            13 => drop(self.find("c").map(|vm| self.store.set_intent(vm.id, Intent::Run))),
+            _ => drop(self.reconcile()),
+        }
+    }
+
+    fn agree(&mut self) -> bool {
+        agrees(&*self.store.inner, &mut self.hypervisor, &self.host).unwrap()
+    }
+
+    fn recover(&mut self) {
+        self.store.recover();
+        self.hypervisor.recover();
+        assert!(self.reconcile());
+        let findings = audit(&*self.store, &mut self.hypervisor, &self.host).unwrap();
+        assert!(self.agree(), "{findings:?} {:?}", self.store.vms(&VmQuery::default()));
+        assert_eq!(self.store.check().unwrap(), Vec::<String>::new());
+        self.check_cpus();
+    }
+
+    /// No thread of any domain is on a CPU that is another's own.
+    fn check_cpus(&self) {
+        let vms = self.store.inner.vms(&VmQuery::default()).unwrap();
+        let domains = self.hypervisor.domains();
+        for vm in &vms {
+            for (_, cpu) in vm.placement.as_ref().unwrap().tally().exclusive {
+                for other in vms.iter().filter(|o| o.id != vm.id) {
+                    let Some(actual) = domains.get(&domain_name(other.id)).filter(|a| a.running) else {
+                        continue;
+                    };
+                    let pins = actual.pins.vcpus.iter().chain([&actual.pins.emulator]);
+                    assert!(
+                        pins.into_iter().all(|p| !p.contains(cpu)),
+                        "{} runs on CPU {cpu}",
+                        other.request.name
+                    );
+                }
+            }
+        }
+        let living: Vec<String> = vms.iter().map(|vm| domain_name(vm.id)).collect();
+        assert!(domains.keys().all(|d| living.contains(d)), "nothing is left over");
+    }
+}
+
+const STEPS: usize = 16;
+
+#[test]
+fn a_story_without_faults_ends_as_told() {
+    let mut house = house();
+    let moved_from = |h: &House, name: &str| h.find(name).unwrap().placement;
+    (0..6).for_each(|s| house.step(s));
+    let (a, b) = (moved_from(&house, "a"), moved_from(&house, "b"));
+    (6..10).for_each(|s| house.step(s));
+    assert_ne!(moved_from(&house, "a"), a);
+    assert_ne!(moved_from(&house, "b"), b);
+    (10..STEPS).for_each(|s| house.step(s));
+    assert!(house.agree());
+    house.check_cpus();
+    assert!(house.find("a").is_none());
+    for name in ["b", "c", "d"] {
+        assert_eq!(house.find(name).unwrap().state, VmState::Running, "{name}");
+    }
+    assert_eq!(house.store.check().unwrap(), Vec::<String>::new());
+}
+
+/// Runs the story once for every place where the fault may come; after it, the next process finds everything as it was left.
+fn with_each_fault(arm: impl Fn(&House, u64), came: impl Fn(&House) -> bool, at_least: u64) {
+    for at in 0.. {
+        let mut house = house();
+        arm(&house, at);
+        let mut recovered = false;
+        for step in 0..STEPS {
+            house.step(step);
+            if !recovered && came(&house) {
+                house.recover();
+                recovered = true;
+                // What was interrupted is asked for again.
+                house.step(step);
+            }
+        }
+        house.recover();
+        assert!(house.find("a").is_none());
+        assert_eq!(house.find("d").unwrap().state, VmState::Running, "fault {at}");
+        if !recovered {
+            assert!(at >= at_least, "the story has {at} places for a fault");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_crash_before_or_after_any_call_of_the_hypervisor_is_mended() {
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        let came = |h: &House| h.hypervisor.clone().list_is_refused();
+        with_each_fault(|h, at| h.hypervisor.fail_after(at, fault), came, 30);
+    }
+}
+
+#[test]
+fn a_crash_before_or_after_any_change_of_the_store_is_mended() {
+    for after in [false, true] {
+        let came = |h: &House| h.store.vms(&VmQuery::default()).is_err();
+        with_each_fault(|h, at| h.store.die_after(at, after), came, 15);
+    }
+}
+
+trait Refused {
+    fn list_is_refused(self) -> bool;
+}
+
+impl Refused for FakeHypervisor {
+    fn list_is_refused(mut self) -> bool {
+        use longma_placement::hypervisor::Hypervisor;
+        self.list().is_err()
+    }
+}
+
+#[test]
+fn a_refused_move_is_undone_and_a_refused_start_fails_with_its_reason() {
+    let mut house = house();
+    (0..4).for_each(|s| house.step(s));
+    let before = house.find("a").unwrap();
+    let target = house.elsewhere("a").unwrap();
+    for at in 0..4 {
+        house.hypervisor.fail_after(at, Fault::Refuse);
+        let report = move_vm(&*house.store, &mut house.hypervisor, &house.host, before.id, &target).unwrap();
+        assert!(report.problems.iter().any(|p| p.contains("undone")), "{report:?}");
+        assert_eq!(house.find("a").unwrap().placement, before.placement);
+        let findings = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+        assert!(house.agree(), "{at}: {findings:?} {report:?}");
+    }
+    house.place(&Request::new("e", 1, 64)).unwrap();
+    house.hypervisor.fail_after(1, Fault::Refuse);
+    assert!(house.reconcile());
+    let failed = house.find("e").unwrap();
+    assert_eq!(failed.state, VmState::Failed);
+    assert!(failed.problem.unwrap().contains("refused to start"));
+    house.store.set_intent(failed.id, Intent::Delete).unwrap();
+    house.recover();
+    assert!(house.find("e").is_none());
+}
+
+#[test]
+fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_left_alone() {
+    let mut house = house();
+    (0..4).for_each(|s| house.step(s));
+    let name = |n: &str, h: &House| domain_name(h.find(n).unwrap().id);
+    house.hypervisor.add_foreign("my-own");
+    let (a, b, c) = (name("a", &house), name("b", &house), name("c", &house));
+    house.hypervisor.tamper(&a, |d| {
+        d.pins.vcpus[0] = "0-127".parse().unwrap();
+        d.bound = vec![7];
+        true
+    });
+    house.hypervisor.tamper(&b, |d| {
+        d.running = false;
+        true
+    });
+    house.hypervisor.tamper(&c, |_| false);
+    let kinds: Vec<What> = audit(&*house.store, &mut house.hypervisor, &house.host)
+        .unwrap()
+        .into_iter()
+        .map(|f| f.what)
+        .collect();
+    assert_eq!(kinds, [What::VcpuPin(0), What::Bound, What::NotRunning, What::NotRunning]);
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert_eq!(report.foreign, ["my-own"]);
+    assert!(house.agree());
+    assert!(house.hypervisor.domains()["my-own"].running);
+    assert_eq!(house.store.find_vm("default", "b").unwrap().unwrap().state, VmState::Running);
+}

@@ -1,0 +1,119 @@
+//! A store whose caller dies at a chosen change, before or after it is made.
+//! Not a broken disk: what the store itself answers is right.
+//! Source: none.
+
+use longma_placement::inventory::HostStatus;
+use longma_placement::store::*;
+use longma_placement::{Host, Placement, SqliteStore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub struct FaultyStore {
+    pub inner: Arc<SqliteStore>,
+    changes: AtomicU64,
+    fault_at: AtomicU64,
+    after: AtomicBool,
+    dead: AtomicBool,
+}
+
+impl FaultyStore {
+    pub fn new(inner: Arc<SqliteStore>) -> Self {
+        let fault_at = AtomicU64::new(u64::MAX);
+        Self { inner, changes: 0.into(), fault_at, after: false.into(), dead: false.into() }
+    }
+
+    /// The caller dies at the change after `changes` more of them.
+    pub fn die_after(&self, changes: u64, after: bool) {
+        self.fault_at.store(self.changes.load(Ordering::SeqCst) + changes, Ordering::SeqCst);
+        self.after.store(after, Ordering::SeqCst);
+    }
+
+    pub fn recover(&self) {
+        self.dead.store(false, Ordering::SeqCst);
+        self.fault_at.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&SqliteStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.dead.load(Ordering::SeqCst) { Err(StoreError::Closed) } else { read(&self.inner) }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&SqliteStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if self.dead.load(Ordering::SeqCst) {
+            return Err(StoreError::Closed);
+        }
+        if self.changes.fetch_add(1, Ordering::SeqCst) != self.fault_at.load(Ordering::SeqCst) {
+            return change(&self.inner);
+        }
+        self.dead.store(true, Ordering::SeqCst);
+        if self.after.load(Ordering::SeqCst) {
+            change(&self.inner)?;
+        }
+        Err(StoreError::Closed)
+    }
+}
+
+impl Store for FaultyStore {
+    fn put_host(&self, host: &Host, percent: u32) -> Result<(), StoreError> {
+        self.change(|s| s.put_host(host, percent))
+    }
+    fn hosts(&self) -> Result<Vec<StoredHost>, StoreError> {
+        self.read(|s| s.hosts())
+    }
+    fn host(&self, name: &str) -> Result<StoredHost, StoreError> {
+        self.read(|s| s.host(name))
+    }
+    fn set_host_status(&self, host: &str, status: HostStatus, seen: bool) -> Result<(), StoreError> {
+        self.change(|s| s.set_host_status(host, status, seen))
+    }
+    fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
+        Pending::ready(self.change(|s| s.reserve(reservation).wait()))
+    }
+    fn vm(&self, id: VmId) -> Result<Vm, StoreError> {
+        self.read(|s| s.vm(id))
+    }
+    fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>, StoreError> {
+        self.read(|s| s.find_vm(tenant, name))
+    }
+    fn vms(&self, query: &VmQuery) -> Result<Vec<Vm>, StoreError> {
+        self.read(|s| s.vms(query))
+    }
+    fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm, StoreError> {
+        self.change(|s| s.set_intent(id, intent))
+    }
+    fn transition(
+        &self,
+        id: VmId,
+        from: VmState,
+        to: VmState,
+        problem: Option<&str>,
+    ) -> Result<Vm, StoreError> {
+        self.change(|s| s.transition(id, from, to, problem))
+    }
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.begin_move(id, target))
+    }
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError> {
+        self.change(|s| s.end_move(id, arrived))
+    }
+    fn events(&self, after: i64, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.read(|s| s.events(after, limit))
+    }
+    fn record(&self, event: &Event) -> Result<(), StoreError> {
+        self.change(|s| s.record(event))
+    }
+    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64), StoreError> {
+        self.read(|s| s.news(after, origin))
+    }
+    fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool, StoreError> {
+        self.change(|s| s.raise_alarm(host, node, kind, value))
+    }
+    fn clear_alarm(&self, host: &str, node: Option<u32>, kind: &str) -> Result<bool, StoreError> {
+        self.change(|s| s.clear_alarm(host, node, kind))
+    }
+    fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError> {
+        self.read(|s| s.alarms(standing_only, limit))
+    }
+    fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|s| s.check())
+    }
+}

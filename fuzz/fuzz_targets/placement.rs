@@ -1,0 +1,29 @@
+//! Any text as a request, as a host, and as the files of a host: refused with a sentence or taken, placed within what there is, never a panic.
+//! Not the store.
+//! Source: none.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use longma_placement::{CpuSet, Host, Policy, Request, Scheduler};
+
+fuzz_target!(|input: (&str, &str, &str)| {
+    let (request, host, list) = input;
+    if let Ok(cpus) = list.parse::<CpuSet>() {
+        assert_eq!(cpus.to_string().parse(), Ok(cpus));
+    }
+    let mut scheduler = Scheduler::new(Policy::default(), 1);
+    let machine = longma_topology::Machine::open("hygon-8node").expect("a built-in machine");
+    scheduler.put_host(&Host::of_machine(&machine, "h0").expect("it states its memory")).expect("it holds together");
+    if let Ok(host) = serde_json::from_str::<Host>(host) {
+        assert_eq!(host.check().is_ok(), scheduler.put_host(&host).is_ok());
+    }
+    if let Ok(request) = serde_json::from_str::<Request>(request) {
+        let explained = scheduler.explain(&request, None, 4);
+        assert_eq!(explained.is_ok(), request.check().is_ok());
+        if let Ok(placement) = scheduler.place(&request) {
+            assert!(explained.is_ok_and(|e| e.fitting > 0));
+            assert_eq!(placement.vcpus(), request.vcpus);
+            scheduler.give(&placement).expect("it was taken");
+        }
+    }
+});
