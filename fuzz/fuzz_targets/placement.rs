@@ -13,7 +13,9 @@ fuzz_target!(|input: (&str, &str, &str)| {
     }
     let mut scheduler = Scheduler::new(Policy::default(), 1);
     let machine = longma_topology::Machine::open("hygon-8node").expect("a built-in machine");
-    scheduler.put_host(&Host::of_machine(&machine, "h0").expect("it states its memory")).expect("it holds together");
+    scheduler
+        .put_host(&Host::of_machine(&machine, "h0").expect("it states its memory"))
+        .expect("it holds together");
     if let Ok(host) = serde_json::from_str::<Host>(host) {
         assert_eq!(host.check().is_ok(), scheduler.put_host(&host).is_ok());
     }
