@@ -86,7 +86,9 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmPeak")).unwrap();
     let peak: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!(peak >> 30 <= 8, "{} TiB of address space taken at a time", peak >> 30);
+    // Not what was there before: the address sanitizer takes some 20 TiB for itself.
+    let most = (peak << 10).saturating_sub(before);
+    assert!(most <= 8 << 40, "{} TiB of address space taken at a time", most >> 40);
 }
 
 #[test]
