@@ -60,11 +60,11 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            packing: 2.0,
-            balance: 1.0,
+            packing: 4.0,
+            balance: 0.2,
             node_in_use: 1.0,
             host_in_use: 0.5,
-            load: 1.0,
+            load: 4.0,
             locality: 4.0,
             device: 1.0,
             distance: 2.0,
