@@ -3,7 +3,7 @@
 //! Source: none.
 
 use crate::fleet;
-use longma_placement::scheduler::Strategy;
+use longma_placement::scheduler::{Strategy, Weights};
 use longma_placement::{Host, Placement, Policy, Request, Scheduler};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -20,6 +20,7 @@ pub struct Options {
     /// Offered load: part of the hosts' memory that would be in use if nothing were refused.
     pub load: f64,
     pub overcommit_percent: u32,
+    pub weights: Weights,
 }
 
 /// What arrives when, and for how long.
@@ -76,7 +77,12 @@ fn fragmentation(scheduler: &Scheduler, percent: u32) -> f64 {
 
 pub fn run(options: &Options, strategy: Strategy, seed: u64) -> Value {
     let hosts = fleet::hosts(options.hosts);
-    let policy = Policy { strategy, overcommit_percent: options.overcommit_percent, ..Policy::default() };
+    let policy = Policy {
+        strategy,
+        overcommit_percent: options.overcommit_percent,
+        weights: options.weights,
+        ..Policy::default()
+    };
     let mut scheduler = Scheduler::new(policy, seed);
     hosts.iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
     let mut leaving: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();

@@ -7,7 +7,7 @@ mod fleet;
 mod speed;
 
 use clap::{Parser, Subcommand};
-use longma_placement::scheduler::Strategy;
+use longma_placement::scheduler::{Strategy, Weights};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -65,6 +65,12 @@ enum What {
         /// Virtual CPUs on a hundred shared CPUs.
         #[arg(long, default_value_t = 200)]
         overcommit_percent: u32,
+        /// Weights of our strategy other than the usual, as JSON: {"packing": 3}.
+        #[arg(long, default_value = "{}", value_parser = |text: &str| serde_json::from_str::<Weights>(text))]
+        weights: Weights,
+        /// Only our own strategy.
+        #[arg(long)]
+        own: bool,
     },
 }
 
@@ -99,9 +105,10 @@ fn main() -> std::io::Result<()> {
             let folder = folder.as_deref().unwrap_or(temporary.path());
             println!("{}", speed::durable(hosts, seconds, window, seed, folder));
         }
-        What::Churn { hosts, days, load, seeds, overcommit_percent } => {
-            let options = churn::Options { hosts, hours: days * 24.0, load, overcommit_percent };
-            for strategy in [Strategy::Numa, Strategy::FirstFit, Strategy::BestFit, Strategy::Spread] {
+        What::Churn { hosts, days, load, seeds, overcommit_percent, weights, own } => {
+            let options = churn::Options { hosts, hours: days * 24.0, load, overcommit_percent, weights };
+            let all = [Strategy::Numa, Strategy::FirstFit, Strategy::BestFit, Strategy::Spread];
+            for strategy in all.into_iter().take(if own { 1 } else { all.len() }) {
                 let runs: Vec<Value> =
                     (seed..seed + seeds.max(1)).map(|s| churn::run(&options, strategy, s)).collect();
                 println!("{}", summary(strategy, &runs));
