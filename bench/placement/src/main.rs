@@ -44,6 +44,9 @@ enum What {
         /// Requests under way at once in the first part.
         #[arg(long, default_value_t = 64)]
         window: usize,
+        /// Answers a second of which the second part's load is 70 % [default: as many as the first part had].
+        #[arg(long)]
+        rate: Option<f64>,
         /// Where the database goes [default: a temporary folder].
         #[arg(long)]
         folder: Option<PathBuf>,
@@ -100,10 +103,10 @@ fn main() -> std::io::Result<()> {
                 println!("{}", speed::decisions(hosts, seconds, seed));
             }
         }
-        What::Durable { hosts, seconds, window, folder } => {
+        What::Durable { hosts, seconds, window, rate, folder } => {
             let temporary = tempfile::tempdir()?;
             let folder = folder.as_deref().unwrap_or(temporary.path());
-            println!("{}", speed::durable(hosts, seconds, window, seed, folder));
+            println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder));
         }
         What::Churn { hosts, days, load, seeds, overcommit_percent, weights, own } => {
             let options = churn::Options { hosts, hours: days * 24.0, load, overcommit_percent, weights };

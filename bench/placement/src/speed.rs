@@ -71,9 +71,16 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     })
 }
 
-/// Durable: decisions answered after SQLite has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that,
-/// from the moment a request was due to its answer.
-pub fn durable(hosts: usize, seconds: f64, window: usize, seed: u64, folder: &std::path::Path) -> Value {
+/// Durable: decisions answered after SQLite has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that or of
+/// `rate` a second, from the moment a request was due to its answer.
+pub fn durable(
+    hosts: usize,
+    seconds: f64,
+    window: usize,
+    rate: Option<f64>,
+    seed: u64,
+    folder: &std::path::Path,
+) -> Value {
     let mut random = StdRng::seed_from_u64(seed);
     let store = Arc::new(SqliteStore::open(&folder.join("placement.db")).expect("the database opens"));
     let percent = Policy::default().overcommit_percent;
@@ -104,7 +111,8 @@ pub fn durable(hosts: usize, seconds: f64, window: usize, seed: u64, folder: &st
         allocator.finish(begun).expect("it is durable");
         done += 1;
     }
-    let rate = done as f64 / start.elapsed().as_secs_f64();
+    let fastest = done as f64 / start.elapsed().as_secs_f64();
+    let rate = rate.unwrap_or(fastest);
     waiting.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
     let pace = Duration::from_secs_f64(1.0 / (rate * 0.7));
     let mut latencies = Vec::new();
@@ -133,7 +141,7 @@ pub fn durable(hosts: usize, seconds: f64, window: usize, seed: u64, folder: &st
     let check = store.check().expect("the database reads");
     assert!(check.is_empty(), "{check:?}");
     json!({
-        "hosts": hosts, "window": window, "durable_a_second": rate.round(), "load_a_second": (rate * 0.7).round(),
+        "hosts": hosts, "window": window, "durable_a_second": fastest.round(), "load_a_second": (rate * 0.7).round(),
         "p50_us": percentile(&latencies, 0.5), "p99_us": percentile(&latencies, 0.99),
         "p999_us": percentile(&latencies, 0.999), "answers": latencies.len(), "most_memory_mib": memory_mib().1,
     })
