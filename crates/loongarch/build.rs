@@ -13,22 +13,20 @@ fn main() {
             continue;
         }
         let columns: Vec<&str> = line.split('\t').collect();
-        let [matched, mnemonic, operands, extension, revision, class] = columns[..] else {
-            panic!("instructions.tsv:{}: six tab-separated columns wanted", number + 1);
+        let [matched, mnemonic, operands, reads, writes, extension, revision, class] = columns[..] else {
+            panic!("instructions.tsv:{}: eight tab-separated columns wanted", number + 1);
         };
         let op = camel_case(mnemonic);
-        let operands: Vec<String> = match operands {
-            "-" => Vec::new(),
-            list => list.split(',').map(operand).collect(),
-        };
+        let operands = list(operands, operand);
         writeln!(names, "    /// `{mnemonic}` ({extension}).\n    {op},").unwrap();
         writeln!(
             rows,
-            "    Row {{ matched: 0x{matched}, mask: mask_of(&[{ops}]), mnemonic: {mnemonic:?}, operands: &[{ops}], \
-             extension: Extension::{}, revision: {revision:?}, class: Class::{} }},",
+            "    Row {{ matched: 0x{matched}, mask: mask_of(&[{operands}]), mnemonic: {mnemonic:?}, operands: &[{operands}], \
+             reads: &[{}], writes: &[{}], extension: Extension::{}, revision: {revision:?}, class: Class::{} }},",
+            list(reads, location),
+            list(writes, location),
             camel_case(extension),
             camel_case(class),
-            ops = operands.join(", "),
         )
         .unwrap();
         count += 1;
@@ -57,6 +55,31 @@ fn camel_case(name: &str) -> String {
                 .unwrap_or_default()
         })
         .collect()
+}
+
+/// The Rust expressions of a column's parts, with commas between them.
+fn list(column: &str, expression: fn(&str) -> String) -> String {
+    let parts: Vec<String> = column.split(',').filter(|part| *part != "-").map(expression).collect();
+    parts.join(", ")
+}
+
+/// The Rust expression of one place that an instruction reads or writes.
+fn location(text: &str) -> String {
+    let fixed = |kind: &str, number: &str| format!("Location::Register(RegisterKind::{kind}, {number})");
+    match text {
+        "ra" => fixed("General", "1"),
+        "scr0" => fixed("Scratch", "0"),
+        "scr1" => fixed("Scratch", "1"),
+        "fcsr" => "Location::FloatControl".into(),
+        "flags" => "Location::Flags".into(),
+        "top" => "Location::Top".into(),
+        "mode" => "Location::StackMode".into(),
+        "reservation" => "Location::Reservation".into(),
+        _ => match text.split_at(1) {
+            ("m", bytes) => format!("Location::Memory({bytes})"),
+            _ => operand(text).replacen("Operand::Register", "Location::Operand", 1),
+        },
+    }
 }
 
 /// The Rust expression of one operand's description.

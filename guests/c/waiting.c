@@ -190,10 +190,13 @@ static void handle(int signal) {
     handled++;
 }
 
+static atomic_int read_ended;
+
 static void *read_nothing(void *argument) {
     char byte;
     errno = 0;
     ssize_t got = read((int)(uintptr_t)argument, &byte, 1);
+    atomic_store(&read_ended, 1);
     return (void *)(uintptr_t)(got < 0 && errno == EINTR);
 }
 
@@ -206,10 +209,14 @@ static void signals(void) {
     pthread_t thread;
     if (pipe(nothing) != 0) perror("pipe"), exit(1);
     start(&thread, read_nothing, (uintptr_t)nothing[0]);
-    usleep(20000);
-    pthread_kill(thread, SIGUSR1);
+    // One that comes before the thread reads ends nothing.
+    do {
+        usleep(20000);
+        pthread_kill(thread, SIGUSR1);
+        usleep(20000);
+    } while (!atomic_load(&read_ended));
     pthread_join(thread, &interrupted);
-    printf("a signal ends a read: %d, handled %d\n", (int)(uintptr_t)interrupted, (int)handled);
+    printf("a signal ends a read: %d, handled %d\n", (int)(uintptr_t)interrupted, handled > 0);
     handled = 0;
     struct itimerval each = {{0, 10000}, {0, 10000}}, none = {{0, 0}, {0, 0}};
     setitimer(ITIMER_REAL, &each, NULL);

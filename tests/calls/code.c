@@ -1,6 +1,6 @@
 // Code that comes and goes: second views of it, and addresses that other threads have had code at.
 // Levels: translated interpreted (many threads for long; the models' levels translate as the first does)
-// Source: mremap(2) (old size 0), munmap(2).
+// Source: mremap(2) (old size 0, MREMAP_FIXED), munmap(2), mmap(2), mprotect(2).
 #include "say.h"
 #include <pthread.h>
 #include <stdint.h>
@@ -42,6 +42,13 @@ static void second_view(void) {
 }
 
 static long wrong;
+// What a thread does with the addresses of its code, and the code that it runs afterwards, which is the same.
+static volatile uint32_t *(*leave)(volatile uint32_t *code);
+
+static void call(volatile uint32_t *code, int wanted) {
+    for (int i = 0; i < CALLS; i++)
+        if (run(code) != wanted) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+}
 
 static void *come_and_go(void *argument) {
     unsigned value = (unsigned)(uintptr_t)argument;
@@ -50,18 +57,61 @@ static void *come_and_go(void *argument) {
         value = value * 1103515245 + 12345;
         int wanted = value >> 8 & 0x7ff;
         write_code(code, wanted);
-        for (int i = 0; i < CALLS; i++)
-            if (run(code) != wanted) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+        call(code, wanted);
+        code = leave(code);
+        if (!code) continue;
+        call(code, wanted);
         munmap((void *)code, BYTES);
     }
     return NULL;
 }
 
-int main(void) {
-    second_view();
+static volatile uint32_t *unmap(volatile uint32_t *code) {
+    munmap((void *)code, BYTES);
+    return NULL;
+}
+
+// Over code of the thread's own, whose addresses it has: the old addresses are others' from then on.
+static volatile uint32_t *move(volatile uint32_t *code) {
+    volatile uint32_t *target = fresh(MAP_PRIVATE);
+    write_code(target, 2047);
+    call(target, 2047);
+    return mremap((void *)code, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)target);
+}
+
+static volatile uint32_t *map_over(volatile uint32_t *code) {
+    mmap((void *)code, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    munmap((void *)code, BYTES);
+    return NULL;
+}
+
+static volatile uint32_t *forbid(volatile uint32_t *code) {
+    mprotect((void *)code, BYTES, PROT_READ | PROT_WRITE);
+    munmap((void *)code, BYTES);
+    return NULL;
+}
+
+static volatile uint32_t *shrink(volatile uint32_t *code) {
+    mremap((void *)code, BYTES, BYTES / 4, 0);
+    munmap((void *)code, BYTES / 4);
+    return NULL;
+}
+
+static void among_threads(const char *what, volatile uint32_t *(*how)(volatile uint32_t *)) {
+    leave = how;
+    wrong = 0;
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, come_and_go, (void *)(i * 777 + 5));
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-    SAY(wrong);
+    printf("%s: %ld wrong\n", what, wrong);
+}
+
+int main(void) {
+    second_view();
+    among_threads("unmapped", unmap);
+    among_threads("moved", move);
+    among_threads("mapped over", map_over);
+    among_threads("forbidden", forbid);
+    among_threads("shrunk", shrink);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -140,6 +141,15 @@ static void contents(void) {
     SAY(posix_fadvise(pipes[0], 0, 0, POSIX_FADV_NORMAL));
 }
 
+// Whether a thread gets descriptors of its own or is refused them, it finds its files.
+static void *apart(void *argument) {
+    syscall(SYS_close_range, 60, 80, 2);
+    SAY(access("file", F_OK));
+    WELL(open("/proc/self/maps", O_RDONLY));
+    WELL(open("file", O_RDONLY));
+    return argument;
+}
+
 static void descriptors(void) {
     int file = open("file", O_RDONLY);
     SAY(dup2(file, file) == file);
@@ -161,6 +171,12 @@ static void descriptors(void) {
     SAY(fcntl(70, F_GETFD));
     SAY(syscall(SYS_close_range, 80, 60, 0));
     SAY(syscall(SYS_close_range, 60, 80, 64));
+    SAY(fcntl(file, F_DUPFD, 70));
+    SAY(syscall(SYS_close_range, 60, 80, 2));
+    SAY(fcntl(70, F_GETFD));
+    pthread_t thread;
+    pthread_create(&thread, NULL, apart, NULL);
+    pthread_join(thread, NULL);
     SAY(close(999));
     SAY(close(-1));
     SAY(flock(file, LOCK_SH | LOCK_NB));

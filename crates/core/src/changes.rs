@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use longma_linux::host::locks::Mutex;
+use longma_guest::host::locks::Mutex;
 
 /// The changes that are remembered; a core that missed more forgets all it knows.
 const REMEMBERED: usize = 64;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use longma_linux::{GuestMemory, Window, host::shake::shake};
+use longma_guest::{GuestMemory, Window, host::shake::shake};
 use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, State, Trap, decode, semantics,
 };
@@ -25,33 +25,9 @@ use crate::{
     recorder::Recorder,
     return_stack::ReturnStack,
     shared_code::SharedCode,
+    stop::{Stop, is_executed},
     trace::{BlockNumber, Trace, TracedBlock, address_of, has_address},
 };
-
-/// Why [`Core::run`] came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The instruction at the program counter trapped.
-    Trap(Trap),
-    /// The attention flag was raised.
-    Attention,
-    /// The trace has reached the quantum's length, or the next instruction reads the clock and the trace is not empty: take note of
-    /// the trace and clear it ([`Core::clear_trace`]), then go on.
-    Quantum,
-    /// A magic instruction was executed; the program counter is behind it.
-    Magic(Magic),
-}
-
-impl From<Trap> for Stop {
-    fn from(trap: Trap) -> Self {
-        Self::Trap(trap)
-    }
-}
-
-/// True if the instruction after which a core stopped counts as executed.
-pub(crate) fn is_executed(done: &Result<(), Stop>) -> bool {
-    !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
-}
 
 /// One guest thread's core.
 pub struct Core {
@@ -103,7 +79,7 @@ impl Parked {
 }
 
 impl Core {
-    /// A core that starts with `state`. It may run on any host thread that `longma_linux::host::faults` has prepared, and a host
+    /// A core that starts with `state`. It may run on any host thread that `longma_guest::host::faults` has prepared, and a host
     /// thread may run several cores in turn.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use longma_linux::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::locks::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 /// The most blocks that are counted, those decoded for interpretation and those of regions together.

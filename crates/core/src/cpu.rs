@@ -2,7 +2,7 @@
 //! Not the guest's memory.
 //! Source: our own layout; translated code addresses fields by `offset_of!`, the general registers with one-byte displacements.
 
-use longma_linux::{GuestMemory, host::attention::Attention};
+use longma_guest::{GuestMemory, host::attention::Attention};
 use longma_loongarch::{Fcsr, State, Trap};
 
 use crate::guest::Guest;

@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use longma_linux::GuestMemory;
+use longma_guest::GuestMemory;
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 
 /// The frequency of the stable counter of the 3A5000 and its kin, as CPUCFG words 4 and 5 give it.

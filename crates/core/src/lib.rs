@@ -16,16 +16,18 @@ mod recorder;
 mod register_accesses;
 mod return_stack;
 mod shared_code;
+mod stop;
 pub mod timing;
 mod trace;
 mod traced_blocks;
 
 pub use crate::{
-    core::{Core, Stop},
+    core::Core,
     counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
     magic::Magic,
     shared_code::{Counts, Execution, SharedCode, Watch},
+    stop::Stop,
     trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

@@ -9,12 +9,12 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     block::{Block, End},
-    core::{Stop, is_executed},
     cpu::Cpu,
     guest::Guest,
     jit::region::Profile,
     magic::Magic,
     recorder::Recorder,
+    stop::{Stop, is_executed},
     trace::BlockNumber,
 };
 

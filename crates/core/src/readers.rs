@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
-use longma_linux::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::locks::{Mutex, MutexGuard};
 
 /// The progress of a core that runs no code.
 const OUTSIDE: u64 = u64::MAX;

@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use longma_linux::host::locks::RwLock;
+use longma_guest::host::locks::RwLock;
 use rustc_hash::FxHashMap;
 
 /// So many accesses make it likely that an instruction is there for registers: it costs a fault each until then, and ordinary memory

@@ -4,7 +4,7 @@
 
 use std::{io, ops::Range};
 
-use longma_linux::host::stacks::Stack;
+use longma_guest::host::stacks::Stack;
 
 use crate::cpu::RETURN_STACK_BYTES;
 

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use longma_linux::{GuestMemory, host::shake::shake};
+use longma_guest::{GuestMemory, host::shake::shake};
 
 use crate::{
     block::Interest,

@@ -4,7 +4,7 @@
 
 use std::sync::PoisonError;
 
-use longma_linux::host::locks::RwLock;
+use longma_guest::host::locks::RwLock;
 use longma_loongarch::Instruction;
 use rustc_hash::FxHashMap;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longma_core::{
     ConfigurationWords, Core, Execution, Magic, SharedCode, SimulatedClock, Stop, has_address,
 };
-use longma_linux::GuestMemory;
+use longma_guest::GuestMemory;
 use longma_loongarch::{Extension, Instruction, Op, State, Trap, encode};
 use proptest::{prelude::*, test_runner::Config};
 
@@ -509,7 +509,7 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
     first.cpu().state.x[usize::from(COUNTER)] = ROUNDS;
     first.cpu().state.x[6] = DATA;
     let moved = std::thread::spawn(move || {
-        longma_linux::host::faults::prepare_thread();
+        longma_guest::host::faults::prepare_thread();
         first.cpu().state.pc = CODE;
         let stop = first.run();
         first.clear_trace();

@@ -16,9 +16,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use longma_linux::host::attention::with_attention;
-use longma_linux::host::descriptors::{self, Limit};
-use longma_linux::{Engine, GuestMemory, Outcome, Process, ProcessConfig, Thread, die_by};
+use longma_guest::host::attention::with_attention;
+use longma_guest::host::descriptors::{self, Limit};
+use longma_guest::{GuestMemory, host::die_by};
+use longma_linux::{Engine, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 
 /// Frequency of the stable counter, as CPUCFG words 4 and 5 give it.

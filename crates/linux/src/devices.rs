@@ -6,9 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use crate::host::{descriptors, event_count};
-use crate::memory::{Backing, Origin, PAGE_BYTES, Window};
-use crate::{Errno, Process};
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
+use longma_guest::host::{descriptors, event_count};
+use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
+
+use crate::Process;
 
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
@@ -124,14 +127,15 @@ impl DeviceFile {
         self.file.as_raw_fd()
     }
 
-    /// What a mapping of `descriptor` has behind it, if that is one of the process's device files.
+    /// What a mapping of `file` has behind it, if that is one of the process's device files.
     pub(crate) fn backing(
         process: &Process,
-        descriptor: RawFd,
+        file: &Held,
         shared: bool,
         offset: u64,
         length: u64,
     ) -> Result<Option<Backing>, Errno> {
+        let descriptor = file.number();
         let same = |file: &&Self| is_same_file(file.file.as_raw_fd(), descriptor);
         let Some(found) = process.config.devices.iter().find(same) else { return Ok(None) };
         if !shared {

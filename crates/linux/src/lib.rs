@@ -5,12 +5,9 @@
 mod devices;
 pub mod elf;
 mod engine;
-mod errno;
 mod events;
 mod files;
-pub mod host;
 pub mod image;
-mod memory;
 mod network;
 mod process;
 mod signals;
@@ -21,9 +18,6 @@ mod threads;
 
 pub use devices::DeviceFile;
 pub use engine::{Engine, Outcome};
-pub use errno::Errno;
-pub use memory::{AddressSpace, GuestMemory, Mapping, PAGE_BYTES, Protection, Window};
 pub use process::{LoadError, Process, ProcessConfig, Sink};
-pub use signals::die_by;
 pub use syscalls::{Copied, KeptLimit, SystemCall};
 pub use threads::Thread;

@@ -2,10 +2,9 @@
 //! Not its mapping.
 //! Source: getauxval(3), Linux fs/binfmt_elf.c (order); LoongArch arch/loongarch/include/uapi/asm/{auxvec,hwcap}.h.
 
+use longma_guest::GuestMemory;
+use longma_guest::PAGE_BYTES;
 use longma_loongarch::Fault;
-
-use crate::GuestMemory;
-use crate::memory::PAGE_BYTES;
 
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.
 pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;

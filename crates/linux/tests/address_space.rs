@@ -5,7 +5,7 @@
 mod guest;
 
 use guest::{Guest, error};
-use longma_linux::host::locks::Mutex;
+use longma_guest::host::locks::Mutex;
 use longma_loongarch::{Access, FaultCause};
 use std::ops::Range;
 use std::sync::Arc;

@@ -67,6 +67,7 @@ behaves_as_on_linux! {
     children_end_as_their_parents_would_see_native_ones: "fork";
     children_stop_and_continue: "stop";
     a_parent_waits_for_a_vforked_child: "vfork";
+    a_vforked_child_writes_to_its_parents_memory_and_deadly_signals_end_the_wait: "borrow";
     programs_are_spawned_and_shells_are_run: "spawn";
     programs_and_scripts_are_executed_and_bad_ones_refused: "exec";
     what_must_survive_execve_does: "exec-self";

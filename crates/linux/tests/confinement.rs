@@ -137,6 +137,21 @@ fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() 
 }
 
 #[test]
+fn an_empty_path_names_nothing_unless_a_flag_says_so() {
+    const FACCESSAT2: u64 = 439;
+    const CHDIR: u64 = 49;
+    let mut guest = Guest::confined();
+    let empty = guest.path("");
+    let folder = guest.open("/", READ) as u64;
+    for directory in [HERE, folder] {
+        assert_eq!(guest.call(FACCESSAT2, &[directory, empty, 0, 0]), error(libc::ENOENT));
+        assert_eq!(guest.call(FACCESSAT2, &[directory, empty, 0, EMPTY_PATH]), 0);
+    }
+    assert_eq!(guest.call(CHDIR, &[empty]), error(libc::ENOENT));
+    assert_eq!(guest.call(TRUNCATE, &[empty, 0]), error(libc::ENOENT));
+}
+
+#[test]
 fn what_is_the_guests_own_it_may_change() {
     let mut guest = Guest::confined();
     let root = guest.directory.path().to_owned();
@@ -180,6 +195,12 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
         assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
     }
     assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
+    // The mounted file system's own directory is no file of the guest's either.
+    let (path, mode) = (guest.path("/proc"), 0o555);
+    assert_eq!(
+        guest.call(FCHMODAT2, &[HERE, path, mode, libc::AT_SYMLINK_NOFOLLOW as u64]),
+        error(libc::EPERM)
+    );
     // A directory in there to begin at crosses no mount point any more, whatever the guest wants of the way.
     let proc = guest.open("/proc", READ) as u64;
     for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {

@@ -177,7 +177,7 @@ fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
 fn an_unknown_call_is_enosys_and_named_once() {
     use std::sync::Arc;
 
-    use longma_linux::host::locks::Mutex;
+    use longma_guest::host::locks::Mutex;
     let told = Arc::new(Mutex::new(Vec::new()));
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
@@ -249,7 +249,7 @@ fn what_may_hold_pointers_is_not_handed_to_the_host() {
 fn a_traced_call_is_one_line_with_names() {
     use std::sync::Arc;
 
-    use longma_linux::host::locks::Mutex;
+    use longma_guest::host::locks::Mutex;
     let lines = Arc::new(Mutex::new(Vec::new()));
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");

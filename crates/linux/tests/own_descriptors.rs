@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 
 use guest::{Guest, error};
-use longma_linux::host::descriptors;
+use longma_guest::host::descriptors;
 
 const READ: i32 = libc::O_RDONLY;
 const HERE: u64 = libc::AT_FDCWD as u64;
@@ -189,10 +189,28 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
         |at: usize| u64::from_le_bytes(guest.bytes(result, 16)[8 * at..8 * at + 8].try_into().unwrap());
     assert!(word(0) <= own && word(1) == own, "{} {}", word(0), word(1));
     let beyond = guest.put(&[own.to_le_bytes(), (own + 1).to_le_bytes()].concat());
-    assert_eq!(guest.call(PRLIMIT, &[0, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
+    // A thread's limit is its process's.
+    for who in [0, gettid() as u64] {
+        assert_eq!(guest.call(PRLIMIT, &[who, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
+    }
 }
 
 fn gettid() -> i32 {
     // SAFETY: no arguments; it cannot fail.
     unsafe { libc::gettid() }
+}
+
+#[test]
+fn nothing_is_cloned_from_a_file_of_the_emulators() {
+    const IOCTL: u64 = 29;
+    const FICLONE: u64 = 0x4004_9409;
+    const FICLONERANGE: u64 = 0x4020_940d;
+    let file = kept();
+    let own = file.as_raw_fd() as u64;
+    let mut guest = Guest::new();
+    let path = guest.directory.path().join("copy");
+    let copy = guest.open(path, libc::O_RDWR | libc::O_CREAT) as u64;
+    assert_eq!(guest.call(IOCTL, &[copy, FICLONE, own]), error(libc::EBADF));
+    let range = guest.put(&[own, 0, 0, 0].map(u64::to_le_bytes).concat());
+    assert_eq!(guest.call(IOCTL, &[copy, FICLONERANGE, range]), error(libc::EBADF));
 }

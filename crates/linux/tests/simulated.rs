@@ -14,6 +14,7 @@ const CLOCK_REALTIME: u64 = 0;
 const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_THREAD: u64 = 3;
 const MS: u64 = 1_000_000;
+const MEMORY_BYTES: u64 = 3 << 30;
 
 /// One thread on one core of two: whoever sleeps wakes at its deadline, or at once.
 #[derive(Default)]
@@ -79,7 +80,7 @@ fn simulated(seed: u64) -> (Guest, Arc<Alone>) {
     let given = scheduler.clone();
     let guest = Guest::with(|directory| ProcessConfig {
         program: directory.join("program"),
-        simulation: Some(SimulationConfig { scheduler: given, seed }),
+        simulation: Some(SimulationConfig { scheduler: given, seed, memory_bytes: MEMORY_BYTES }),
         ..ProcessConfig::default()
     });
     scheduler.process.set(Arc::downgrade(&guest.process)).unwrap();
@@ -243,4 +244,66 @@ fn a_functional_process_keeps_the_hosts_clock() {
     let shown = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
     assert!(shown.abs_diff(host) < 5);
     assert_eq!(guest.call(172, &[]), i64::from(std::process::id() as i32));
+}
+
+/// The whole of a file, read by the guest.
+fn contents(guest: &mut Guest, path: &str) -> String {
+    let file = guest.open(path, libc::O_RDONLY);
+    assert!(file >= 0, "{path}: {file}");
+    String::from_utf8(guest.read(file)).unwrap()
+}
+
+#[test]
+fn priorities_groups_and_sessions_are_the_models() {
+    const SET_NICE: u64 = 140;
+    const GET_NICE: u64 = 141;
+    const PGRP: u64 = 1;
+    let (mut guest, _) = begun(1);
+    // SAFETY: no pointers; the host's priority of this test's thread is lowered.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };
+    let own = guest.call(172, &[]) as u64;
+    assert_eq!((guest.call(GET_NICE, &[0, 0]), guest.call(GET_NICE, &[PGRP, own])), (20, 20));
+    assert_eq!(guest.call(SET_NICE, &[0, own, 7]), 0);
+    assert_eq!(guest.call(GET_NICE, &[0, 0]), 13);
+    assert_eq!(guest.call(SET_NICE, &[0, 0, 6]), error(libc::EACCES));
+    assert_eq!(guest.call(GET_NICE, &[9, 0]), error(libc::EINVAL));
+    // sched_getscheduler, ioprio_get; sched_getattr
+    assert_eq!((guest.call(120, &[0]), guest.call(31, &[1, 0])), (0, 2 << 13 | 5));
+    let attributes = guest.put(&[0; 64]);
+    assert_eq!(guest.call(275, &[0, attributes, 56, 0]), 0);
+    assert_eq!(word(&guest, attributes), 56, "an ordinary policy");
+    assert_eq!(word(&guest, attributes + 16), 7);
+    // getpgid, setpgid, getsid, setsid
+    assert_eq!((guest.call(155, &[0]), guest.call(155, &[own])), (own as i64, own as i64));
+    assert_eq!((guest.call(154, &[0, 0]), guest.call(154, &[own, 1])), (0, error(libc::EPERM)));
+    assert_eq!((guest.call(156, &[0]), guest.call(157, &[])), (1, error(libc::EPERM)));
+}
+
+#[test]
+fn proc_tells_of_the_modelled_machine() {
+    let (mut guest, scheduler) = begun(1);
+    let up_s = clock_ns(&mut guest, CLOCK_MONOTONIC) / 1_000_000_000;
+    let result = guest.put(&[0; 112]);
+    assert_eq!(guest.call(179, &[result]), 0);
+    assert_eq!(word(&guest, result + 32), MEMORY_BYTES);
+    for name in ["/proc/meminfo", "//proc/./meminfo"] {
+        let first = contents(&mut guest, name).lines().next().unwrap().to_owned();
+        assert_eq!(first, format!("{:<15} {:>8} kB", "MemTotal:", MEMORY_BYTES / 1024), "{name}");
+    }
+    let folder = guest.open("/proc", libc::O_RDONLY) as u64;
+    let name = guest.path("loadavg");
+    let by_folder = guest.call(56, &[folder, name, 0, 0]);
+    assert_eq!(String::from_utf8(guest.read(by_folder)).unwrap(), contents(&mut guest, "/proc/loadavg"));
+    assert_eq!(contents(&mut guest, "/proc/uptime"), format!("{up_s}.00 {}.99\n", 2 * up_s - 1));
+    scheduler.advance_ns(1000 * MS);
+    assert!(contents(&mut guest, "/proc/uptime").starts_with(&format!("{}.00 ", up_s + 1)));
+    let kernel = contents(&mut guest, "/proc/stat");
+    assert_eq!(kernel.lines().filter(|line| line.starts_with("cpu")).count(), 3, "{kernel}");
+    let own = guest.call(172, &[]);
+    let line = contents(&mut guest, "/proc/self/stat");
+    assert!(line.starts_with(&format!("{own} (program) R 1 {own} 1 0 -1 ")), "{line}");
+    assert_eq!(line.split_whitespace().count(), 52, "{line}");
+    let status = contents(&mut guest, "/proc/self/status");
+    assert!(status.contains(&format!("Pid:\t{own}\nPPid:\t1\n")), "{status}");
+    assert_eq!(guest.open("/proc/meminfo", libc::O_RDWR), error(libc::EACCES));
 }

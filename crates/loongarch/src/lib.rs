@@ -19,7 +19,7 @@ pub use environment::{Access, Environment, Fault, FaultCause, Scalar};
 pub use instruction::{Instruction, Op};
 pub use print::Register;
 pub use state::{ExtendedFlags, Fcsr, Reservation, State, Vector};
-pub use table::{Class, Extension, Immediate, Operand, RegisterKind, Row};
+pub use table::{Class, Extension, Immediate, Location, Operand, RegisterKind, Row};
 pub use trap::Trap;
 
 /// The README's example is a test.

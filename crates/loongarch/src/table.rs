@@ -2,6 +2,8 @@
 //! Not the decoder's search structure (see `decode.rs`).
 //! Source: LoongArch Reference Manual, volume 1, appendix B; LSX, LASX and LBT encodings as published by the LoongArch community.
 
+use std::fmt;
+
 use crate::instruction::Op;
 
 /// What the table knows of one instruction.
@@ -15,6 +17,10 @@ pub struct Row {
     pub mnemonic: &'static str,
     /// The operands in assembly order.
     pub operands: &'static [Operand],
+    /// What decides what it does. Memory has the bytes that are loaded.
+    pub reads: &'static [Location],
+    /// What it may change. Memory has the bytes that are stored.
+    pub writes: &'static [Location],
     /// The part of the architecture that has it.
     pub extension: Extension,
     /// The manual's version that brought it: `1.0` or `1.1`.
@@ -30,6 +36,58 @@ pub enum Operand {
     Register(RegisterKind, u8),
     /// A number in the word.
     Immediate(Immediate),
+}
+
+/// Something that an instruction reads or writes.
+///
+/// A destination of which a part stays, or all of it in some cases, is read as well; but bits that the manual leaves undefined, such
+/// as those above a single-precision result, are not. In x87 stack mode every scalar floating-point instruction also reads
+/// [`Top`](Self::Top) and [`StackMode`](Self::StackMode), which no row says. The program counter and constant counters are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// The register that an operand names: of a kind, its number at a bit position of the word.
+    Operand(RegisterKind, u8),
+    /// A certain register, by kind and number.
+    Register(RegisterKind, u8),
+    /// The floating-point control and status register: rounding, enables, flags and causes.
+    FloatControl,
+    /// EFLAGS, and NZCV in the same bits, of the binary-translation extension.
+    Flags,
+    /// The x87 top of stack.
+    Top,
+    /// Whether the x87 stack renames registers.
+    StackMode,
+    /// What the last load-linked saw.
+    Reservation,
+    /// So many bytes of memory, at most.
+    Memory(u8),
+}
+
+/// As the table has it.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = |kind| match kind {
+            RegisterKind::General => 'r',
+            RegisterKind::Float => 'f',
+            RegisterKind::Vector128 => 'v',
+            RegisterKind::Vector256 => 'x',
+            RegisterKind::Condition => 'c',
+            RegisterKind::Scratch => 't',
+            RegisterKind::FloatControl => 'g',
+        };
+        match *self {
+            Self::Operand(kind, position) => write!(f, "{}{position}", letter(kind)),
+            Self::Register(RegisterKind::General, 1) => f.write_str("ra"),
+            Self::Register(RegisterKind::Scratch, number) => write!(f, "scr{number}"),
+            Self::Register(kind, number) => write!(f, "{} {number}", letter(kind)),
+            Self::FloatControl => f.write_str("fcsr"),
+            Self::Flags => f.write_str("flags"),
+            Self::Top => f.write_str("top"),
+            Self::StackMode => f.write_str("mode"),
+            Self::Reservation => f.write_str("reservation"),
+            Self::Memory(bytes) => write!(f, "m{bytes}"),
+        }
+    }
 }
 
 /// Where an immediate stands in the word and what it means.

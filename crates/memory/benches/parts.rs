@@ -1,6 +1,5 @@
 //! What each part costs the host: nanoseconds an operation, printed.
 //! Not a comparison with anything; run it with `cargo bench -p longma-memory`.
-//! Source: none.
 
 use longma_memory::dram::Controllers;
 use longma_memory::interconnect::{Interconnect, Place};

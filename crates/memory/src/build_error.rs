@@ -1,6 +1,5 @@
 //! Why a machine's memory cannot be modelled.
 //! Not what is wrong with a machine file: `longma_topology` checks that.
-//! Source: our own.
 
 /// A machine whose memory cannot be modelled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

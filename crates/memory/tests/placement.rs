@@ -173,3 +173,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn tables_of_large_pages_take_no_more_memory_than_is_used_of_them() {
+    let resident_kib = || -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let machine = Machine::open("hygon-8node").unwrap();
+    let before = resident_kib();
+    let mut spaces = AddressSpaces::new(&machine, 0, 1 << 30, FrameOrder::Sequential).unwrap();
+    // The last page of 46 bits of addresses, and the first.
+    let last = (1 << 16) - 1;
+    let pages = [last, 0].map(|page| spaces.translate(ONE, page, 0));
+    assert_ne!(pages[0], pages[1]);
+    assert_eq!([last, 0].map(|page| spaces.lookup(ONE, page)), pages.map(Some));
+    assert_eq!(spaces.lookup(ONE, 1 << 20), None);
+    let entries = [last, 0].map(|page| spaces.entry_address(ONE, page).unwrap());
+    assert_eq!(entries[0] - entries[1], 8 * last, "one table, as real ones");
+    spaces.unmap(ONE, 0, 1 << 20);
+    assert_eq!((spaces.lookup(ONE, last), spaces.lookup(ONE, 0)), (None, None));
+    assert!(resident_kib() - before < 64 << 10, "{} KiB", resident_kib() - before);
+}

@@ -1,6 +1,5 @@
 //! A part that moves bytes at a limited rate: a link, a port, a data bus.
 //! Not a latency: whoever crosses it adds that. Not a policy: first come, first served as far as order is known.
-//! Source: our own.
 
 use crate::{Calendar, Duration, Histogram, Served, Statistics, StatisticsError, Time, Value};
 

@@ -1,6 +1,5 @@
 //! Simulated time in picoseconds, and clocks that divide it without drift.
 //! Not the host's time.
-//! Source: none.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -27,8 +27,8 @@ use std::{
     },
 };
 
-use longma_linux::host::locks::{Mutex, MutexGuard, RwLock};
-use longma_linux::host::shake::shake;
+use longma_guest::host::locks::{Mutex, MutexGuard, RwLock};
+use longma_guest::host::shake::shake;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
@@ -206,7 +206,7 @@ impl Translator {
         let mut work = self.work.lock().expect("no panic while held");
         if work.cache.part().is_err() {
             // What is translated is the parent's, and there is nothing to run it in.
-            longma_linux::die_by(libc::SIGKILL);
+            longma_guest::host::die_by(libc::SIGKILL);
         }
         self.to_interpret.store(0, Ordering::Relaxed);
         work

@@ -35,7 +35,7 @@ impl Registration {
     /// # Safety
     /// `cpu` stays where it is until the registration is dropped, which is not while it is active.
     pub unsafe fn new(cpu: *mut Cpu, translator: Arc<Translator>, guard: std::ops::Range<u64>) -> Self {
-        longma_linux::host::faults::add_recovery(recover);
+        longma_guest::host::faults::add_recovery(recover);
         let running = Running { cpu, translator: Arc::as_ptr(&translator), guard: (guard.start, guard.end) };
         Self { running: Box::new(running), _translator: translator }
     }

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use longma_linux::host::locks::RwLock;
+use longma_guest::host::locks::RwLock;
 
 use super::{Origin, Translator};
 

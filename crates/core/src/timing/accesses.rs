@@ -26,9 +26,9 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
-    /// None under way. `load_cycles` is what a load takes whose data is forwarded.
-    pub fn new(load_cycles: u64) -> Self {
-        Self { stores: Stores::new(), last_access: 0, last_drain: 0, load_cycles, forwarded: 0 }
+    /// None under way. `load_cycles` is what a load takes whose data is forwarded; no more than `stores` stores are under way at once.
+    pub fn new(load_cycles: u64, stores: u32) -> Self {
+        Self { stores: Stores::new(stores), last_access: 0, last_drain: 0, load_cycles, forwarded: 0 }
     }
 
     /// When all that are under way are complete.

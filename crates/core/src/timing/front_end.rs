@@ -177,7 +177,7 @@ pub(super) fn execute(
     while index < executed {
         let (line, source) = back.front().fetch(pc, port);
         counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
-        let end = executed.min(index + line as usize);
+        let end = executed.min(index + line.min(back.front().together()) as usize);
         back.wait_for_fetch();
         for (operation, number) in block.operations[index..end].iter().zip(index..) {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
@@ -234,6 +234,8 @@ pub(super) struct FrontEnd {
     fetched: u64,
     /// Instructions fetched a cycle.
     width: u64,
+    /// Fewer than are dispatched a cycle: what is fetched in one cycle is dispatched apart from what the next one brings.
+    is_narrow: bool,
     /// From fetch to dispatch.
     depth: u64,
     options: FetchOptions,
@@ -269,6 +271,7 @@ impl FrontEnd {
             cycle: 0,
             fetched: 0,
             width: parameters.fetch_width,
+            is_narrow: parameters.fetch_width < parameters.dispatch_width,
             // A ready branch resolves this long after its fetch, so that fetching again then costs the published penalty.
             depth: parameters.mispredict_cycles.saturating_sub(issue_cycles + branch_cycles),
             options,
@@ -410,6 +413,12 @@ impl FrontEnd {
             self.cause = if translation { Cause::Translation } else { Cause::Fetch };
         }
         (instructions, Some(answer.source))
+    }
+
+    /// Instructions that need not be told apart because dispatch is no quicker than fetch, or those left to the present cycle.
+    #[inline]
+    fn together(&self) -> u64 {
+        if self.is_narrow { self.width - self.fetched } else { u64::MAX }
     }
 
     /// How far fetch has come for a block at `start`, compared with `cycle`; `None` if that is out of all proportion.

@@ -1,4 +1,4 @@
-//! Measured timing of single instructions, from tables beside this file.
+//! Timing of single instructions, from tables beside this file: as measured, or as makers describe it.
 //! Not the classes of a machine file: a table refines those where it has an instruction.
 //! Source: each table's head.
 
@@ -6,10 +6,10 @@ use longma_loongarch::Op;
 use longma_topology::parts::InstructionTiming;
 use rustc_hash::FxHashMap;
 
-/// The table that a machine file names.
-const fn text(table: InstructionTiming) -> &'static str {
+/// The table that a machine file names: what was measured, and what makers say of instructions that were not.
+const fn texts(table: InstructionTiming) -> [&'static str; 2] {
     match table {
-        InstructionTiming::La464 => include_str!("measured-la464.tsv"),
+        InstructionTiming::La464 => [include_str!("measured-la464.tsv"), include_str!("described-la464.tsv")],
     }
 }
 
@@ -24,7 +24,8 @@ pub(super) struct Measurement {
 
 /// A table, indexed by instruction.
 pub(super) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
-    let by_name: FxHashMap<&str, Measurement> = text(table).lines().filter_map(line).collect();
+    let lines = texts(table).into_iter().flat_map(str::lines);
+    let by_name: FxHashMap<&str, Measurement> = lines.filter_map(line).collect();
     let found = |op: Op| {
         let mnemonic = op.mnemonic();
         // Scalar floating point shares the vector units: where only the vector form was measured, its timing stands in.
@@ -52,11 +53,13 @@ mod tests {
     #[test]
     fn every_line_of_a_table_is_an_instruction_with_a_rate() {
         for (name, table) in InstructionTiming::WORDS {
-            let rows = text(*table).lines().filter(|line| !line.starts_with('#'));
-            for row in rows {
+            let lines = texts(*table).into_iter().flat_map(str::lines);
+            let mut seen = std::collections::BTreeSet::new();
+            for row in lines.filter(|line| !line.starts_with('#')) {
                 let (mnemonic, measured) = line(row).unwrap_or_else(|| panic!("{name}: {row}"));
                 assert!(Op::all().any(|op| op.mnemonic() == mnemonic), "{name}: {mnemonic}");
                 assert!(measured.interval_cycles > 0.0, "{name}: {row}");
+                assert!(seen.insert(mnemonic), "{name}: {mnemonic} twice");
             }
         }
     }
@@ -68,5 +71,8 @@ mod tests {
         assert_eq!(table[Op::FaddD as usize].unwrap().latency_cycles, Some(5.0));
         assert_eq!(table[Op::VdivD as usize].unwrap().latency_cycles, Some(13.25));
         assert_eq!(table[Op::AddD as usize], None);
+        // Described, not measured.
+        assert_eq!(table[Op::DivW as usize].unwrap().latency_cycles, Some(12.0));
+        assert_eq!(table[Op::DivD as usize].unwrap().latency_cycles, Some(25.0));
     }
 }

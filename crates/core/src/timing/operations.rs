@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longma_loongarch::{Class, Instruction, Op};
+use longma_loongarch::{Class, Instruction, Location, Op};
 use longma_topology::parts::Operation;
 
 use super::{
@@ -218,11 +218,12 @@ fn operation_of(class: Class) -> Operation {
 
 fn kind_of(op: Op) -> Kind {
     let name = op.mnemonic();
+    let writes_memory = op.row().writes.iter().any(|it| matches!(it, Location::Memory(_)));
     match op.row().class {
         Class::Load => Kind::Load,
         Class::Store => Kind::Store,
         Class::Prefetch => Kind::Prefetch,
-        Class::Atomic if name.starts_with("ll") => Kind::Load,
+        Class::Atomic if !writes_memory => Kind::Load,
         Class::Atomic if name.contains("_db") => Kind::AtomicBarrier,
         Class::Atomic => Kind::Atomic,
         Class::Barrier if op == Op::Ibar => Kind::Serialize,
@@ -234,20 +235,13 @@ fn kind_of(op: Op) -> Kind {
 
 /// How many bytes an instruction accesses; 0 if none.
 fn bytes_of(op: Op) -> u8 {
-    if !has_address(op) {
-        return 0;
-    }
-    match op.mnemonic().rsplit_once('.').map(|parts| parts.1) {
-        Some("b" | "bu") => 1,
-        Some("h" | "hu") => 2,
-        Some("w" | "wu" | "s") => 4,
-        Some("q") => 16,
-        Some(_) => 8,
-        None if op.mnemonic().starts_with("xv") => 32,
-        None if op.mnemonic().starts_with('v') => 16,
-        // A prefetch names a line; its address is what counts.
-        None => 1,
-    }
+    let row = op.row();
+    let bytes = row.reads.iter().chain(row.writes).filter_map(|location| match location {
+        Location::Memory(bytes) => Some(*bytes),
+        _ => None,
+    });
+    // A prefetch names a line; its address is what counts.
+    bytes.max().unwrap_or(u8::from(has_address(op)))
 }
 
 /// How wide the vectors of an instruction are, bits; 0 if it has none.

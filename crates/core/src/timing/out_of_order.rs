@@ -74,7 +74,14 @@ impl OutOfOrder {
             rename: [Entries::new(integer), Entries::new(float), Entries::new(1)],
             loads: Entries::new(parameters.load_entries),
             store_entries: Entries::new(parameters.store_entries),
-            accesses: Accesses::new(parameters.class(parts::Operation::Load).latency_cycles.into()),
+            accesses: Accesses::new(
+                parameters.class(parts::Operation::Load).latency_cycles.into(),
+                if parameters.joint_load_store_queue {
+                    parameters.load_entries
+                } else {
+                    parameters.store_entries
+                },
+            ),
             calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
             memory_floor: 0,
             log: PipelineLog::default(),
@@ -138,6 +145,7 @@ impl OutOfOrder {
             }
             Kind::Atomic | Kind::AtomicBarrier => {
                 let barrier = operation.kind == Kind::AtomicBarrier;
+                let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
                 let at = self.issue(if barrier { oldest.max(memory_done) } else { oldest }, operation);
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
                 counts.note(answer.source);

@@ -2,7 +2,7 @@
 //! Not what it does with them.
 //! Source: LoongArch Reference Manual, volume 1; for the binary-translation extension as longma-loongarch's README says.
 
-use longma_loongarch::{Class, Instruction, Op, Operand, RegisterKind};
+use longma_loongarch::{Instruction, Location, Op, Operand, RegisterKind};
 
 /// Places for registers of all files: a power of two, so that [`place`] keeps every number inside. 0 is r0, which is always ready.
 pub(super) const PLACES: usize = 128;
@@ -12,6 +12,8 @@ const SCRATCH: u8 = 72;
 const CONTROL: u8 = 76;
 /// EFLAGS or NZCV of the binary-translation extension.
 const FLAGS: u8 = 77;
+/// The x87 top of stack, and whether it renames.
+const STACK: u8 = 78;
 /// Where writes to r0 and of no register go; nothing reads it.
 pub(super) const SINK: u8 = 79;
 
@@ -35,38 +37,30 @@ pub(super) fn is_float(register: u8) -> bool {
     (VECTOR..SCRATCH).contains(&register)
 }
 
-/// The registers of `instruction`.
+/// The registers of `instruction`, as the instruction table says. Rounding modes and flags of floating point are followed from one move
+/// of them to another, not through arithmetic: cores rename them or empty the pipeline. Nor is the counter's number followed, the
+/// second result of `rdtime`.
 pub(super) fn registers_of(instruction: &Instruction) -> Registers {
-    let op = instruction.op;
-    let row = op.row();
+    let row = instruction.op.row();
+    let registers = |list: &'static [Location]| list.iter().filter_map(|it| register(*it, instruction));
     let mut sources = [0; 3];
-    let mut read = 0;
-    let mut note = |register: u8| {
-        if register != 0 && read < sources.len() {
-            sources[read] = register;
-            read += 1;
-        }
+    for (source, register) in sources.iter_mut().zip(registers(row.reads)) {
+        *source = register;
+    }
+    Registers { sources, destination: registers(row.writes).next().unwrap_or(SINK) }
+}
+
+/// The number of what `instruction` reads or writes at `location`; `None` if it is not followed, or r0.
+fn register(location: Location, instruction: &Instruction) -> Option<u8> {
+    let register = match location {
+        Location::Operand(kind, position) => number(kind, instruction.register_at(position)),
+        Location::Register(kind, register) => number(kind, register),
+        Location::FloatControl if moves_control(instruction.op) => CONTROL,
+        Location::Flags => FLAGS,
+        Location::Top | Location::StackMode => STACK,
+        Location::FloatControl | Location::Reservation | Location::Memory(_) => 0,
     };
-    let mut destination = if op == Op::Bl { 1 } else { SINK };
-    for (index, operand) in row.operands.iter().enumerate() {
-        let Operand::Register(kind, position) = operand else { continue };
-        let register = number(*kind, instruction.register_at(*position));
-        let written = index == 0 && *position == 0 && writes_first(op);
-        if written && register != 0 {
-            destination = register;
-        }
-        if !written || reads_destination(op) {
-            note(register);
-        }
-    }
-    let (reads_flags, writes_flags) = flags(op);
-    if reads_flags {
-        note(FLAGS);
-    }
-    if writes_flags && destination == SINK {
-        destination = FLAGS;
-    }
-    Registers { sources, destination }
+    (register != 0).then_some(register)
 }
 
 fn number(kind: RegisterKind, register: u8) -> u8 {
@@ -79,74 +73,9 @@ fn number(kind: RegisterKind, register: u8) -> u8 {
     }
 }
 
-/// True if the first operand, a register at bit 0, is written.
-fn writes_first(op: Op) -> bool {
-    !matches!(op.row().class, Class::Store | Class::Branch | Class::Prefetch | Class::Barrier)
-        && !matches!(op, Op::X86mtflag | Op::Armmtflag)
-}
-
-/// Instructions that keep part of the register they write, by name without a vector prefix and without the element's type.
-const KEEP_PART: &[&str] = &[
-    "madd",
-    "msub",
-    "maddwev",
-    "maddwod",
-    "insgr2vr",
-    "insve0",
-    "extrins",
-    "frstp",
-    "frstpi",
-    "bitseli",
-    "shuf4i",
-    "bstrins",
-    "movgr2frh",
-    "lu32i",
-    "ldl",
-    "ldr",
-    "csrxchg",
-    "armmove",
-    "srlni",
-    "srlrni",
-    "srani",
-    "srarni",
-    "ssrlni",
-    "ssrlrni",
-    "ssrani",
-    "ssrarni",
-    "sc",
-    "screl",
-];
-
-fn reads_destination(op: Op) -> bool {
-    let row = op.row();
-    let base = row.mnemonic.split('.').next().unwrap_or(row.mnemonic);
-    let vector = matches!(
-        row.operands.first(),
-        Some(Operand::Register(RegisterKind::Vector128 | RegisterKind::Vector256, _))
-    );
-    let base = if vector { base.trim_start_matches("xv").trim_start_matches('v') } else { base };
-    match base {
-        "permi" => row.mnemonic != "xvpermi.d",
-        "shuf" => row.operands.len() == 3,
-        "sc" => op != Op::ScQ || row.operands.len() == 3,
-        _ => KEEP_PART.contains(&base) || base.starts_with("amcas"),
-    }
-}
-
-/// Whether an instruction reads and writes the flags of the binary-translation extension.
-fn flags(op: Op) -> (bool, bool) {
-    let row = op.row();
-    if !matches!(row.class, Class::Lbt | Class::LbtMul) {
-        return (false, false);
-    }
-    let name = row.mnemonic;
-    let reads = ["adc", "sbc", "rcr", "rcl", "inc", "dec", "mfflag", "setx86", "setarm", "armmov", "armrrx"]
-        .iter()
-        .any(|part| name.contains(part));
-    let moves = ["top", "tm", "tag", "mfflag"].iter().any(|part| name.contains(part));
-    let writes =
-        (name.starts_with("x86") || name.starts_with("arm")) && !moves && !name.starts_with("armmove");
-    (reads, writes || name.ends_with("mtflag"))
+/// True if an operand of `op` is a floating-point control register.
+fn moves_control(op: Op) -> bool {
+    op.row().operands.iter().any(|it| matches!(it, Operand::Register(RegisterKind::FloatControl, _)))
 }
 
 #[cfg(test)]
@@ -206,6 +135,26 @@ mod tests {
             let registers = registers_of(&instruction);
             assert!(!registers.sources.contains(&registers.destination), "{}", op.mnemonic());
         }
+    }
+
+    #[test]
+    fn three_sources_and_one_destination_are_enough() {
+        for op in Op::all() {
+            // Numbers that no two operands share.
+            let instruction = Instruction { d: 4, j: 5, k: 6, a: 7, ..Instruction::new(op) };
+            let count = |list: &[Location]| list.iter().filter_map(|it| register(*it, &instruction)).count();
+            assert!(count(op.row().reads) <= 3, "{}", op.mnemonic());
+            let counters = if op.mnemonic().starts_with("rdtime") { 2 } else { 1 };
+            assert!(count(op.row().writes) <= counters, "{}", op.mnemonic());
+        }
+    }
+
+    #[test]
+    fn a_shuffle_by_an_immediate_does_not_wait_for_its_destination_and_a_tag_does() {
+        let shuffle = registers_of(&Instruction { d: 1, j: 2, ..Instruction::new(Op::Vshuf4iB) });
+        assert_eq!(shuffle, Registers { sources: [34, 0, 0], destination: 33 });
+        let tag = registers_of(&Instruction { d: 4, ..Instruction::new(Op::X86settag) });
+        assert_eq!(tag, Registers { sources: [4, 0, 0], destination: 4 });
     }
 
     #[test]

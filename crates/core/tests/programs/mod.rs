@@ -3,7 +3,7 @@
 //! Source: our own.
 
 use longma_core::Watch;
-use longma_linux::{AddressSpace, GuestMemory, Protection, host::faults};
+use longma_guest::{AddressSpace, GuestMemory, Protection, host::faults};
 use longma_loongarch::{
     Class, Extension, Instruction, Op, Operand, RegisterKind, State, encode, semantics::is_user_instruction,
 };

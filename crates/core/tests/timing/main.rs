@@ -3,8 +3,10 @@
 //! Source: the sums are in the tests.
 
 mod counting;
+mod dataflow;
 mod in_order;
 mod out_of_order;
 mod outside;
 mod program;
 mod properties;
+mod reference;

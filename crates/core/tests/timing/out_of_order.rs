@@ -1,6 +1,10 @@
 //! The out-of-order core on the LA464: four wide, 128 entries of reorder buffer, 12 cycles a misprediction, loads of 4 cycles.
 
-use longma_core::timing::{Cause, ModelKind::OutOfOrder, TimingModel};
+use longma_core::timing::{
+    Cause,
+    ModelKind::{InOrder, OutOfOrder},
+    TimingModel,
+};
 use longma_loongarch::{Instruction, Op};
 use longma_memory::Source;
 use longma_sim::{Cycle, Statistics};
@@ -23,7 +27,15 @@ fn a_chain_takes_its_latency_an_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000)), 1000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000)), 4000, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::FaddD, 4, 4, 5)], 1000)), 5000, FILL);
-    assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 4, 5)], 100)), 1200, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 4, 5)], 100)), 1200, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 4, 5)], 100)), 2500, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::FabsD, 4, 4, 0)], 100)), 200, FILL);
+    // Through the other register file and back.
+    assert_about(
+        cycles_of(&repeat(&[op(Op::Movgr2frD, 4, 4, 0), op(Op::Movfr2grD, 4, 4, 0)], 50)),
+        1600,
+        FILL,
+    );
     // Multiply and accumulate reads what it writes: measured 4 cycles for vmadd.w.
     assert_about(cycles_of(&repeat(&[op(Op::VmaddW, 4, 5, 6)], 100)), 400, FILL);
 }
@@ -41,8 +53,10 @@ fn independent_instructions_take_what_the_narrowest_stage_gives() {
 
 #[test]
 fn an_unpipelined_unit_starts_one_operation_an_interval() {
-    // Four integer units, each busy for 8 cycles.
-    assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 5, 6)], 400)), 800, FILL);
+    // A division every 4 cycles, and one of 64 bits every 8; two multiplications a cycle.
+    assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 5, 6)], 400)), 1600, FILL + 12);
+    assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 5, 6)], 400)), 3200, FILL + 25);
+    assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 5, 6)], 1000)), 500, FILL);
     // Measured: one division of 13 cycles at a time.
     assert_about(cycles_of(&repeat(&[op(Op::FdivD, 4, 5, 6)], 100)), 1300, FILL + 13);
 }
@@ -50,10 +64,10 @@ fn an_unpipelined_unit_starts_one_operation_an_interval() {
 #[test]
 fn what_waits_does_not_hold_up_what_is_ready() {
     // A division of 12 cycles and 35 independent additions: the additions fill the cycles.
-    let mix = |additions| [vec![op(Op::DivD, 4, 4, 5)], vec![op(Op::AddiD, 6, 0, 0); additions]].concat();
+    let mix = |additions| [vec![op(Op::DivW, 4, 4, 5)], vec![op(Op::AddiD, 6, 0, 0); additions]].concat();
     assert_about(cycles_of(&repeat(&mix(35), 50)), 50 * 12, 12 + FILL);
-    // With 47 the units are the limit: 47 cycles of one and 8 of the divider's, on four of them.
-    assert_about(cycles_of(&repeat(&mix(47), 50)), 50 * 55 / 4, 50 + FILL);
+    // With 47 the units are the limit: 47 cycles of one and 4 of the divider's, on four of them.
+    assert_about(cycles_of(&repeat(&mix(47), 50)), 50 * 51 / 4, 50 + FILL);
 }
 
 #[test]
@@ -200,6 +214,32 @@ fn a_barrier_keeps_accesses_apart() {
 }
 
 #[test]
+fn a_load_waits_for_the_store_it_needs_whatever_was_stored_between() {
+    // A division, its result stored and loaded again: 12, 1 and 4 cycles a round.
+    let body = [op(Op::DivW, 4, 4, 5), op(Op::StD, 4, 6, 0), op(Op::StD, 0, 6, 0), op(Op::LdD, 4, 6, 0)];
+    for between in [8, 2040, 2048, 4096, 1 << 20] {
+        let program = Program::straight(&repeat(&body, 300), |index| {
+            0x10_0000 + if index % 4 == 2 { between } else { 0 }
+        });
+        for kind in [OutOfOrder, InOrder] {
+            let cycles = program.cycles(&mut model(kind, &[]), &mut FixedData::new(4));
+            assert_about(cycles, 300 * 17, 2 * FILL);
+        }
+    }
+}
+
+#[test]
+fn two_halves_stored_one_after_another_are_forwarded_apart() {
+    let body = [op(Op::StW, 4, 5, 0), op(Op::StW, 0, 5, 0), op(Op::LdW, 4, 5, 0)];
+    let program =
+        Program::straight(&repeat(&body, 300), |index| 0x10_0000 + if index % 3 == 1 { 4 } else { 0 });
+    for kind in [OutOfOrder, InOrder] {
+        let cycles = program.cycles(&mut model(kind, &[]), &mut FixedData::new(4));
+        assert_about(cycles, 300 * 5, 2 * FILL);
+    }
+}
+
+#[test]
 fn atomic_operations_are_neither_early_nor_reordered() {
     let atomics = Program::straight(&repeat(&[op(Op::AmaddD, 4, 5, 6)], 100), |_| 0x10_0000);
     let cycles = atomics.cycles(&mut model(OutOfOrder, &[]), &mut FixedData::new(20));
@@ -207,6 +247,35 @@ fn atomic_operations_are_neither_early_nor_reordered() {
     let mut port = FixedData::new(20);
     atomics.cycles(&mut model(OutOfOrder, &[]), &mut port);
     assert_eq!(port.accesses.len(), 100, "a read-modify-write is one access");
+}
+
+#[test]
+fn an_atomic_operation_waits_for_a_store_to_its_bytes_and_a_load_for_the_atomic_operation() {
+    let body = [op(Op::StD, 4, 5, 0), op(Op::AmaddD, 4, 5, 6), op(Op::LdD, 4, 5, 0)];
+    let (same, apart) = (Program::straight(&body, |_| 0x10_0000), Program::straight(&body, apart));
+    for kind in [OutOfOrder, InOrder] {
+        let mut port = FixedData::new(100);
+        let cycles = same.cycles(&mut model(kind, &[]), &mut port);
+        let [stored, added] = [port.accesses[0].2, port.accesses[1].2];
+        assert!(added >= stored + 100, "{kind:?}: {:?}", port.accesses);
+        // A load of the sum takes it from the operation.
+        assert_eq!(port.accesses.len(), 2, "{kind:?}: {:?}", port.accesses);
+        assert!(kind == InOrder || cycles >= added + 101 + 4, "{kind:?}: {cycles}, added at {added}");
+    }
+    let mut port = FixedData::new(100);
+    apart.cycles(&mut model(OutOfOrder, &[]), &mut port);
+    assert!(port.accesses[1].2 < port.accesses[0].2 + 100, "another address: {:?}", port.accesses);
+}
+
+#[test]
+fn no_more_is_dispatched_than_was_fetched() {
+    let adds = Program::straight(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), apart);
+    for kind in [OutOfOrder, InOrder] {
+        for (width, expected) in [("fetch_width = 1", 1000), ("fetch_width = 3", 334)] {
+            let narrow = &mut model(kind, &[("fetch_width = 8", width)]);
+            assert_about(adds.cycles(narrow, &mut FixedData::new(4)), expected, FILL);
+        }
+    }
 }
 
 #[test]

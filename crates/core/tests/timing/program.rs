@@ -23,6 +23,14 @@ pub fn core(changes: &[(&str, &str)]) -> Core {
     machine.parts().cores.iter().next().unwrap().1.clone()
 }
 
+/// The units in the machine file of [`core`].
+pub fn units_of_the_file() -> String {
+    let (_, text) = Machine::text("loongson-3a5000").unwrap();
+    let (begin, end) = ("[[cores.la464.units]]", "[cores.la464.operations]");
+    let units = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).unwrap().0;
+    format!("{begin}{units}").trim().to_owned()
+}
+
 /// A cold model of [`core`].
 pub fn model(kind: ModelKind, changes: &[(&str, &str)]) -> TimingModel {
     let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };

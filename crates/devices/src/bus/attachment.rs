@@ -128,7 +128,7 @@ mod tests {
     use crate::PlainBus;
 
     fn conventional() -> Attachment {
-        let text = include_str!("../../../../machines/godson3-conventional.toml");
+        let text = include_str!("../../../topology/machines/godson3-conventional.toml");
         let machine = longma_topology::check("godson3-conventional", text).machine.unwrap();
         let buses = &machine.hosts[0].buses;
         let named = |name: &str| buses.iter().find(|bus| bus.name == name).unwrap();

@@ -1,6 +1,5 @@
 //! What a device sees of the machine: memory at bus addresses, in time, and interrupt lines.
 //! Not how the machine does it: the node implements [`Bus`] over its memory model; [`PlainBus`] is for tests and examples.
-//! Source: our own.
 
 mod attachment;
 mod plain;

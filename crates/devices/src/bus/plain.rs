@@ -1,6 +1,5 @@
 //! A bus of a few areas of bytes, each with a fixed latency: for tests, examples and measurements of a device alone.
 //! Not a machine: no caches, no contention.
-//! Source: our own.
 
 use super::{Bus, BusFault, Placement, Region};
 use longma_sim::{Duration, Time};

@@ -1,6 +1,5 @@
 //! The form of a register map, and which register an access meets.
 //! Not the printing of it: see `print`.
-//! Source: our own.
 
 /// What software can do with a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

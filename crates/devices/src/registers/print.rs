@@ -1,6 +1,5 @@
 //! A register map as the book's Markdown and as a C header.
 //! Not the chapter or the header themselves: tests keep those in step with what is printed here.
-//! Source: our own.
 
 use super::{Block, Field, Register, RegisterMap};
 use std::fmt::Write;

@@ -1,6 +1,5 @@
 //! The macro that a device's table of registers is written in.
 //! Not the form of the table: see `map`.
-//! Source: our own.
 
 /// Makes an enum of registers, so that a device can match on them, and the table that says everything else about them, in the
 /// same order. A line's comments are the register's description.

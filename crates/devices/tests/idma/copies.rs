@@ -1,6 +1,5 @@
 //! Copies arrive byte for byte, whatever happens on the way.
 //! Not when: see `time`.
-//! Source: our own.
 
 use crate::machine::*;
 use longma_devices::idma::Idma;

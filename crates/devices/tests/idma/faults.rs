@@ -1,6 +1,5 @@
 //! An address at which nothing answers stops a channel: an error bit, an interrupt, and not a byte beyond.
 //! Not hostile register accesses: see `registers`.
-//! Source: our own.
 
 use crate::machine::*;
 use proptest::prelude::*;

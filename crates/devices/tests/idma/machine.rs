@@ -1,6 +1,5 @@
 //! An engine on a bus that keeps every promise of `Bus` as late as it may: writes are seen at a time of their own choice.
 //! Not a machine's timing.
-//! Source: our own.
 
 use longma_devices::idma::{Idma, IdmaSpec, MAP};
 use longma_devices::{Bus, BusFault, Device, Placement, Region};

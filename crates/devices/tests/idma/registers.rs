@@ -1,6 +1,5 @@
 //! Whatever software writes is answered, and the book and the C header say what the registers are.
 //! Not what transfers do.
-//! Source: our own.
 
 use crate::machine::*;
 use longma_devices::Device;

@@ -1,6 +1,5 @@
 //! A tag never says that data are ready before they are, while the core stores into them and the engine runs.
 //! Not what pieces contain after a whole transfer: see `copies`.
-//! Source: our own.
 
 use crate::machine::*;
 use longma_devices::Device;

@@ -1,6 +1,5 @@
 //! The least a driver does: rings, buffers, and what came back.
 //! Not a device model's part.
-//! Source: our own.
 
 use longma_devices::Device;
 use longma_devices::bus::{PlainBus, Region};

@@ -1,6 +1,5 @@
 //! Whatever stands in registers and rings, the MAC answers, and touches nothing but the buffers it was given.
 //! Not the meaning of what it answers.
-//! Source: our own.
 
 use crate::driver::*;
 use longma_devices::Device;

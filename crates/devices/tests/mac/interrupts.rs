@@ -1,6 +1,5 @@
 //! The line is asserted when software wants it, neither earlier nor more often.
 //! Not what the frames contain.
-//! Source: our own.
 
 use crate::driver::*;
 use longma_devices::Device;

@@ -1,6 +1,5 @@
 //! Every frame on the wire is handed over whole and in order, or counted as what became of it.
 //! Not interrupts.
-//! Source: our own.
 
 use crate::driver::*;
 use longma_devices::ethernet::{Frame, Wire};

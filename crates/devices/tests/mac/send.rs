@@ -1,6 +1,5 @@
 //! What is in the send ring goes onto the wire, whole, in order and at the wire's pace; what makes no sense comes back with a reason.
 //! Not receiving.
-//! Source: our own.
 
 use crate::driver::*;
 use proptest::prelude::*;

@@ -7,11 +7,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::{Image, Segment};
-use crate::Errno;
-use crate::memory::{
+use longma_guest::Errno;
+use longma_guest::{
     AddressSpace, Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_down, page_up,
 };
+
+use super::{Image, Segment};
 
 /// Where an image came to lie.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ mod vdso;
 pub(crate) use load::load;
 pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
-use crate::memory::{PAGE_BYTES, Protection, page_down, page_up};
+use longma_guest::{PAGE_BYTES, Protection, page_down, page_up};
 
 /// EM_LOONGARCH.
 const MACHINE: u16 = 258;

@@ -2,13 +2,15 @@
 //! Not their waiting: the host does it.
 //! Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h (packed on x86-64 only).
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::host::masks::SignalSet;
+use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::host::calls::interruptible;
-use crate::host::masks::SignalSet;
-use crate::memory::host_address;
-use crate::syscalls::host_call;
-use crate::{Errno, Thread};
+use crate::Thread;
+use crate::simulated::waits::interruptible;
+use crate::syscalls::with_results;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -80,15 +82,18 @@ fn address_of(mask: &Option<SignalSet>) -> u64 {
 
 pub(crate) fn ppoll(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [files, count, timeout, mask, mask_size, _] = arguments;
-    let memory = thread.process.memory();
+    let process = thread.process.clone();
+    let memory = process.memory();
     let bytes = count.checked_mul(POLLFD_BYTES).filter(|&bytes| bytes < 1 << 32).ok_or(INVALID)?;
-    let files = if count == 0 { 0 } else { memory.pointer_for_writing(files, bytes)? as u64 };
     let mut left = memory.read_optional::<16>(timeout)?;
     let mask = thread.read_mask(mask, mask_size)?;
-    let returned = thread.with_mask(mask, |_, mask| {
-        let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
-        // SAFETY: the files lie in the guest's memory, the rest is the host's own or null.
-        unsafe { interruptible(libc::SYS_ppoll, [files, count, left, address_of(&mask), SET_BYTES, 0]) }
+    let returned = with_results(memory, |results| {
+        let files = if count == 0 { 0 } else { results.structure(files, bytes)? };
+        thread.with_mask(mask, |_, mask| {
+            let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
+            // SAFETY: the files lie in the guest's memory or are of `results`, the rest is the host's own or null.
+            unsafe { interruptible(libc::SYS_ppoll, [files, count, left, address_of(&mask), SET_BYTES, 0]) }
+        })
     });
     write_back(thread, timeout, &left);
     returned
@@ -96,15 +101,11 @@ pub(crate) fn ppoll(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
 
 pub(crate) fn pselect6(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [count, reads, writes, exceptions, timeout, mask] = arguments;
-    let memory = thread.process.memory();
+    let process = thread.process.clone();
+    let memory = process.memory();
     let count = u64::try_from(count as i32).map_err(|_| INVALID)?;
     // The kernel touches no more than there can be descriptors, but a set must not reach beyond the guest's memory.
     let bytes = count.div_ceil(64) * 8;
-    let set = |address| match address {
-        0 => Ok(0),
-        _ => memory.pointer_for_writing(address, bytes).map(|pointer| pointer as u64),
-    };
-    let (reads, writes, exceptions) = (set(reads)?, set(writes)?, set(exceptions)?);
     let mut left = memory.read_optional::<16>(timeout)?;
     let mask = match memory.read_optional::<16>(mask)? {
         None => None,
@@ -113,12 +114,19 @@ pub(crate) fn pselect6(thread: &mut Thread, _: &mut State, arguments: Arguments)
             thread.read_mask(word(0), word(1))?
         }
     };
-    let returned = thread.with_mask(mask, |_, mask| {
-        let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
-        let pair = [address_of(&mask), SET_BYTES];
-        let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
-        // SAFETY: the sets lie in the guest's memory, the rest is the host's own or null.
-        unsafe { interruptible(libc::SYS_pselect6, arguments) }
+    let returned = with_results(memory, |results| {
+        let mut sets = [0; 3];
+        for (set, address) in sets.iter_mut().zip([reads, writes, exceptions]) {
+            *set = results.structure(address, bytes)?;
+        }
+        let [reads, writes, exceptions] = sets;
+        thread.with_mask(mask, |_, mask| {
+            let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
+            let pair = [address_of(&mask), SET_BYTES];
+            let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
+            // SAFETY: the sets lie in the guest's memory or are of `results`, the rest is the host's own or null.
+            unsafe { interruptible(libc::SYS_pselect6, arguments) }
+        })
     });
     write_back(thread, timeout, &left);
     returned

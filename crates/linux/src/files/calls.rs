@@ -3,20 +3,22 @@
 //! Source: open(2), openat2(2), the *at calls of man-pages section 2, xattr(7).
 
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::place::{absolute, library_path};
-use super::reach::{self, check_change, given};
+use super::reach::{self, Changeable, Inside, given, is_switch};
 use super::root::{OpenHow, c_path};
 use super::{Follow, Place, ProcFile, guest_path};
-use crate::host::calls::interruptible;
-use crate::host::descriptors;
-use crate::syscalls::{buffer, host_call};
-use crate::{DeviceFile, Errno, Process, Thread};
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{buffer, with_results};
+use crate::{DeviceFile, Process, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -72,12 +74,12 @@ pub(crate) fn openat2(
     let path = guest_path(&thread.process, path)?;
     if how.resolve != 0 && thread.process.root.is_confined() {
         // The guest's own restrictions are relative to its directory, not to its root; to honour both takes a walk by hand.
-        let confined = Place::of(&thread.process, directory as i32, b".", Follow::Yes)?;
-        let beneath = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
-        let base = Place::directory_descriptor(&confined)?;
-        let (path, how) = (c_path(&path)?, OpenHow { resolve: beneath, ..how });
-        let base = base.as_raw_fd();
-        return given(reach::open_guarded(Some(base), how, |how| super::root::open_how(base, &path, &how)));
+        let resolve = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
+        let process = &thread.process;
+        let base = process.root.hold(&absolute(process, directory as RawFd, b".")?, 0)?;
+        let (directory, path) = (base.number(), &c_path(&path)?);
+        let inside = Inside { directory, path, resolve, begins_at_switch: is_switch(&base) };
+        return given(inside.open(how));
     }
     open(&thread.process, directory, &path, how)
 }
@@ -113,7 +115,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         unsafe { OwnedFd::from_raw_fd(interruptible(libc::SYS_openat, arguments)? as RawFd) }
     };
     // Whatever the name was: a file about this process shows the guest.
-    match ProcFile::behind(opened.as_raw_fd()) {
+    match ProcFile::behind(process, &opened) {
         Some(file) => {
             drop(opened);
             given(file.open(process, how.flags as i32))
@@ -161,9 +163,11 @@ pub(crate) fn readlinkat(
         return Ok(shown.len() as u64);
     }
     let place = Place::of(process, directory as i32, &text, Follow::No)?;
-    let result = buffer(process.memory(), result, size, true)?;
-    // SAFETY: the place's path is live, the buffer in the reservation.
-    unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
+    with_results(process.memory(), |results| {
+        let result = results.buffer(result, size)?;
+        // SAFETY: the place's path is live, the buffer in the reservation or of `results`.
+        unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
+    })
 }
 
 /// What a confined guest sees in the links of /proc.
@@ -175,7 +179,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
             None => None,
             Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
-                let link = reach::kernels_name(descriptor).map_err(|_| Errno(libc::ENOENT))?;
+                let link = reach::name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
                 let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
                 let inside = process.root.guest_name(&link);
                 Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link })
@@ -324,12 +328,15 @@ pub(crate) fn utimensat(
     _: &mut State,
     [directory, path, times, flags, ..]: Arguments,
 ) -> Returned {
-    let times = buffer(thread.process.memory(), times, 32, false)?;
+    let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
         // On the descriptor itself: only a null path says so.
-        check_change(&thread.process, directory as RawFd)?;
+        if directory as RawFd == libc::AT_FDCWD {
+            return Err(Errno(libc::EFAULT));
+        }
+        let file = Changeable::of(&thread.process, directory)?;
         // SAFETY: the times are in the reservation.
-        return unsafe { host_call(libc::SYS_utimensat, [directory, 0, times, flags, 0, 0]) };
+        return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
     at(libc::SYS_utimensat, &find_to_change(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
 }
@@ -372,9 +379,11 @@ pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arg
     let memory = thread.process.memory();
     let process = &thread.process;
     if !process.root.is_confined() && process.surroundings.is_none() {
-        let result = buffer(memory, result, size, true)?;
-        // SAFETY: the buffer is in the reservation.
-        return unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) };
+        return with_results(memory, |results| {
+            let result = results.buffer(result, size)?;
+            // SAFETY: the buffer is in the reservation or of `results`.
+            unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
+        });
     }
     let mut path = working_directory(process)?;
     path.push(0);
@@ -399,26 +408,31 @@ pub(crate) fn inotify_add_watch(
 fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
-    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, false)?);
+    let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change(thread, number, path, follow, [name, value, size, flags])
 }
 
 fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, ..] = arguments;
     let memory = thread.process.memory();
-    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, true)?);
-    on(thread, number, path, follow, [name, value, size, 0])
+    let name = buffer(memory, name, 1)?;
+    with_results(memory, |results| {
+        let value = results.buffer(value, size)?;
+        on(thread, number, path, follow, [name, value, size, 0])
+    })
 }
 
 fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, list, size, ..] = arguments;
-    let list = buffer(thread.process.memory(), list, size, true)?;
-    on(thread, number, path, follow, [list, size, 0, 0])
+    with_results(thread.process.memory(), |results| {
+        let list = results.buffer(list, size)?;
+        on(thread, number, path, follow, [list, size, 0, 0])
+    })
 }
 
 fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, ..] = arguments;
-    let name = buffer(thread.process.memory(), name, 1, false)?;
+    let name = buffer(thread.process.memory(), name, 1)?;
     change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
@@ -456,10 +470,10 @@ pub(crate) fn lremovexattr(thread: &mut Thread, _: &mut State, arguments: Argume
 
 /// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.
 fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
-    check_change(&thread.process, descriptor as RawFd)?;
+    let file = Changeable::of(&thread.process, descriptor)?;
     let [b, c, d, e] = rest;
     // SAFETY: callers pass numbers or checked pointers.
-    unsafe { host_call(number, [descriptor, b, c, d, e, 0]) }
+    unsafe { host_call(number, [file.descriptor(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn fchmod(thread: &mut Thread, _: &mut State, [descriptor, mode, ..]: Arguments) -> Returned {
@@ -477,7 +491,7 @@ pub(crate) fn fchown(
 pub(crate) fn fsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [descriptor, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
-    let (name, value) = (buffer(memory, name, 1, false)?, buffer(memory, value, size, false)?);
+    let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change_open(thread, libc::SYS_fsetxattr, descriptor, [name, value, size, flags])
 }
 
@@ -486,6 +500,6 @@ pub(crate) fn fremovexattr(
     _: &mut State,
     [descriptor, name, ..]: Arguments,
 ) -> Returned {
-    let name = buffer(thread.process.memory(), name, 1, false)?;
+    let name = buffer(thread.process.memory(), name, 1)?;
     change_open(thread, libc::SYS_fremovexattr, descriptor, [name, 0, 0, 0])
 }

@@ -2,15 +2,18 @@
 //! Not a pass for every request: one whose structure holds pointers would let the guest at the host's memory.
 //! Source: fcntl(2), ioctl_list(2), tty_ioctl(4), netdevice(7).
 
-use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use super::check_change;
-use crate::host::calls::interruptible;
-use crate::host::descriptors;
-use crate::syscalls::{buffer, host_call};
-use crate::{Errno, Thread};
+use super::Changeable;
+use crate::Thread;
+use crate::simulated::standing::{group_for_guest, group_on_host};
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{buffer, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -86,8 +89,6 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
     (0x4004_5431, 0x4004_5431, In(4)),   // TIOCSPTLCK
     (0x4004_5436, 0x4004_5436, Number),  // TIOCSIG
     (0x4004_9409, 0x4004_9409, Number),  // FICLONE
-    (0x4008_6602, 0x4008_6602, In(4)),   // FS_IOC_SETFLAGS
-    (0x4020_940d, 0x4020_940d, In(32)),  // FICLONERANGE
     (0x402c_542b, 0x402c_542d, In(44)),  // TCSETS2, W, F
     (0x8004_5200, 0x8004_5200, Out(4)),  // RNDGETENTCNT
     (0x8004_5430, 0x8004_5430, Out(4)),  // TIOCGPTN
@@ -105,40 +106,70 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
 fn pass(thread: &Thread, number: i64, kind: Argument, arguments: Arguments) -> Returned {
     let [descriptor, request, value, ..] = arguments;
     let memory = thread.process.memory();
-    let value = match kind {
-        Number => value,
-        In(bytes) => buffer(memory, value, bytes, false)?,
-        Out(bytes) | InOut(bytes) => buffer(memory, value, bytes, true)?,
-    };
-    // F_SETLKW and TCSETSW wait.
-    // SAFETY: a number, or a pointer into the reservation to what the request takes, which holds no pointers.
-    unsafe { interruptible(number, [descriptor, request, value, 0, 0, 0]) }
+    with_results(memory, |results| {
+        let value = match kind {
+            Number => value,
+            In(bytes) => buffer(memory, value, bytes)?,
+            Out(bytes) | InOut(bytes) => results.structure(value, bytes)?,
+        };
+        // F_SETLKW and TCSETSW wait.
+        // SAFETY: a number, or a pointer into the reservation or of `results` to what the request takes, which holds no pointers.
+        unsafe { interruptible(number, [descriptor, request, value, 0, 0, 0]) }
+    })
 }
 
 pub(crate) fn fcntl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let command = arguments[1] as i32;
+    if command == libc::F_NOTIFY {
+        thread.process.note_unkept("asked for signals when a folder changes");
+    }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
     pass(thread, libc::SYS_fcntl, *kind, arguments)
 }
 
+/// A call that may give a number to another file, or to none. Where descriptors are looked at for a confined guest, none does meanwhile.
+fn replace(thread: &Thread, number: i64, arguments: Arguments) -> Returned {
+    // SAFETY: no pointers; the descriptors are the guest's own.
+    let call = || unsafe { host_call(number, arguments) };
+    if thread.process.root.is_confined() { descriptors::replace(call) } else { call() }
+}
+
+pub(crate) fn close(thread: &mut Thread, _: &mut State, [descriptor, ..]: Arguments) -> Returned {
+    replace(thread, libc::SYS_close, [descriptor, 0, 0, 0, 0, 0])
+}
+
+pub(crate) fn dup3(thread: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
+    replace(thread, libc::SYS_dup3, [from, to, flags, 0, 0, 0])
+}
+
 /// Closes what the guest has in the range, and nothing of ours.
-pub(crate) fn close_range(_: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
-    let (from, to) = (from as u32, to as u32);
-    if from > to {
+pub(crate) fn close_range(thread: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
+    let (from, to, flags) = (from as u32, to as u32, flags as u32);
+    if from > to || flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno(libc::EINVAL));
+    }
+    // All threads have one table, ours too: what one of them looks up and checks is what another one uses.
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 && thread.process.threads.load(Ordering::Relaxed) > 1 {
+        return Err(Errno(libc::ENOMEM));
     }
     let last = descriptors::first() as u32 - 1;
     if from > last {
-        const KNOWN: u32 = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
-        return if flags as u32 & !KNOWN == 0 { Ok(0) } else { Err(Errno(libc::EINVAL)) };
+        return Ok(0);
     }
-    // SAFETY: no pointers; the range is the guest's own.
-    unsafe { host_call(libc::SYS_close_range, [from.into(), to.min(last).into(), flags, 0, 0, 0]) }
+    let flags = flags & !libc::CLOSE_RANGE_UNSHARE;
+    replace(thread, libc::SYS_close_range, [from.into(), to.min(last).into(), flags.into(), 0, 0, 0])
 }
 
 /// Sets a file's attributes, which are not its contents.
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+/// The group in the foreground of a terminal.
+const TIOCGPGRP: u32 = 0x540f;
+const TIOCSPGRP: u32 = 0x5410;
+/// Copies from a file whose descriptor is the argument.
+const FICLONE: u32 = 0x4004_9409;
+/// Copies from a file whose descriptor is the structure's first word.
+const FICLONERANGE: u32 = 0x4020_940d;
 /// SIOCGIFCONF, whose structure holds a pointer.
 const SIOCGIFCONF: u32 = 0x8912;
 /// `struct ifreq`'s size times more interfaces than a host has.
@@ -150,7 +181,18 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
         return interfaces(thread, arguments);
     }
     if request == FS_IOC_SETFLAGS {
-        check_change(&thread.process, arguments[0] as RawFd)?;
+        let file = Changeable::of(&thread.process, arguments[0])?;
+        let [_, request, flags, ..] = arguments;
+        return pass(thread, libc::SYS_ioctl, In(4), [file.descriptor(), request, flags, 0, 0, 0]);
+    }
+    if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
+        return foreground(thread, arguments);
+    }
+    if request == FICLONE && descriptors::is_own(arguments[2]) {
+        return Err(Errno(libc::EBADF));
+    }
+    if request == FICLONERANGE {
+        return clone_range(thread, arguments);
     }
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
@@ -164,17 +206,45 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     }
 }
 
+/// TIOCGPGRP and TIOCSPGRP where the guest's own group has the model's number.
+fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
+    let memory = thread.process.memory();
+    let sets = request as u32 == TIOCSPGRP;
+    let mut group = if sets { group_on_host(memory.load::<u32>(address)? as i32) } else { 0 };
+    // SAFETY: the number is live.
+    unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, &raw mut group as u64, 0, 0, 0]) }?;
+    if !sets {
+        memory.store(address, group_for_guest(group) as u32)?;
+    }
+    Ok(0)
+}
+
+fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
+    // `struct file_clone_range`: a copy, which the guest cannot change once it has been looked at.
+    let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
+    if descriptors::is_own(u32::from_le_bytes(std::array::from_fn(|byte| bytes[byte])).into()) {
+        return Err(Errno(libc::EBADF));
+    }
+    // SAFETY: the structure is live and holds no pointers.
+    unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0]) }
+}
+
 fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let length = memory.load::<u32>(address)? as i32;
     let guest_buffer = memory.load::<u64>(address.wrapping_add(8))?;
     let length = length.clamp(0, MOST_INTERFACE_BYTES);
-    // `struct ifconf`: a 32-bit length and a pointer.
-    let mut host = [length as u64, buffer(memory, guest_buffer, length as u64, true)?];
-    // SAFETY: the structure is live and its buffer null or in the reservation.
-    let returned =
-        unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0]) }?;
-    memory.store(address, host[0] as u32)?;
+    let mut written = 0;
+    let returned = with_results(memory, |results| {
+        // `struct ifconf`: a 32-bit length and a pointer.
+        let mut host = [length as u64, results.structure(guest_buffer, length as u64)?];
+        let arguments = [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0];
+        // SAFETY: the structure is live and its buffer null, in the reservation or of `results`.
+        let returned = unsafe { interruptible(libc::SYS_ioctl, arguments) };
+        written = host[0] as u32;
+        returned
+    })?;
+    memory.store(address, written)?;
     Ok(returned)
 }
 

@@ -10,9 +10,10 @@ mod reach;
 mod root;
 pub(crate) mod status;
 pub(crate) mod surroundings;
+mod told;
 
 pub(crate) use place::{Follow, Place, Use, guest_path};
 pub(crate) use proc_files::ProcFile;
-pub(crate) use reach::check_change;
+pub(crate) use reach::Changeable;
 pub(crate) use root::Root;
 pub(crate) use surroundings::Surroundings;

@@ -3,13 +3,15 @@
 //! Source: path_resolution(7); openat(2) (the *at calls).
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
+
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
 
 use super::ProcFile;
-use super::reach::{self, check_change};
-use super::root::{OpenHow, c_path, open_how};
-use crate::host::descriptors;
-use crate::{DeviceFile, Errno, Process};
+use super::reach::{self, Inside, not_there};
+use super::root::c_path;
+use crate::{DeviceFile, Process};
 
 /// PATH_MAX, its final zero included.
 const LONGEST_PATH: usize = 4096;
@@ -39,7 +41,7 @@ pub(crate) enum Use {
 pub(crate) struct Place {
     directory: RawFd,
     path: CString,
-    _held: Option<OwnedFd>,
+    _held: Option<Held>,
 }
 
 /// Reads a path argument.
@@ -110,19 +112,19 @@ impl Place {
             };
             return Ok(Self { directory, path, _held: None });
         }
+        if path.is_empty() {
+            let held = match directory {
+                libc::AT_FDCWD => process.root.hold(&process.root.working_directory()?, 0)?,
+                directory => Held::of(directory)?,
+            };
+            check(process, &held, used == Use::Change)?;
+            return Ok(Self { directory: held.number(), path: CString::default(), _held: Some(held) });
+        }
         match reach::descriptor_named(path).filter(|_| used != Use::Name) {
-            _ if path.is_empty() && directory != libc::AT_FDCWD => {
-                if used == Use::Change {
-                    check_change(process, directory)?;
-                }
-                Ok(Self { directory, path: CString::default(), _held: None })
-            }
-            Some(descriptor) if descriptors::is_own(descriptor as u64) => Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
-                if used == Use::Change {
-                    check_change(process, descriptor)?;
-                }
-                Self::on_host(path)
+                let held = Held::of(descriptor).map_err(not_there)?;
+                check(process, &held, used == Use::Change)?;
+                Ok(Self::of_held(held))
             }
             None => Self::in_root(process, directory, path, follow, used),
         }
@@ -158,24 +160,26 @@ impl Place {
         let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
-        let open = |path: &[u8], extra: i32| {
-            let flags = (libc::O_PATH | libc::O_CLOEXEC | extra) as u64;
-            let held = process.root.open(path, OpenHow { flags, mode: 0, resolve: 0 })?;
-            if used != Use::Look {
-                check_change(process, held.as_raw_fd())?;
-            }
+        let hold = |path: &[u8], flags: i32| {
+            let held = process.root.hold(path, flags)?;
+            check(process, &held, used != Use::Look)?;
             Ok::<_, Errno>(held)
         };
         if follow == Follow::No && name_is_plain {
-            let held = open(parent, libc::O_DIRECTORY)?;
-            return Ok(Self { directory: held.as_raw_fd(), path: c_path(name)?, _held: Some(held) });
+            let held = hold(parent, libc::O_DIRECTORY)?;
+            if used == Use::Change {
+                // Something else may be mounted there, and a mount cannot be exchanged for another file.
+                let (directory, path) = (held.number(), &c_path(name)?);
+                let named = Inside { directory, path, resolve: 0, begins_at_switch: false };
+                check(process, &named.hold(libc::O_NOFOLLOW)?, true)?;
+            }
+            return Ok(Self { directory: held.number(), path: c_path(name)?, _held: Some(held) });
         }
-        let held = open(&absolute, 0)?;
+        let held = hold(&absolute, 0)?;
         if follow == Follow::No {
-            return Ok(Self { directory: held.as_raw_fd(), path: c".".into(), _held: Some(held) });
+            return Ok(Self { directory: held.number(), path: c".".into(), _held: Some(held) });
         }
-        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path.as_bytes())?, _held: Some(held) })
+        Ok(Self::of_held(held))
     }
 
     /// A path of the host's own.
@@ -183,10 +187,9 @@ impl Place {
         Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None })
     }
 
-    /// A place that a descriptor of ours leads to.
-    pub fn of_descriptor(held: OwnedFd) -> Result<Self, Errno> {
-        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-        Ok(Self { directory: libc::AT_FDCWD, path: c_path(path.as_bytes())?, _held: Some(held) })
+    /// The place of a file that is held.
+    pub fn of_held(held: Held) -> Self {
+        Self { directory: libc::AT_FDCWD, path: held.link(), _held: Some(held) }
     }
 
     /// The directory, as an argument of a host call.
@@ -204,6 +207,9 @@ impl Place {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
             return Ok(self);
         }
+        if self.path.is_empty() {
+            return Err(Errno(libc::ENOENT));
+        }
         let start = format!("/proc/self/fd/{}/", self.directory);
         let path = c_path(&[start.as_bytes(), self.path.as_bytes()].concat())?;
         Ok(Self { path, ..self })
@@ -213,12 +219,11 @@ impl Place {
     pub fn path_bytes(&self) -> &[u8] {
         self.path.as_bytes()
     }
+}
 
-    /// A descriptor of the place itself, for resolving further paths beneath it.
-    pub fn directory_descriptor(&self) -> Result<OwnedFd, Errno> {
-        let flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-        open_how(self.directory, &self.path, &OpenHow { flags, mode: 0, resolve: 0 })
-    }
+/// Refuses what `held` is if the call `changes` it and the guest may not.
+fn check(process: &Process, held: &Held, changes: bool) -> Result<(), Errno> {
+    if changes { process.root.check_change(held) } else { Ok(()) }
 }
 
 /// A confined guest's path from its root.
@@ -236,7 +241,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
 
 /// What a confined guest calls the directory behind a descriptor.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
-    let name = reach::kernels_name(directory)?;
+    let name = reach::name_at(directory)?;
     if !name.starts_with(b"/") {
         return Err(Errno(libc::ENOTDIR));
     }

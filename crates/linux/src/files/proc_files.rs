@@ -3,23 +3,69 @@
 //! Source: proc(5) and its pages proc_pid_*(5); LoongArch arch/loongarch/kernel/proc.c (cpuinfo).
 
 use std::fmt::Write;
-use std::io::{Seek, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
+use longma_guest::host::held::Held;
+
 use super::reach::{is_in_proc, kernels_name, last_part};
 use super::root::{OpenHow, c_path, open_how};
-use super::{Follow, Place};
+use super::{Follow, Place, told};
+use crate::Process;
 use crate::files::surroundings::USER;
-use crate::host::descriptors;
+use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
-use crate::{Errno, Process};
 
 /// Files of a process that show its memory, or what executes in it.
 const MEMORY: [&[u8]; 8] =
     [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
+
+/// A file about the machine that is the model's in simulated time, and the host's otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Modelled {
+    /// /proc/meminfo
+    Memory,
+    /// /proc/stat
+    Kernel,
+    /// /proc/uptime
+    Uptime,
+    /// /proc/loadavg
+    Load,
+}
+
+impl Modelled {
+    fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"meminfo" => Self::Memory,
+            b"stat" => Self::Kernel,
+            b"uptime" => Self::Uptime,
+            b"loadavg" => Self::Load,
+            _ => return None,
+        })
+    }
+
+    fn on_host(self) -> &'static [u8] {
+        match self {
+            Self::Memory => b"/proc/meminfo",
+            Self::Kernel => b"/proc/stat",
+            Self::Uptime => b"/proc/uptime",
+            Self::Load => b"/proc/loadavg",
+        }
+    }
+
+    fn text(self, simulation: &Simulation) -> String {
+        match self {
+            Self::Memory => told::memory(simulation),
+            Self::Kernel => told::kernel(simulation),
+            Self::Uptime => told::uptime(simulation),
+            Self::Load => told::load(),
+        }
+    }
+}
 
 /// A file whose contents are the guest's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +86,8 @@ pub(crate) enum ProcFile {
     Status,
     /// /proc/cpuinfo
     Processors,
+    /// One of the machine as it is modelled.
+    Modelled(Modelled),
     /// What would show the emulator's memory.
     Refused,
     /// A descriptor of the emulator's.
@@ -49,7 +97,8 @@ pub(crate) enum ProcFile {
 impl ProcFile {
     /// The file that a path names, if it is one of these.
     pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
-        Self::of(path).or_else(|| Self::under_another_name(process, directory, path))
+        let found = Self::of(path).filter(|file| file.is_there(process));
+        found.or_else(|| Self::under_another_name(process, directory, path))
     }
 
     /// The same by the text alone: these files are there even if the guest's root has no /proc.
@@ -59,9 +108,15 @@ impl ProcFile {
             below.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
         match parts[..] {
             [b"cpuinfo"] => Some(Self::Processors),
+            [name] if Modelled::of(name).is_some() => Modelled::of(name).map(Self::Modelled),
             [process, ref rest @ ..] if is_self(process) => Self::of_process(rest),
             _ => None,
         }
+    }
+
+    /// False for what is the host's without a model.
+    fn is_there(self, process: &Process) -> bool {
+        !matches!(self, Self::Modelled(_)) || process.simulation().is_some()
     }
 
     /// A file of the guest's own process by what comes behind its folder.
@@ -101,15 +156,15 @@ impl ProcFile {
         let flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let link = open_how(directory, &c_path(path).ok()?, &how).ok()?;
-        Self::behind(link.as_raw_fd())
+        Self::behind(process, &link)
     }
 
     /// The file that is open, if it is one of these, whatever name it was opened by.
-    pub fn behind(descriptor: RawFd) -> Option<Self> {
-        if !is_in_proc(descriptor) {
+    pub fn behind(process: &Process, file: &impl AsFd) -> Option<Self> {
+        if !is_in_proc(file) {
             return None;
         }
-        let name = kernels_name(descriptor).ok()?;
+        let name = kernels_name(file).ok()?;
         // Where /proc is mounted comes first.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
         let found = parts
@@ -117,18 +172,24 @@ impl ProcFile {
             .enumerate()
             .find_map(|(at, part)| Self::of_process(&parts[at + 1..]).zip(number_of(part)));
         match found {
-            None => (last_part(&name) == b"cpuinfo").then_some(Self::Processors),
-            Some((file, process)) if is_own_task(process) => Some(file),
+            None => match parts[..] {
+                [.., b"cpuinfo"] => Some(Self::Processors),
+                [.., b"proc", name] => {
+                    Modelled::of(name).map(Self::Modelled).filter(|file| file.is_there(process))
+                }
+                _ => None,
+            },
+            Some((file, id)) if is_own_task(id) => Some(file),
             // Another guest's emulator is no more to be seen than this one's.
             Some((Self::Hidden, _)) => None,
-            Some((_, process)) => runs_this_program(process).then_some(Self::Refused),
+            Some((_, id)) => runs_this_program(id).then_some(Self::Refused),
         }
     }
 
     /// Whether the file that is open shows or changes the memory of a process, whichever it is.
-    pub fn shows_memory(descriptor: RawFd) -> bool {
-        let name = kernels_name(descriptor).unwrap_or_default();
-        is_in_proc(descriptor) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
+    pub fn shows_memory(file: &impl AsFd) -> bool {
+        let name = kernels_name(file).unwrap_or_default();
+        is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
     }
 
     /// Opens it.
@@ -153,28 +214,32 @@ impl ProcFile {
             Self::Statistics => statistics(process)?,
             Self::Status => status(process)?,
             Self::Processors => processors(cores_of(process)).into_bytes(),
+            Self::Modelled(file) => {
+                let simulation = process.simulation().ok_or(Errno(libc::ENOENT))?;
+                file.text(simulation).into_bytes()
+            }
         };
         // Read-only for the guest: the writable descriptor is closed again.
-        // Out of the way: the guest gets the lowest descriptor that is free.
-        // SAFETY: the name is terminated; a new descriptor disturbs nobody.
-        let made = descriptors::owned(unsafe { libc::memfd_create(c"proc".as_ptr(), libc::MFD_CLOEXEC) })?;
-        let mut file = std::fs::File::from(descriptors::keep(made)?);
-        file.write_all(&bytes)?;
-        file.rewind()?;
-        let path = c_path(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())?;
+        let made = Held::new(|| {
+            // SAFETY: the name is terminated; a new descriptor disturbs nobody.
+            Ok(descriptors::owned(unsafe { libc::memfd_create(c"proc".as_ptr(), libc::MFD_CLOEXEC) })?)
+        })?;
+        made.write(&bytes)?;
         let kept = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH;
         let how = OpenHow { flags: (flags & kept) as u64, mode: 0, resolve: 0 };
-        open_how(libc::AT_FDCWD, &path, &how)
+        open_how(libc::AT_FDCWD, &made.link(), &how)
     }
 
     /// Its place, for calls other than open and readlink.
     pub fn place(self, process: &Process, follow: Follow) -> Result<Place, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
-                Place::of_descriptor(self.open(process, libc::O_PATH)?)
+                let file = process.root.hold(process.executable.as_os_str().as_bytes(), 0)?;
+                Ok(Place::of_held(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
             Self::Processors => Place::on_host(b"/proc/cpuinfo"),
+            Self::Modelled(file) => Place::on_host(file.on_host()),
             // The host's own entry has the right type, owner and times.
             Self::Executable => Place::on_host(b"/proc/self/exe"),
             _ => Place::on_host(b"/proc/self/maps"),
@@ -237,12 +302,26 @@ fn maps(process: &Process) -> String {
     text
 }
 
-/// The host's line, with the guest's name, stack and size in it.
-fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
+/// The bytes that are mapped.
+fn mapped_bytes(process: &Process) -> u64 {
+    process.space.mappings().iter().map(|(range, _)| range.end - range.start).sum()
+}
+
+/// The id and the fields behind the name, as the host or the model tells them.
+fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Errno> {
+    if let Some(simulation) = process.simulation() {
+        return Ok((FIRST_ID.to_string(), told::process_fields(process, simulation, size)));
+    }
     let host = std::fs::read_to_string("/proc/self/stat")?;
-    let (Some(open), Some(close)) = (host.find('('), host.rfind(')')) else { return Ok(host.into_bytes()) };
-    let mut fields: Vec<String> = host[close + 1..].split_whitespace().map(str::to_owned).collect();
-    let size: u64 = process.space.mappings().iter().map(|(range, _)| range.end - range.start).sum();
+    let (id, rest) = host.split_once(' ').unwrap_or_default();
+    let fields = rest.rsplit_once(')').map_or("", |(_, fields)| fields);
+    Ok((id.to_owned(), fields.split_whitespace().map(str::to_owned).collect()))
+}
+
+/// That line, with the guest's name, stack and size in it.
+fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
+    let size = mapped_bytes(process);
+    let (id, mut fields) = told_fields(process, size)?;
     // Field n of proc_pid_stat(5) has index n - 3 behind the name.
     let (arguments, environment) = (process.stack.arguments, process.stack.environment);
     for (field, value) in [
@@ -259,13 +338,16 @@ fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
             *text = value.to_string();
         }
     }
-    Ok(format!("{}({}) {}\n", &host[..open], short_name(process), fields.join(" ")).into_bytes())
+    Ok(format!("{id} ({}) {}\n", short_name(process), fields.join(" ")).into_bytes())
 }
 
 fn status(process: &Process) -> Result<Vec<u8>, Errno> {
+    let size = mapped_bytes(process);
+    if let Some(simulation) = process.simulation() {
+        return Ok(told::status(process, simulation, &short_name(process), size).into_bytes());
+    }
     let host = std::fs::read_to_string("/proc/self/status")?;
     let ids = process.surroundings.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
-    let size: u64 = process.space.mappings().iter().map(|(range, _)| range.end - range.start).sum();
     let lines = host.lines().map(|line| match line.split(':').next() {
         Some("Name") => format!("Name:\t{}\n", short_name(process)),
         Some(name @ ("Uid" | "Gid")) if ids.is_some() => {
@@ -285,7 +367,8 @@ fn short_name(process: &Process) -> String {
 
 /// As many cores as the model has, or the host gives us.
 fn cores_of(process: &Process) -> usize {
-    match process.simulation() {
+    // A forked child's, too.
+    match &process.simulation {
         Some(simulation) => simulation.scheduler.cores(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     }

@@ -2,13 +2,16 @@
 //! Not how paths are resolved: see `place`.
 //! Source: path_resolution(7); proc_pid_fd(5) (opening a descriptor's link opens its file anew); statfs(2) (f_type).
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
-use super::root::{OpenHow, c_path, open_how};
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
+
+use super::root::{OpenHow, c_path, open_at_once, open_how};
 use super::{ProcFile, Root};
-use crate::host::descriptors;
-use crate::{Errno, Process};
+use crate::Process;
 
 /// A host file that a guest may open under its own name though its root lacks it. It holds nothing of the host's users.
 #[derive(Debug)]
@@ -70,25 +73,30 @@ const SWITCHES: [i64; 14] = [
 const PROC: i64 = 0x9fa0;
 
 /// The kind of the file system that an open file is on.
-fn file_system(descriptor: RawFd) -> Option<i64> {
+fn file_system(file: &impl AsFd) -> Option<i64> {
     // SAFETY: plain data.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstatfs(descriptor, &raw mut status) } == 0).then_some(status.f_type)
+    (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type)
 }
 
 /// Whether an open file is one of /proc, wherever that is mounted.
-pub(super) fn is_in_proc(descriptor: RawFd) -> bool {
-    file_system(descriptor) == Some(PROC)
+pub(super) fn is_in_proc(file: &impl AsFd) -> bool {
+    file_system(file) == Some(PROC)
 }
 
 /// Whether an open file is one of the kernel's switches.
-pub(super) fn is_switch(descriptor: RawFd) -> bool {
-    file_system(descriptor).is_some_and(|kind| SWITCHES.contains(&kind))
+pub(super) fn is_switch(file: &impl AsFd) -> bool {
+    file_system(file).is_some_and(|kind| SWITCHES.contains(&kind))
 }
 
-/// What the kernel calls the file of a descriptor.
-pub(super) fn kernels_name(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
+/// What the kernel calls an open file.
+pub(super) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
+    name_at(file.as_fd().as_raw_fd())
+}
+
+/// What the kernel calls the file that a guest's descriptor stands for now, and perhaps no longer: only to be told, or looked up anew.
+pub(super) fn name_at(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
     let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Errno(libc::EBADF))?;
     Ok(link.into_os_string().into_vec())
 }
@@ -125,27 +133,48 @@ pub(super) fn is_descriptor_folder(path: &[u8]) -> bool {
 impl Root {
     /// Whether an open file is the guest's own: it is inside the root and no switch of the kernel's, or it has no name at all (pipes,
     /// sockets, memory).
-    fn owns(&self, descriptor: RawFd) -> Result<bool, Errno> {
-        if is_switch(descriptor) {
+    fn owns(&self, file: &Held) -> Result<bool, Errno> {
+        if is_switch(file) {
             return Ok(false);
         }
-        let name = kernels_name(descriptor)?;
-        Ok(!name.starts_with(b"/") || is_memory(descriptor, &name) || self.guest_name(&name).is_some())
+        let name = kernels_name(file)?;
+        Ok(!name.starts_with(b"/") || is_memory(file, &name) || self.guest_name(&name).is_some())
+    }
+
+    /// Refuses a change to a file that is not the guest's own, whose mode, owner, times, attributes or names are the host's.
+    pub(super) fn check_change(&self, file: &Held) -> Result<(), Errno> {
+        if !self.is_confined() || self.owns(file)? { Ok(()) } else { Err(Errno(libc::EPERM)) }
     }
 }
 
 /// Whether an open file is a memfd, which the kernel gives a name like a path.
-fn is_memory(descriptor: RawFd, name: &[u8]) -> bool {
+fn is_memory(file: &Held, name: &[u8]) -> bool {
     // SAFETY: no pointers. Only files in memory have seals.
-    name.starts_with(b"/memfd:") && unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) } >= 0
+    name.starts_with(b"/memfd:") && unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) } >= 0
 }
 
-/// Refuses a change to a file that is not the guest's own, whose mode, owner, times, attributes or names are the host's.
-pub(crate) fn check_change(process: &Process, descriptor: RawFd) -> Result<(), Errno> {
-    if !process.root.is_confined() || process.root.owns(descriptor)? {
-        Ok(())
-    } else {
-        Err(Errno(libc::EPERM))
+/// An open file whose mode, owner, times and attributes the guest may change.
+#[derive(Debug)]
+pub(crate) struct Changeable {
+    number: RawFd,
+    _held: Option<Held>,
+}
+
+impl Changeable {
+    /// The file that the guest's descriptor stands for, if it may be changed. Of a guest that is not confined nothing is asked.
+    pub fn of(process: &Process, descriptor: u64) -> Result<Self, Errno> {
+        let descriptor = descriptor as RawFd;
+        if !process.root.is_confined() {
+            return Ok(Self { number: descriptor, _held: None });
+        }
+        let held = Held::of(descriptor)?;
+        process.root.check_change(&held)?;
+        Ok(Self { number: held.number(), _held: Some(held) })
+    }
+
+    /// Its descriptor, as an argument of a host call.
+    pub fn descriptor(&self) -> u64 {
+        self.number as u64
     }
 }
 
@@ -174,75 +203,97 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
 
 /// Opens the file of a confined guest's descriptor anew. A file that is not its own may not be opened for more than it was.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
+    let held = Held::of(descriptor).map_err(not_there)?;
     // SAFETY: no pointers.
-    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-    if flags < 0 || descriptors::is_own(descriptor as u64) {
-        return Err(Errno(libc::ENOENT));
-    }
+    let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
     let gains = (wants.0 && !has.0, wants.1 && !has.1);
-    if gains != (false, false) && !process.root.owns(descriptor)? {
-        let name = kernels_name(descriptor)?;
+    if gains != (false, false) && !process.root.owns(&held)? {
+        let name = kernels_name(&held)?;
         if !shared(&name).is_some_and(|shared| shared.written || !wants.1) {
             return Err(Errno(libc::EACCES));
         }
     }
-    let path = c_path(format!("/proc/self/fd/{descriptor}").as_bytes())?;
-    open_how(libc::AT_FDCWD, &path, &OpenHow { flags: how.flags & !(libc::O_CREAT as u64), mode: 0, ..how })
+    let how = OpenHow { flags: how.flags & !(libc::O_CREAT as u64), mode: 0, ..how };
+    open_how(libc::AT_FDCWD, &held.link(), &how)
 }
 
-/// Opens what `resolve` resolves inside a confined guest's root. What the kernel keeps there (a /proc that somebody has mounted in the
-/// root) may be looked at, not written, and shows no process's memory. `base` is the directory that a relative path begins at, if that may
-/// be one of these itself.
-pub(super) fn open_guarded(
-    base: Option<RawFd>,
-    how: OpenHow,
-    resolve: impl Fn(OpenHow) -> Result<OwnedFd, Errno>,
-) -> Result<OwnedFd, Errno> {
-    if base.is_some_and(is_switch) {
-        return open_across(how, resolve);
-    }
-    // The root itself is no such file system, and most paths stay on its.
-    match resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
-        Err(Errno(libc::EXDEV)) => open_across(how, resolve),
-        opened => opened,
-    }
+/// What a path says whose descriptor is not open.
+pub(super) fn not_there(error: Errno) -> Errno {
+    if error == Errno(libc::EBADF) { Errno(libc::ENOENT) } else { error }
 }
 
-/// The same for a path that leads over a mount point: what is there is found out before it is opened.
-fn open_across(how: OpenHow, resolve: impl Fn(OpenHow) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
-    let flags = how.flags as i32;
-    let probe = libc::O_PATH | libc::O_CLOEXEC | flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY);
-    let found = match resolve(OpenHow { flags: probe as u64, mode: 0, resolve: how.resolve }) {
-        Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
-            // Nothing is there, so that what is opened is what is made.
-            return resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
+/// Where a path is resolved that stays inside a confined guest's root.
+#[derive(Debug)]
+pub(super) struct Inside<'a> {
+    /// A directory of ours.
+    pub directory: RawFd,
+    pub path: &'a CString,
+    /// What keeps it inside.
+    pub resolve: u64,
+    /// Whether the directory is one of the kernel's switches itself.
+    pub begins_at_switch: bool,
+}
+
+impl Inside<'_> {
+    /// Has the kernel resolve it, whatever is there.
+    pub fn resolve(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        open_how(self.directory, self.path, &OpenHow { resolve: how.resolve | self.resolve, ..how })
+    }
+
+    /// Only names what is there, with these flags beside O_PATH.
+    pub fn hold(&self, flags: i32) -> Result<Held, Errno> {
+        let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
+        Held::new(|| {
+            open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
+        })
+    }
+
+    /// Opens it. What the kernel keeps there (a /proc that somebody has mounted in the root) may be looked at, not written, and shows no
+    /// process's memory.
+    pub fn open(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        if self.begins_at_switch {
+            return self.open_across(how);
         }
-        found => found?,
-    };
-    let (reads, writes) = access_of(flags);
-    let descriptor = found.as_raw_fd();
-    if is_switch(descriptor) && (writes || reads && ProcFile::shows_memory(descriptor)) {
-        return Err(Errno(libc::EACCES));
+        // The root itself is no such file system, and most paths stay on its.
+        match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
+            Err(Errno(libc::EXDEV)) => self.open_across(how),
+            opened => opened,
+        }
     }
-    if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
-        return Err(Errno(libc::EEXIST));
+
+    /// The same for a path that leads over a mount point: what is there is found out before it is opened.
+    fn open_across(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        let flags = how.flags as i32;
+        let found = match self.hold(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
+            Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
+                // Nothing is there, so that what is opened is what is made.
+                return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
+            }
+            found => found?,
+        };
+        let (reads, writes) = access_of(flags);
+        if is_switch(&found) && (writes || reads && ProcFile::shows_memory(&found)) {
+            return Err(Errno(libc::EACCES));
+        }
+        if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+            return Err(Errno(libc::EEXIST));
+        }
+        let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
+        // A link that is not to be followed cannot be opened this way either, but with another error.
+        if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
+            return Err(Errno(libc::ELOOP));
+        }
+        let again = how.flags & !((libc::O_CREAT | libc::O_NOFOLLOW) as u64);
+        open_how(libc::AT_FDCWD, &found.link(), &OpenHow { flags: again, mode, resolve: 0 })
     }
-    let path = c_path(format!("/proc/self/fd/{descriptor}").as_bytes())?;
-    let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
-    // A link that is not to be followed cannot be opened this way either, but with another error.
-    if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(descriptor) {
-        return Err(Errno(libc::ELOOP));
-    }
-    let again = how.flags & !((libc::O_CREAT | libc::O_NOFOLLOW) as u64);
-    open_how(libc::AT_FDCWD, &path, &OpenHow { flags: again, mode, resolve: 0 })
 }
 
-fn is_link(descriptor: RawFd) -> bool {
+fn is_link(file: &Held) -> bool {
     // SAFETY: plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is there to be filled.
-    let known = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
+    let known = unsafe { libc::fstat(file.number(), &raw mut status) } == 0;
     known && status.st_mode & libc::S_IFMT == libc::S_IFLNK
 }
 
@@ -286,7 +337,7 @@ mod tests {
     #[test]
     fn the_kernels_switches_are_known_by_their_file_system() {
         let open = |path: &str| std::fs::File::open(path).unwrap();
-        assert!(is_in_proc(open("/proc/uptime").as_raw_fd()) && is_switch(open("/sys/devices").as_raw_fd()));
-        assert!(!is_switch(open("/dev/null").as_raw_fd()) && !is_switch(open("/").as_raw_fd()));
+        assert!(is_in_proc(&open("/proc/uptime")) && is_switch(&open("/sys/devices")));
+        assert!(!is_switch(&open("/dev/null")) && !is_switch(&open("/")));
     }
 }

@@ -10,11 +10,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::reach;
-use crate::Errno;
-use crate::host::calls::interruptible;
-use crate::host::descriptors;
-use crate::syscalls::host_call;
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
+use longma_guest::host::held::Held;
+use longma_guest::host::host_call;
+
+use super::reach::{self, Inside};
+use crate::simulated::waits::interruptible;
 
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
@@ -62,7 +64,7 @@ impl Root {
             return Ok(Self::default());
         };
         let directory = descriptors::keep(open_path(&host)?)?;
-        if reach::is_switch(directory.as_raw_fd()) {
+        if reach::is_switch(&directory) {
             let told = format!("{} is the kernel's, and programs would change the host", host.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
         }
@@ -86,20 +88,25 @@ impl Root {
     /// # Errors
     /// As openat2(2); RESTART if a signal came first.
     pub fn open(&self, path: &[u8], how: OpenHow) -> Result<OwnedFd, Errno> {
-        let c_path = c_path(path)?;
-        if !self.is_confined() {
-            return self.resolve(&c_path, how);
-        }
-        reach::open_guarded(None, how, |how| self.resolve(&c_path, how))
+        let path = c_path(path)?;
+        let inside = self.inside(&path);
+        if self.is_confined() { inside.open(how) } else { inside.resolve(how) }
     }
 
-    /// Has the kernel resolve a path inside the root, whatever is there.
-    fn resolve(&self, path: &CString, how: OpenHow) -> Result<OwnedFd, Errno> {
-        let (at, resolve) = match &self.confined {
+    /// Only names what is at such a path, with these flags beside O_PATH.
+    ///
+    /// # Errors
+    /// As openat2(2).
+    pub fn hold(&self, path: &[u8], flags: i32) -> Result<Held, Errno> {
+        self.inside(&c_path(path)?).hold(flags)
+    }
+
+    fn inside<'a>(&self, path: &'a CString) -> Inside<'a> {
+        let (directory, resolve) = match &self.confined {
             Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT),
             None => (libc::AT_FDCWD, 0),
         };
-        open_how(at, path, &OpenHow { resolve: how.resolve | resolve, ..how })
+        Inside { directory, path, resolve, begins_at_switch: false }
     }
 
     /// Opens a path for reading, for the loader.
@@ -109,33 +116,21 @@ impl Root {
         let path = self.absolute(path);
         let opened = match self.open(path.as_os_str().as_bytes(), how) {
             // A signal waits for the guest: not a reason for the emulator to do without the file.
-            Err(Errno::RESTART) => self.open_at_once(&path, how),
+            Err(Errno::RESTART) => self.read_at_once(&path, how),
             opened => opened,
         };
         Ok(File::from(opened.map_err(|error| io::Error::from_raw_os_error(error.0))?))
     }
 
     /// [`Root::open`] that waits for nothing, and that no signal of the guest's interrupts.
-    fn open_at_once(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
+    fn read_at_once(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
         let path = c_path(path.as_os_str().as_bytes())?;
-        let (at, inside) = match &self.confined {
+        let (directory, inside) = match &self.confined {
             Some(confined) => (confined.directory.as_raw_fd(), RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS),
             None => (libc::AT_FDCWD, 0),
         };
-        let how =
-            OpenHow { flags: how.flags | libc::O_NONBLOCK as u64, resolve: how.resolve | inside, ..how };
-        let arguments = [
-            at as u64,
-            path.as_ptr() as u64,
-            std::ptr::from_ref(&how) as u64,
-            size_of::<OpenHow>() as u64,
-            0,
-            0,
-        ];
-        // SAFETY: both pointers are live, and a new descriptor disturbs nobody.
-        let descriptor = unsafe { host_call(libc::SYS_openat2, arguments) }?;
-        // SAFETY: the host has just made it, for us.
-        Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+        let flags = how.flags | libc::O_NONBLOCK as u64;
+        open_at_once(directory, &path, &OpenHow { flags, resolve: how.resolve | inside, ..how })
     }
 
     /// The guest's name of the working directory.
@@ -162,18 +157,26 @@ fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// openat2 on the host.
+///
+/// # Errors
+/// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    let arguments = [
-        directory as u64,
-        path.as_ptr() as u64,
-        std::ptr::from_ref(how) as u64,
-        size_of::<OpenHow>() as u64,
-        0,
-        0,
-    ];
     // Opening a FIFO waits for the other side.
-    // SAFETY: both pointers are live, and a new descriptor disturbs nobody.
-    let descriptor = unsafe { interruptible(libc::SYS_openat2, arguments) }?;
+    // SAFETY: the pointers among the arguments are live, and a new descriptor disturbs nobody.
+    let descriptor = unsafe { interruptible(libc::SYS_openat2, arguments(directory, path, how)) }?;
     // SAFETY: the host has just made it, for us.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+}
+
+/// The same for what waits for nobody, and that no signal interrupts.
+pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
+    // SAFETY: the pointers among the arguments are live, and a new descriptor disturbs nobody.
+    let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
+    // SAFETY: the host has just made it, for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
+}
+
+fn arguments(directory: RawFd, path: &CString, how: &OpenHow) -> [u64; 6] {
+    let (path, how) = (path.as_ptr() as u64, std::ptr::from_ref(how) as u64);
+    [directory as u64, path, how, size_of::<OpenHow>() as u64, 0, 0]
 }

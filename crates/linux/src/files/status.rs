@@ -2,11 +2,13 @@
 //! Not statx's and statfs's structures, which host and guest share.
 //! Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::{Follow, Place};
-use crate::syscalls::{buffer, host_call};
-use crate::{Errno, Thread};
+use crate::Thread;
+use crate::syscalls::with_results;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -73,16 +75,20 @@ pub(crate) fn statx(
     [directory, path, flags, mask, result, _]: Arguments,
 ) -> Returned {
     let place = Place::find_optional(&thread.process, directory, path, follow(flags))?;
-    let result = buffer(thread.process.memory(), result, 256, true)?;
-    // SAFETY: the place's path is live, the result in the reservation.
-    unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
+    with_results(thread.process.memory(), |results| {
+        let result = results.structure(result, 256)?;
+        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
+    })
 }
 
 pub(crate) fn statfs(thread: &mut Thread, _: &mut State, [path, result, ..]: Arguments) -> Returned {
     let place = Place::find(&thread.process, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
-    let result = buffer(thread.process.memory(), result, 120, true)?;
-    // SAFETY: the place's path is live, the result in the reservation.
-    unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
+    with_results(thread.process.memory(), |results| {
+        let result = results.structure(result, 120)?;
+        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
+    })
 }
 
 #[cfg(test)]

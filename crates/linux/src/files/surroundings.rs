@@ -38,6 +38,11 @@ impl Surroundings {
         Self { folders: vec![(PROGRAM, linked), (PROGRAM, named), (TARGET, target), (WORK, work.to_owned())] }
     }
 
+    /// The host's folder that the program was started in, as far as it has a constant name.
+    pub fn work(&self) -> Option<&Path> {
+        self.folders.iter().find(|(name, _)| *name == WORK).map(|(_, folder)| folder.as_path())
+    }
+
     /// Where a guest's path leads on the host.
     pub fn host(&self, path: Vec<u8>) -> Vec<u8> {
         let named = Path::new(OsStr::from_bytes(&path));

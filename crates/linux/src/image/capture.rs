@@ -4,13 +4,19 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 
+use longma_guest::host::descriptors;
+use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
+use crate::Process;
+use crate::files::Surroundings;
 use crate::simulated::{ThreadNumber, lock};
-use crate::{Mapping, Process, Protection};
 
 /// SHA-256 of a file, hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {
@@ -29,7 +35,7 @@ fn protection_bits(protection: Protection) -> u8 {
     u8::from(protection.read) | u8::from(protection.write) << 1 | u8::from(protection.execute) << 2
 }
 
-fn mapping_image(range: std::ops::Range<u64>, mapping: &Mapping) -> Result<MappingImage, ImageError> {
+fn mapping_image(range: Range<u64>, mapping: &Mapping) -> Result<MappingImage, ImageError> {
     let origin = &mapping.origin;
     if origin.window.is_some() {
         return Err(ImageError::Device {
@@ -38,7 +44,9 @@ fn mapping_image(range: std::ops::Range<u64>, mapping: &Mapping) -> Result<Mappi
         });
     }
     let shared_with_others = mapping.shared
-        && (origin.is_file && mapping.protection.write || origin.inode != 0 && !origin.is_file);
+        && (origin.is_file && mapping.protection.write
+            || origin.inode != 0 && !origin.is_file
+            || mapping.is_segment());
     if shared_with_others {
         return Err(ImageError::Mapping { start: range.start, name: origin.name.clone() });
     }
@@ -49,19 +57,41 @@ fn mapping_image(range: std::ops::Range<u64>, mapping: &Mapping) -> Result<Mappi
         shared: mapping.shared,
         origin: (origin.name.clone(), origin.device, origin.inode, origin.is_file),
         offset: mapping.offset,
+        wiped_in_children: mapping.wiped_in_children,
     })
 }
 
+/// Shared memory that two mappings show would be two memories afterwards.
+fn check_views(mappings: &[(Range<u64>, Mapping)]) -> Result<(), ImageError> {
+    let shared = mappings.iter().filter(|(_, mapping)| mapping.shared && !mapping.origin.is_file);
+    let mut parts: Vec<_> = shared
+        .map(|(range, mapping)| {
+            let end = mapping.offset.saturating_add(range.end - range.start);
+            (Arc::as_ptr(&mapping.origin), mapping.offset, end, range.start)
+        })
+        .collect();
+    parts.sort_unstable();
+    // Of one memory, one part that begins before the one before it ends.
+    let twice = parts.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
+    twice.map_or(Ok(()), |pair| Err(ImageError::Views { start: pair[0].3, other: pair[1].3 }))
+}
+
 impl Process {
-    /// Saves the process but for its memory's contents ([`crate::AddressSpace::contents`]). Its threads must stand still, each
+    /// Saves the process but for its memory's contents ([`contents`](crate::image::contents)). Its threads must stand still, each
     /// between two instructions or at a call that has had no effect; `threads` are those that are alive, in order.
     ///
     /// # Errors
     /// The process has something that is not kept.
-    pub fn image(&self, threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
+    pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
         if has_children().map_err(|error| ImageError::host("look for children", error))? {
             return Err(ImageError::Children);
+        }
+        if let Some(what) = self.unkept() {
+            return Err(ImageError::Unkept(what));
+        }
+        if simulation.standing.is_changed(&simulation.identities.alive()) {
+            return Err(ImageError::Unkept("changed its priority"));
         }
         let executable = self.executable.as_os_str().as_bytes().to_vec();
         let program = self
@@ -69,25 +99,35 @@ impl Process {
             .open_to_read(&self.executable)
             .and_then(hash_of)
             .map_err(|error| ImageError::host("read the program", error))?;
-        for thread in &threads {
+        for thread in &mut threads {
             let host = simulation.identities.host_thread(ThreadNumber(thread.number));
+            thread.name = host.map(name_of).unwrap_or_default();
             if let Some(signals) = host.and_then(pending_signals) {
                 let what = format!("has signals pending (a set of {signals:#x})");
                 return Err(ImageError::Thread { number: thread.number, what });
             }
         }
         let mappings = self.space.mappings();
+        check_views(&mappings)?;
         let mut timers = lock(&simulation.timers);
         timers.forget_closed();
         let heap = self.space.heap();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;
+        let open_files = descriptors::limit();
         Ok(ProcessImage {
             executable,
             program_hash: program,
             arguments: self.arguments.clone(),
             environment: self.config.environment.iter().map(|text| text.as_bytes().to_vec()).collect(),
-            working_directory: working_directory.as_os_str().as_bytes().to_vec(),
+            working_directory: path_bytes(&working_directory),
+            started_in: self
+                .surroundings
+                .as_ref()
+                .and_then(Surroundings::work)
+                .map_or_else(Vec::new, path_bytes),
+            limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
+            open_files: (open_files.soft, open_files.hard),
             umask: umask(),
             limit: self.memory().limit(),
             top: self.space.top(),
@@ -110,7 +150,12 @@ impl Process {
                 .iter()
                 .map(|action| [action.handler, action.flags, action.mask])
                 .collect(),
-            files: files::capture(&self.own_descriptors, &self.standard_files, &self.config.devices)?,
+            files: files::capture(
+                &self.own_descriptors,
+                &self.standard_files,
+                &self.config.devices,
+                &simulation.inherited,
+            )?,
             threads,
             threads_made: self.threads_made.load(std::sync::atomic::Ordering::Acquire),
             random: simulation.random_state(),
@@ -119,6 +164,18 @@ impl Process {
             timers_made: timers.made(),
         })
     }
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+/// What a host thread is called (PR_SET_NAME).
+fn name_of(thread: i32) -> Vec<u8> {
+    let mut name = std::fs::read(format!("/proc/self/task/{thread}/comm")).unwrap_or_default();
+    // The file ends with the line.
+    name.pop();
+    name
 }
 
 fn umask() -> u32 {

@@ -5,16 +5,22 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::CString;
+use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
 use serde::{Deserialize, Serialize};
 
 use super::ImageError;
-use crate::host::descriptors;
-use crate::{DeviceFile, Errno};
+use crate::DeviceFile;
 
 const KCMP_FILE: u64 = 0;
+const KCMP_EPOLL_TFD: u64 = 7;
+/// Source: Linux include/uapi/asm-generic/fcntl.h.
+const F_GETOWN_EX: i32 = 16;
 /// Devices that are the same everywhere.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
@@ -23,6 +29,8 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 pub enum FileKind {
     /// A standard descriptor that came from outside: whoever restores gives another. Which of 0, 1, 2.
     Standard(i32),
+    /// A pipe that came from outside: that of the same number where the process is brought back, if there is one.
+    Outside,
     /// A file or folder, by its path on the host, and the offset in it.
     Path(Vec<u8>, u64),
     /// An end of a pipe: the pipe's number, whether it is the end that is written to.
@@ -48,6 +56,8 @@ pub struct FileImage {
     pub close_on_exec: bool,
     /// What is in the pipe, once a pipe.
     pub contents: Vec<u8>,
+    /// How much the pipe holds at most, bytes; 0 for what is none.
+    pub room: i32,
 }
 
 fn status_of(descriptor: RawFd) -> Option<libc::stat> {
@@ -70,7 +80,7 @@ fn last(action: &str) -> ImageError {
 /// The descriptors that are open.
 fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
     let entries =
-        std::fs::read_dir("/proc/self/fd").map_err(|error| ImageError::host("list open files", error))?;
+        fs::read_dir("/proc/self/fd").map_err(|error| ImageError::host("list open files", error))?;
     let mut found: Vec<RawFd> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     found.sort_unstable();
@@ -110,6 +120,7 @@ pub(super) fn capture(
     own: &[RawFd],
     standard: &[Option<(u64, u64)>; 3],
     devices: &[DeviceFile],
+    inherited: &[(u64, u64)],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
     let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
@@ -127,18 +138,67 @@ pub(super) fn capture(
         });
         let kind = match twin {
             Some(twin) => FileKind::Duplicate(twin.descriptor),
-            None => kind_of(descriptor, standard)?,
+            None => kind_of(descriptor, standard, inherited)?,
         };
-        let mut image = FileImage { descriptor, kind, flags, close_on_exec, contents: Vec::new() };
-        if let FileKind::Pipe(_, false) = image.kind {
-            image.contents = pipe_contents(descriptor)?;
+        check_kept(descriptor, &kind, flags)?;
+        let mut image = FileImage { descriptor, kind, flags, close_on_exec, contents: Vec::new(), room: 0 };
+        if let FileKind::Pipe(_, is_write) = image.kind {
+            image.room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
+            image.contents = if is_write { Vec::new() } else { pipe_contents(descriptor)? };
         }
         images.push(image);
     }
     Ok(images)
 }
 
-fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<FileKind, ImageError> {
+/// What an open file has besides that is not kept.
+fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
+    let refused = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))
+        .map_err(|error| ImageError::host("look at an open file", error))?;
+    if text.lines().any(|line| line.starts_with("lock:")) {
+        return refused("a file that it has locked or leased");
+    }
+    // What is open outside has been set up outside.
+    if matches!(kind, FileKind::Standard(_) | FileKind::Outside) {
+        return Ok(());
+    }
+    let mut owner = [0i32; 2];
+    // SAFETY: F_GETOWN_EX writes a type and an id.
+    let asked = unsafe { libc::fcntl(descriptor, F_GETOWN_EX, owner.as_mut_ptr()) };
+    if flags & libc::O_ASYNC != 0 || asked == 0 && owner[1] != 0 {
+        return refused("a file that sends signals");
+    }
+    if matches!(kind, FileKind::Pipe(..)) && flags & libc::O_DIRECT != 0 {
+        return refused("a pipe of packets");
+    }
+    if let FileKind::Epoll(entries) = kind {
+        let mut watched: Vec<_> = entries.iter().map(|entry| entry.0).collect();
+        watched.sort_unstable();
+        let twice = watched.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || watched.iter().any(|file| !watches(descriptor, *file)) {
+            return refused("an epoll set that watches a file whose descriptor is closed");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file that an epoll set watches as `file` is the one that is open there now.
+fn watches(set: RawFd, file: RawFd) -> bool {
+    // `struct kcmp_epoll_slot`: the set, the descriptor, which of several of that number.
+    let slot = [set as u32, file as u32, 0];
+    // SAFETY: the structure is live; it compares two files of this process.
+    unsafe {
+        let own = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own, own, KCMP_EPOLL_TFD, file as u64, slot.as_ptr()) == 0
+    }
+}
+
+fn kind_of(
+    descriptor: RawFd,
+    standard: &[Option<(u64, u64)>; 3],
+    inherited: &[(u64, u64)],
+) -> Result<FileKind, ImageError> {
     let status = status_of(descriptor).ok_or_else(|| last("look at an open file"))?;
     let identity = Some((status.st_dev, status.st_ino));
     if let Some(number) = standard.iter().position(|found| *found == identity) {
@@ -149,13 +209,14 @@ fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<File
         };
         return Ok(FileKind::Standard(number));
     }
-    let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}"))
+    let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
         .map_err(|error| ImageError::host("look at an open file", error))?;
     let shown = path.to_string_lossy().into_owned();
     let refused = |what: String| ImageError::File { descriptor, what };
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
-            if status.st_nlink == 0 || shown.starts_with("/memfd:") {
+            let named = fs::metadata(&path).map(|found| (found.dev(), found.ino()));
+            if status.st_nlink == 0 || named.ok() != identity {
                 return Err(refused(format!("a file without a name ({shown})")));
             }
             // SAFETY: no pointers.
@@ -165,6 +226,7 @@ fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<File
         libc::S_IFCHR if DEVICES.contains(&shown.as_str()) => {
             Ok(FileKind::Path(path.into_os_string().into_vec(), 0))
         }
+        libc::S_IFIFO if identity.is_some_and(|pipe| inherited.contains(&pipe)) => Ok(FileKind::Outside),
         libc::S_IFIFO if shown.starts_with("pipe:") => {
             let mode = control(descriptor, libc::F_GETFL, 0)? & libc::O_ACCMODE;
             Ok(FileKind::Pipe(status.st_ino, mode == libc::O_WRONLY))
@@ -178,7 +240,7 @@ fn kind_of(descriptor: RawFd, standard: &[Option<(u64, u64)>; 3]) -> Result<File
 
 /// What the kernel tells of a file that is in no file system.
 fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     match shown {
         "anon_inode:[eventfd]" => {
@@ -303,8 +365,15 @@ impl Again {
                 if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
                     return Err(ImageError::Inconsistent("a descriptor is a copy of one that is not open"));
                 }
-                place(*of, image)
+                let is_outside =
+                    |other: &FileImage| other.descriptor == *of && other.kind == FileKind::Outside;
+                match images.iter().any(is_outside) && status_of(*of).is_none() {
+                    true => Ok(()),
+                    false => place(*of, image),
+                }
             }
+            // It is there already, or not at all.
+            FileKind::Outside => Ok(()),
             FileKind::Path(path, offset) => open_again(image, path, *offset),
             FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
             FileKind::Epoll(_) => {
@@ -325,6 +394,9 @@ impl Again {
                 none.insert((out(read)?, out(write)?))
             }
         };
+        // A smaller one is no error if it holds the contents.
+        // SAFETY: no pointers.
+        unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, image.room) };
         fill(write, &image.contents)?;
         let end = if is_write { write } else { read };
         control(end.as_raw_fd(), libc::F_SETFL, image.flags)?;
@@ -377,7 +449,11 @@ fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError
 fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
     let name = || String::from_utf8_lossy(path).into_owned();
     let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path has a zero in it"))?;
-    let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
+    let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
+    if image.flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        // It has got a name since.
+        once |= libc::O_TMPFILE;
+    }
     // SAFETY: the path is terminated; a new descriptor disturbs nobody.
     let opened = unsafe { libc::open(text.as_ptr(), image.flags & !once | libc::O_CLOEXEC) };
     if opened < 0 {
@@ -396,8 +472,6 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
     if contents.len() > MOST {
         return Err(ImageError::Inconsistent("a pipe holds more than any pipe can"));
     }
-    // SAFETY: no pointers. A smaller pipe is no error if it holds the contents.
-    unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, contents.len().max(1 << 16) as i32) };
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
     control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
     // SAFETY: the buffer has that many bytes.

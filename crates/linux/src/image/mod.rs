@@ -8,13 +8,12 @@ mod pages;
 mod restore;
 mod threads;
 
+use longma_guest::Errno;
 use serde::{Deserialize, Serialize};
-
-use crate::Errno;
 
 pub use files::{FileImage, FileKind};
 pub(crate) use files::{own_descriptors, standard_files};
-pub use pages::PAGE_RUN_BYTES;
+pub use pages::{PAGE_RUN_BYTES, contents};
 pub use restore::RestoredProcess;
 pub use threads::{KernelState, ThreadImage};
 
@@ -31,6 +30,12 @@ pub struct ProcessImage {
     pub environment: Vec<Vec<u8>>,
     /// The working directory on the host.
     pub working_directory: Vec<u8>,
+    /// The one that it was started in, which it knows by a constant name; empty if it knows none.
+    pub started_in: Vec<u8>,
+    /// Its limits as far as it has set them: resource, soft and hard.
+    pub limits: Vec<(u32, u64, u64)>,
+    /// Its limit of open files, soft and hard.
+    pub open_files: (u64, u64),
     /// The file mode creation mask.
     pub umask: u32,
     /// The first guest address that is out of range.
@@ -80,6 +85,8 @@ pub struct MappingImage {
     pub origin: (String, u64, u64, bool),
     /// Where in the file it begins.
     pub offset: u64,
+    /// Forked children find zeros there.
+    pub wiped_in_children: bool,
 }
 
 /// One timer.
@@ -133,6 +140,19 @@ pub enum ImageError {
         /// What is behind it.
         name: String,
     },
+    /// Memory is mapped twice.
+    #[error(
+        "the memory at {start:#x} can be seen at {other:#x}, too, and a checkpoint would make two of it; save before it is mapped again or after it is unmapped"
+    )]
+    Views {
+        /// Its address.
+        start: u64,
+        /// The other address.
+        other: u64,
+    },
+    /// The process has something of the kernel's that is not kept.
+    #[error("the process has {0}, which a checkpoint does not keep; save before that")]
+    Unkept(&'static str),
     /// A thread cannot be saved where it is.
     #[error("thread {number} {what}; save a little earlier or later")]
     Thread {

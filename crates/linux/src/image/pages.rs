@@ -7,9 +7,9 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use longma_guest::{AddressSpace, GuestMemory, HOST_PAGE_BYTES, Mapping, PAGE_BYTES};
+
 use super::ImageError;
-use crate::memory::{GuestMemory, HOST_PAGE_BYTES};
-use crate::{AddressSpace, Errno, Mapping};
 
 /// The most bytes that are handed over at once.
 pub const PAGE_RUN_BYTES: usize = 1 << 20;
@@ -20,38 +20,41 @@ const POPULATED: u64 = 3 << 62;
 /// Receives a run of contents: its guest address and its bytes.
 type Receive<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 
-impl AddressSpace {
-    /// Gives every stretch of memory that is not zero, in order of addresses. Nobody may change the memory meanwhile.
-    ///
-    /// # Errors
-    /// The memory cannot be read, or `receive` fails.
-    pub fn contents(&self, receive: &mut Receive<'_>) -> Result<(), ImageError> {
-        let failed = |error: io::Error| ImageError::host("read the guest's memory", error);
-        let memory = File::open("/proc/self/mem").map_err(failed)?;
-        let map = File::open("/proc/self/pagemap").map_err(failed)?;
-        let mut buffer = vec![0; PAGE_RUN_BYTES];
-        for (range, mapping) in self.mappings() {
-            for chunk in chunks(range) {
-                read_chunk(self.memory(), &memory, &map, &mapping, chunk, &mut buffer, receive)
-                    .map_err(|error| ImageError::host("save the guest's memory", error))?;
-            }
+/// Gives every stretch of memory that is not zero, in order of addresses. Nobody may change the memory meanwhile.
+///
+/// # Errors
+/// The memory cannot be read, or `receive` fails.
+pub fn contents(space: &AddressSpace, receive: &mut Receive<'_>) -> Result<(), ImageError> {
+    let failed = |error: io::Error| ImageError::host("read the guest's memory", error);
+    let memory = File::open("/proc/self/mem").map_err(failed)?;
+    let map = File::open("/proc/self/pagemap").map_err(failed)?;
+    let mut buffer = vec![0; PAGE_RUN_BYTES];
+    for (range, mapping) in space.mappings() {
+        for chunk in chunks(range) {
+            read_chunk(space.memory(), &memory, &map, &mapping, chunk, &mut buffer, receive)
+                .map_err(|error| ImageError::host("save the guest's memory", error))?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Puts a run of contents back, whatever the memory's protection.
-    ///
-    /// # Errors
-    /// It is not mapped.
-    pub(super) fn put_contents(&self, memory: &File, address: u64, bytes: &[u8]) -> Result<(), ImageError> {
-        let end = address.checked_add(bytes.len() as u64);
-        let inside = end.is_some_and(|end| end <= self.memory().limit());
-        if !inside || !self.is_mapped(address, bytes.len() as u64) {
-            return Err(ImageError::Inconsistent("it has contents where nothing is mapped"));
-        }
-        let place = self.memory().base() as u64 + address;
-        memory.write_all_at(bytes, place).map_err(|error| ImageError::host("write the guest's memory", error))
+/// Puts a run of contents back, whatever the memory's protection.
+///
+/// # Errors
+/// It is not mapped.
+pub(super) fn put_contents(
+    space: &AddressSpace,
+    memory: &File,
+    address: u64,
+    bytes: &[u8],
+) -> Result<(), ImageError> {
+    let end = address.checked_add(bytes.len() as u64);
+    let inside = end.is_some_and(|end| end <= space.memory().limit());
+    if !inside || !is_mapped(space, address, bytes.len() as u64) {
+        return Err(ImageError::Inconsistent("it has contents where nothing is mapped"));
     }
+    let place = space.memory().base() as u64 + address;
+    memory.write_all_at(bytes, place).map_err(|error| ImageError::host("write the guest's memory", error))
 }
 
 fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
@@ -102,19 +105,8 @@ fn read_chunk(
     Ok(())
 }
 
-impl AddressSpace {
-    fn is_mapped(&self, start: u64, length: u64) -> bool {
-        let page = crate::PAGE_BYTES;
-        let from = start / page * page;
-        let Some(end) = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(page)) else {
-            return false;
-        };
-        self.host_range(from, end - from).is_ok()
-    }
-}
-
-impl From<Errno> for io::Error {
-    fn from(error: Errno) -> Self {
-        Self::from_raw_os_error(error.0)
-    }
+fn is_mapped(space: &AddressSpace, start: u64, length: u64) -> bool {
+    let from = start / PAGE_BYTES * PAGE_BYTES;
+    let end = start.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
+    end.is_some_and(|end| space.host_range(from, end - from).is_ok())
 }

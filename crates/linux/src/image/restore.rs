@@ -7,18 +7,23 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longma_guest::host::descriptors;
+use longma_guest::{
+    AddressSpace, Backing, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection,
+};
 use longma_loongarch::State;
 use longma_sim::Time;
 
 use super::capture::hash_of;
+use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::files::{Root, Surroundings};
-use crate::memory::{AddressSpace, Backing, GuestMemory, MapRequest, Origin, Placement};
 use crate::process::{Parts, ProcessConfig};
 use crate::signals::Action;
 use crate::simulated::Simulation;
 use crate::stack::StackContents;
-use crate::{PAGE_BYTES, Process, Protection, Thread};
+use crate::syscalls::{KeptLimit, is_never_the_hosts};
+use crate::{Process, Thread};
 
 /// One stretch of memory's contents: its guest address and its bytes.
 type Contents<'a> = dyn FnMut() -> Result<Option<(u64, Vec<u8>)>, ImageError> + 'a;
@@ -60,16 +65,25 @@ impl ProcessImage {
 }
 
 impl MappingImage {
+    fn length(&self) -> u64 {
+        self.end - self.start
+    }
+
+    fn protection(&self) -> Protection {
+        Protection {
+            read: self.protection & 1 != 0,
+            write: self.protection & 2 != 0,
+            execute: self.protection & 4 != 0,
+        }
+    }
+
+    /// The mapping to be made before its contents are put in: those of shared memory the kernel lets nobody write unless all may.
     fn request(&self) -> MapRequest {
         let (name, device, inode, is_file) = self.origin.clone();
         MapRequest {
             placement: Placement::Fixed(self.start),
-            length: self.end - self.start,
-            protection: Protection {
-                read: self.protection & 1 != 0,
-                write: self.protection & 2 != 0,
-                execute: self.protection & 4 != 0,
-            },
+            length: self.length(),
+            protection: Protection { write: self.shared || self.protection().write, ..self.protection() },
             shared: self.shared,
             backing: Backing::Saved {
                 origin: Arc::new(Origin { name, device, inode, is_file, window: None }),
@@ -106,16 +120,18 @@ impl Process {
         check_program(&root, image)?;
         let memory = GuestMemory::reserve().map_err(|error| ImageError::host("reserve memory", error))?;
         if memory.limit() < image.limit {
-            let error = crate::Errno(libc::ENOMEM);
+            let error = longma_guest::Errno(libc::ENOMEM);
             return Err(ImageError::host("reserve as much memory as the process had", error));
         }
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
         simulation.resume(image)?;
-        let work = PathBuf::from(os(image.working_directory.clone()));
+        let work = PathBuf::from(os(image.started_in.clone()));
         let surroundings = config
             .constant_surroundings
             .then(|| Surroundings::new(&config.program, &work, root.is_confined()));
+        let limits = image.limits.iter();
+        config.limits = limits.map(|&(resource, soft, hard)| KeptLimit { resource, soft, hard }).collect();
         let parts = Parts {
             space,
             surroundings,
@@ -153,7 +169,28 @@ impl Process {
         })?;
         // SAFETY: no pointers.
         unsafe { libc::umask(image.umask) };
-        files::restore(&image.files, &self.own_descriptors)
+        files::restore(&image.files, &self.own_descriptors)?;
+        self.limit(image)
+    }
+
+    /// Puts back the limits that the process has set.
+    fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
+        let refused =
+            |what: &str, error| ImageError::host(format!("set the process's limit of {what} again"), error);
+        for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
+            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            // SAFETY: the structure is live.
+            if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(refused(&format!("resource {resource}"), error.into()));
+            }
+        }
+        let (soft, hard) = image.open_files;
+        let wanted = descriptors::Limit { soft, hard };
+        if wanted == descriptors::limit() {
+            return Ok(());
+        }
+        descriptors::set_limit(wanted).map_err(|error| refused("open files", error))
     }
 }
 
@@ -161,6 +198,7 @@ impl ThreadImage {
     fn thread(&self, process: &Arc<Process>) -> Result<(Thread, State), ImageError> {
         let mut thread = Thread::restored(process.clone(), self.number, self.kernel.mask);
         thread.set_kernel_state(&self.kernel);
+        thread.name = Some(self.name.clone()).filter(|name| !name.is_empty());
         thread.resumes_until = self.deadline_ps.map(Time::from_ps);
         Ok((thread, self.state()?))
     }
@@ -190,13 +228,23 @@ fn space(
         space
             .map(&mapping.request())
             .map_err(|error| ImageError::host(format!("map memory at {:#x}", mapping.start), error))?;
+        if mapping.wiped_in_children {
+            space
+                .advise(mapping.start, mapping.length(), libc::MADV_WIPEONFORK)
+                .map_err(|error| ImageError::host("keep memory from children", error))?;
+        }
     }
     let file = File::options()
         .write(true)
         .open("/proc/self/mem")
         .map_err(|error| ImageError::host("open the memory of this process", error))?;
     while let Some((address, bytes)) = contents()? {
-        space.put_contents(&file, address, &bytes)?;
+        put_contents(&space, &file, address, &bytes)?;
+    }
+    for mapping in image.mappings.iter().filter(|mapping| mapping.shared) {
+        space
+            .protect(mapping.start, mapping.length(), mapping.protection())
+            .map_err(|error| ImageError::host(format!("protect memory at {:#x}", mapping.start), error))?;
     }
     Ok(space)
 }

@@ -45,6 +45,8 @@ pub struct ThreadImage {
     pub kernel: KernelState,
     /// When the wait ends that it makes again, picoseconds of simulated time.
     pub deadline_ps: Option<u64>,
+    /// What it is called (PR_SET_NAME); empty if that is not known yet.
+    pub name: Vec<u8>,
 }
 
 impl Thread {
@@ -81,6 +83,7 @@ impl ThreadImage {
             translation: (lbt.scratch, lbt.eflags, lbt.top, lbt.stack_mode),
             kernel,
             deadline_ps: deadline.map(Time::ps),
+            name: Vec::new(),
         }
     }
 

@@ -5,10 +5,12 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
+use longma_guest::Errno;
+use longma_guest::GuestMemory;
+use longma_guest::host::locks::{Mutex, MutexGuard};
+
+use crate::Process;
 use crate::files::{Follow, Place, Use};
-use crate::host::locks::{Mutex, MutexGuard};
-use crate::memory::GuestMemory;
-use crate::{Errno, Process};
 
 /// sizeof(struct sockaddr_storage): the kernel takes none that is longer.
 pub(super) const LONGEST: usize = 128;

@@ -7,9 +7,11 @@ use longma_loongarch::State;
 use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
-use crate::host::calls::interruptible;
-use crate::syscalls::{buffer, host_call};
-use crate::{Errno, Thread};
+use crate::Thread;
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{buffer, with_results};
+use longma_guest::Errno;
+use longma_guest::host::host_call;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -89,7 +91,7 @@ fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64)
 
 pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
-    let data = buffer(thread.process.memory(), data, bytes, false)?;
+    let data = buffer(thread.process.memory(), data, bytes)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     // SAFETY: the data lies in the guest's memory, the address is the host's own or null.
@@ -98,10 +100,12 @@ pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -
 
 pub(crate) fn recvfrom(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
-    let data = buffer(thread.process.memory(), data, bytes, true)?;
     with_address(thread, address, length, |host, host_length| {
-        // SAFETY: the data lies in the guest's memory, the address and its length are the host's own or null.
-        unsafe { interruptible(libc::SYS_recvfrom, [socket, data, bytes, flags, host, host_length]) }
+        with_results(thread.process.memory(), |results| {
+            let data = results.buffer(data, bytes)?;
+            // SAFETY: the data lies in the guest's memory or is of `results`, the address and its length are the host's own or null.
+            unsafe { interruptible(libc::SYS_recvfrom, [socket, data, bytes, flags, host, host_length]) }
+        })
     })
 }
 

@@ -4,13 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
 use super::address::{HostAddress, Purpose};
-use crate::host::calls::interruptible;
-use crate::host::descriptors;
-use crate::syscalls::{Vectors, buffer};
-use crate::{Errno, Thread};
+use crate::Thread;
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{Results, Vectors, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -49,23 +50,27 @@ impl Header {
         })
     }
 
-    /// The host's header; `written`: the host will write to the buffers.
-    fn for_host(&self, thread: &Thread, written: bool) -> Result<(libc::msghdr, Vectors), Errno> {
-        let memory = thread.process.memory();
-        if self.vector_count > MOST_MESSAGES {
-            return Err(Errno(libc::EMSGSIZE));
-        }
-        let vectors = Vectors::new(memory, self.vectors, self.vector_count, written)?;
+    /// The host's header with these buffers, without control data.
+    fn for_host(&self, vectors: &Vectors) -> libc::msghdr {
         // SAFETY: every field may be zero.
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
-        host.msg_iovlen = self.vector_count as usize;
-        if written && self.control != 0 && self.control_bytes != 0 {
+        host.msg_iovlen = vectors.len();
+        host
+    }
+
+    /// The host's header of a message that the host writes to `results`.
+    fn with_room_in(&self, results: &mut Results<'_>) -> Result<(libc::msghdr, Vectors), Errno> {
+        if self.vector_count > MOST_MESSAGES {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let vectors = results.vectors(self.vectors, self.vector_count)?;
+        let mut host = self.for_host(&vectors);
+        if self.control != 0 && self.control_bytes != 0 {
             if self.control_bytes > i32::MAX as u64 {
                 return Err(Errno(libc::ENOBUFS));
             }
-            host.msg_control =
-                buffer(memory, self.control, self.control_bytes, written)? as *mut libc::c_void;
+            host.msg_control = results.structure(self.control, self.control_bytes)? as *mut libc::c_void;
             host.msg_controllen = self.control_bytes as usize;
         }
         Ok((host, vectors))
@@ -118,7 +123,11 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
 
 fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
-    let (mut host, _vectors) = header.for_host(thread, false)?;
+    if header.vector_count > MOST_MESSAGES {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    let vectors = Vectors::new(thread.process.memory(), header.vectors, header.vector_count)?;
+    let mut host = header.for_host(&vectors);
     let mut control = header.control(thread)?;
     if !control.is_empty() {
         host.msg_control = control.as_mut_ptr().cast();
@@ -135,27 +144,33 @@ fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
 
 fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
-    let (mut host, _vectors) = header.for_host(thread, true)?;
+    let memory = thread.process.memory();
     if (header.name_bytes as i32) < 0 {
         return Err(Errno(libc::EINVAL));
     }
     let mut name = HostAddress::empty(header.name_bytes);
+    // What the host has written of its header: the lengths of the name and of the control data, and the message's flags.
+    let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
+    let returned = with_results(memory, |results| {
+        let (mut host, _vectors) = header.with_room_in(results)?;
+        if header.name != 0 {
+            host.msg_name = name.pointer() as *mut libc::c_void;
+            host.msg_namelen = name.length();
+        }
+        // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory or are of `results`.
+        let returned =
+            unsafe { interruptible(libc::SYS_recvmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) };
+        (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
+        returned
+    })?;
     if header.name != 0 {
-        host.msg_name = name.pointer() as *mut libc::c_void;
-        host.msg_namelen = name.length();
-    }
-    // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory.
-    let returned =
-        unsafe { interruptible(libc::SYS_recvmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }?;
-    let memory = thread.process.memory();
-    if header.name != 0 {
-        name.set_length(host.msg_namelen);
+        name.set_length(name_bytes);
         name.lead_out_of_root(&thread.process);
         name.write(memory, header.name, header.name_bytes)?;
         memory.store(address.wrapping_add(8), name.length())?;
     }
-    memory.store(address.wrapping_add(40), host.msg_controllen as u64)?;
-    memory.store(address.wrapping_add(48), host.msg_flags as u32)?;
+    memory.store(address.wrapping_add(40), control_bytes as u64)?;
+    memory.store(address.wrapping_add(48), message_flags as u32)?;
     Ok(returned)
 }
 

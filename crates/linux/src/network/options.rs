@@ -2,11 +2,13 @@
 //! Not their values, which go through as they are; but some hold pointers, and those must not reach the host as the guest wrote them.
 //! Source: socket(7), ip(7), tcp(7); Linux include/uapi/linux/{filter,tcp,if_packet}.h.
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::calls::check_socket;
-use crate::syscalls::{buffer, host_call};
-use crate::{Errno, Thread};
+use crate::Thread;
+use crate::syscalls::{buffer, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -70,13 +72,12 @@ pub(crate) fn setsockopt(thread: &mut Thread, _: &mut State, arguments: Argument
         if steps > MOST_FILTER_STEPS {
             return Err(Errno(libc::EINVAL));
         }
-        filter =
-            [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES, false)?];
+        filter = [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES)?];
         filter.as_ptr() as u64
     } else if is_filter {
         return Err(Errno(libc::EINVAL));
     } else {
-        buffer(memory, value, length, false)?
+        buffer(memory, value, length)?
     };
     // SAFETY: the value is the host's own or lies in the guest's memory, and holds no pointer of the guest's.
     unsafe { host_call(libc::SYS_setsockopt, [socket, level as u64, name as u64, host, length, 0]) }
@@ -90,16 +91,18 @@ pub(crate) fn getsockopt(thread: &mut Thread, _: &mut State, arguments: Argument
         return Err(Errno(if LEVELS.contains(&level) { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }));
     }
     let memory = thread.process.memory();
-    let mut length: u32 = memory.load(length_address)?;
-    if (length as i32) < 0 {
+    let room: u32 = memory.load(length_address)?;
+    if (room as i32) < 0 {
         return Err(Errno(libc::EINVAL));
     }
-    let host = buffer(memory, value, length.into(), true)?;
-    let length_pointer = &raw mut length as u64;
-    // SAFETY: the value lies in the guest's memory, the length is the host's own.
-    let returned = unsafe {
-        host_call(libc::SYS_getsockopt, [socket, level as u64, name as u64, host, length_pointer, 0])
-    }?;
+    let mut length = room;
+    let returned = with_results(memory, |results| {
+        length = room;
+        let host = results.structure(value, room.into())?;
+        let arguments = [socket, level as u64, name as u64, host, &raw mut length as u64, 0];
+        // SAFETY: the value lies in the guest's memory or is of `results`, the length is the host's own.
+        unsafe { host_call(libc::SYS_getsockopt, arguments) }
+    })?;
     memory.store(length_address, length)?;
     Ok(returned)
 }

@@ -9,15 +9,17 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
+use longma_guest::Errno;
+use longma_guest::host::descriptors::{self, Limit, Room};
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
 use crate::elf::{ElfError, Image};
 use crate::files::{Follow, Place, ProcFile, guest_path};
-use crate::host::descriptors::{self, Limit, Room};
-use crate::syscalls::{KeptLimit, host_call};
-use crate::{Errno, Process, Thread};
+use crate::syscalls::KeptLimit;
+use crate::{Process, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -67,6 +69,7 @@ fn execute(
     // A signal that is here already belongs to the old program.
     thread.hold_signals()?;
     thread.signals.release();
+    thread.give_back();
     Err(program.start(&process, &environment, room))
 }
 
@@ -234,16 +237,19 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
     if flags & AT_SYMLINK_NOFOLLOW != 0 && !path.is_empty() {
         how |= libc::O_NOFOLLOW;
     }
-    // SAFETY: the path is the host's own, and a new descriptor disturbs nobody.
-    let opened =
-        unsafe { host_call(libc::SYS_openat, [place.directory(), place.path(), how as u64, 0, 0, 0]) }?;
-    // SAFETY: the host has just made it, for us.
-    let file = unsafe { File::from_raw_fd(opened as RawFd) };
+    let arguments = [place.directory(), place.path(), how as u64, 0, 0, 0];
+    let file = descriptors::keep_new(|| {
+        // SAFETY: the path is the host's own, and a new descriptor disturbs nobody.
+        let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
+        // SAFETY: the host has just made it, for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(opened as RawFd) })
+    })?;
+    let file = File::from(file);
     if !file.metadata()?.is_file() {
         return Err(Errno(libc::EACCES));
     }
     let at = (libc::AT_EMPTY_PATH | libc::AT_EACCESS) as u64;
-    let arguments = [opened, c"".as_ptr() as u64, libc::X_OK as u64, at, 0, 0];
+    let arguments = [file.as_raw_fd() as u64, c"".as_ptr() as u64, libc::X_OK as u64, at, 0, 0];
     // SAFETY: the path is the host's own.
     unsafe { host_call(libc::SYS_faccessat2, arguments) }?;
     Ok(file)

@@ -11,23 +11,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
+use longma_guest::Errno;
+use longma_guest::host::locks::Mutex;
+use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, Placement, Protection};
 use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
 use super::{Process, ProcessConfig};
+use crate::Thread;
 use crate::elf::{self, ElfError, Image, Source};
 use crate::files::surroundings::USER;
 use crate::files::{Root, Surroundings};
-use crate::host::locks::Mutex;
 use crate::image;
-use crate::memory::{AddressSpace, GuestMemory, MapRequest, Origin, Placement, Protection};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::Simulation;
 use crate::stack::{self, ProgramFacts, StackContents, Texts};
 use crate::syscalls::Limits;
-use crate::{Errno, Thread};
 
 /// sp.
 const STACK_POINTER: u8 = 3;
@@ -118,6 +119,10 @@ impl Process {
     /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
         let own_descriptors = image::own_descriptors();
+        if let Some(mask) = config.umask {
+            // SAFETY: no pointers; it cannot fail.
+            unsafe { libc::umask(mask) };
+        }
         let root_path = config.root.clone();
         let root = Root::new(root_path.as_deref())
             .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
@@ -254,6 +259,7 @@ impl Process {
             standard_files: image::standard_files(),
             simulation,
             said: Mutex::default(),
+            unkept: Mutex::default(),
         })
     }
 }
@@ -352,8 +358,8 @@ fn open_interpreter(
     Err(LoadError::Interpreter { path: program.to_owned(), interpreter: path, source: error })
 }
 
-pub(super) fn special(name: &str) -> crate::memory::Backing {
-    crate::memory::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
+pub(super) fn special(name: &str) -> longma_guest::Backing {
+    longma_guest::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 
 fn map_vdso(space: &AddressSpace) -> Result<u64, Errno> {

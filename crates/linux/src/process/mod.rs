@@ -2,6 +2,7 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
+mod borrow;
 pub(crate) mod execute;
 pub(crate) mod fork;
 mod load;
@@ -17,19 +18,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
+pub(crate) use borrow::Borrowed;
 pub use load::LoadError;
 pub(crate) use load::Parts;
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
 use crate::files::{Root, Surroundings};
-use crate::host::locks::Mutex;
-use crate::memory::{AddressSpace, GuestMemory, Window};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
 use crate::syscalls::{KeptLimit, Limits};
 use crate::{DeviceFile, Engine};
+use longma_guest::host::locks::Mutex;
+use longma_guest::{AddressSpace, GuestMemory, Window};
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -49,6 +51,8 @@ pub struct ProcessConfig {
     pub library_root: Option<PathBuf>,
     /// The main thread's stack in bytes; 0 means what RLIMIT_STACK says, or 8 MiB with `constant_surroundings`.
     pub stack_bytes: u64,
+    /// The file mode creation mask that it begins with; none: as it is.
+    pub umask: Option<u32>,
     /// Limits that the program before has set and the host does not enforce.
     pub limits: Vec<KeptLimit>,
     /// Where each system call is traced to, if anywhere.
@@ -60,7 +64,7 @@ pub struct ProcessConfig {
     /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
     /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program shall be
     /// called and may differ from PATH, the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte,
-    /// and SOFT and HARD are the program's limit of open files, see [`crate::host::descriptors::begin`]. Before `--` comes
+    /// and SOFT and HARD are the program's limit of open files, see [`longma_guest::host::descriptors::begin`]. Before `--` comes
     /// `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`.
     /// Empty: execve of guest programs fails.
     pub reexec: Vec<OsString>,
@@ -94,6 +98,8 @@ pub struct Process {
     pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been named.
     pub(crate) told: Mutex<BTreeSet<u64>>,
+    /// What it has done, in simulated time, that a checkpoint does not keep.
+    pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
     /// Other oddities that have been told.
     said: Mutex<BTreeSet<&'static str>>,
     /// The guest address of the code that a handler returns to, in the vDSO.
@@ -145,6 +151,18 @@ impl Process {
             Some(parent) => parent.identities.translate_processes(number, arguments),
             None => arguments,
         }
+    }
+
+    /// The process has done something whose effect a checkpoint does not keep.
+    pub(crate) fn note_unkept(&self, what: &'static str) {
+        if self.simulation().is_some() {
+            self.unkept.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
+        }
+    }
+
+    /// Something that it has done and a checkpoint does not keep.
+    pub(crate) fn unkept(&self) -> Option<&'static str> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
     }
 
     /// Says something odd where the diagnostics go, once.

@@ -2,7 +2,7 @@
 //! Not what is done with it.
 //! Source: execve(2) (interpreter scripts); Linux fs/binfmt_script.c.
 
-use crate::Errno;
+use longma_guest::Errno;
 
 /// BINPRM_BUF_SIZE: how much of a script's first line counts.
 pub(super) const LINE_BYTES: usize = 256;

@@ -2,11 +2,12 @@
 //! Not what lies on the stack.
 //! Source: getrlimit(2), execve(2) (limits on size of arguments and environment), Linux arch/loongarch/mm/mmap.c (mmap_base).
 
+use longma_guest::Errno;
+use longma_guest::host::main_stack;
+use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_down, page_up};
+
 use super::ProcessConfig;
 use super::load::special;
-use crate::Errno;
-use crate::host::main_stack;
-use crate::memory::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_down, page_up};
 use crate::stack::{StackContents, Texts};
 
 /// The limit on nearly every Linux, and in simulated runs, whose results depend on no setting of the user's.

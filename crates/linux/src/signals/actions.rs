@@ -5,9 +5,9 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::host::locks::{Mutex, MutexGuard};
-use crate::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
-use crate::host::reception;
+use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
+use longma_guest::host::reception;
 
 /// The highest signal number.
 pub(crate) const SIGNALS: i32 = 64;
@@ -120,6 +120,15 @@ impl Dispositions {
     /// The action on `signal`.
     pub(crate) fn get(&self, signal: i32) -> Action {
         self.lock()[signal as usize - 1]
+    }
+
+    /// The signals that end the process at once, wherever they arrive.
+    pub(crate) fn deadly(&self) -> SignalSet {
+        let actions = self.lock();
+        let deadly = (1..).zip(actions.iter()).filter(|(signal, action)| {
+            action.handler == SIG_DFL && default_of(*signal) == Default::Terminate
+        });
+        deadly.fold(0, |set, (signal, _)| set | set_of(signal))
     }
 
     /// Sets the action on `signal` and gives the former one.

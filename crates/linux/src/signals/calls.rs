@@ -2,19 +2,24 @@
 //! Not signalfd, which is a file: that is in `events`.
 //! Source: sigaction(2), sigprocmask(2), sigsuspend(2), sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
 
+use std::os::fd::RawFd;
+
+use longma_guest::Errno;
+use longma_guest::host::attention::{Attention, with_attention};
+use longma_guest::host::held::Held;
+use longma_guest::host::host_call;
+use longma_guest::host::masks::{FAULTS, SignalSet, set_of};
+use longma_guest::host::reception::{self, SignalInfo};
+use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::host::attention::{Attention, with_attention};
-use crate::host::calls::interruptible;
-use crate::host::masks::{FAULTS, SignalSet, set_of};
-use crate::host::reception::{self, SignalInfo};
-use crate::memory::host_address;
 use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::signals::frame;
 use crate::signals::state::AlternateStack;
-use crate::syscalls::{Completion, buffer, host_call};
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{Completion, buffer};
 use crate::threads::host_id;
-use crate::{Errno, Outcome, Thread};
+use crate::{Outcome, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -150,9 +155,9 @@ fn is_own_thread(id: u64) -> bool {
 }
 
 /// Whether a descriptor stands for the process whose first thread this is.
-fn is_own_process(descriptor: u64) -> bool {
+fn is_own_process(descriptor: &Held) -> bool {
     let told =
-        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor as i32)).unwrap_or_default();
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.number())).unwrap_or_default();
     let process = told.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     process == Some(host_id())
 }
@@ -163,7 +168,7 @@ pub(crate) fn rt_sigqueueinfo(
     [process, signal, info, ..]: Arguments,
 ) -> Returned {
     if !is_own_thread(process) {
-        let info = buffer(thread.process.memory(), info, 128, false)?;
+        let info = buffer(thread.process.memory(), info, 128)?;
         // SAFETY: the structure is in the reservation.
         return unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) };
     }
@@ -178,7 +183,7 @@ pub(crate) fn rt_tgsigqueueinfo(
     [process, target, signal, info, ..]: Arguments,
 ) -> Returned {
     if !is_own_thread(target) {
-        let info = buffer(thread.process.memory(), info, 128, false)?;
+        let info = buffer(thread.process.memory(), info, 128)?;
         // SAFETY: the structure is in the reservation.
         return unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) };
     }
@@ -193,13 +198,22 @@ pub(crate) fn pidfd_send_signal(
     _: &mut State,
     [descriptor, signal, info, flags, ..]: Arguments,
 ) -> Returned {
-    let info: Option<SignalInfo> = match info {
-        0 => None,
-        _ if is_own_process(descriptor) => Some(sent(thread, signal, info)?),
-        _ => Some(thread.process.memory().read_array(info)?),
-    };
+    if info == 0 {
+        // SAFETY: no pointers.
+        return unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, 0, flags, 0, 0]) };
+    }
+    // One that is not open has its turn after the flags.
+    let target = Held::of(descriptor as RawFd).ok();
+    let info: Option<SignalInfo> = Some(match &target {
+        Some(target) if is_own_process(target) => sent(thread, signal, info)?,
+        _ => thread.process.memory().read_array(info)?,
+    });
+    let target = target.as_ref().map_or(-1, Held::number);
     // SAFETY: null, or a live structure.
-    unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, host_address(&info), flags, 0, 0]) }
+    unsafe {
+        let arguments = [target as u64, signal, host_address(&info), flags, 0, 0];
+        host_call(libc::SYS_pidfd_send_signal, arguments)
+    }
 }
 
 pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {

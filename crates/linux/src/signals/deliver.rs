@@ -2,12 +2,12 @@
 //! Not how signals arrive: that is `host::reception`.
 //! Source: Linux arch/loongarch/kernel/{signal,traps}.c, kernel/signal.c (force_sig, get_signal).
 
+use longma_guest::host::attention::{Attention, with_attention};
+use longma_guest::host::masks::set_of;
+use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::files::surroundings::USER;
-use crate::host::attention::{Attention, with_attention};
-use crate::host::masks::{self, HostDisposition, set_of};
-use crate::host::reception::SignalInfo;
 use crate::signals::actions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
@@ -148,7 +148,7 @@ impl Thread {
             let action = self.process.dispositions.get_for_delivery(signal);
             match (action.handler, default_of(signal)) {
                 (SIG_IGN, _) | (SIG_DFL, Default::Ignore) => {}
-                (SIG_DFL, Default::Terminate) => return Outcome::KilledBy(signal),
+                (SIG_DFL, Default::Terminate) => return self.killed_by(signal),
                 (SIG_DFL, Default::Stop) => stop(),
                 _ => {
                     self.settle_interrupted(state, action.flags & SA_RESTART != 0);
@@ -198,11 +198,16 @@ impl Thread {
         }
     }
 
+    fn killed_by(&self, signal: i32) -> Outcome {
+        self.give_back();
+        Outcome::KilledBy(signal)
+    }
+
     /// Delivers a signal that cannot wait: a handler is entered, or the process dies.
     fn force(&mut self, state: &mut State, signal: i32, info: SignalInfo, flags: u32) -> Outcome {
         let action = self.process.dispositions.get_for_delivery(signal);
         if !action.is_handler() || self.signals.mask & set_of(signal) != 0 {
-            return Outcome::KilledBy(signal);
+            return self.killed_by(signal);
         }
         if self.enter(state, signal, info, &action, flags) {
             Outcome::Continue
@@ -214,7 +219,7 @@ impl Thread {
     /// The frame for `signal` could not be written, nor read back: that is a SIGSEGV.
     pub(crate) fn frame_failed(&mut self, state: &mut State, signal: i32) -> Outcome {
         if signal == libc::SIGSEGV {
-            return Outcome::KilledBy(signal);
+            return self.killed_by(signal);
         }
         let cause = Cause::at(libc::SIGSEGV, SI_KERNEL, 0);
         self.force(state, libc::SIGSEGV, cause.info(), 0)
@@ -278,17 +283,6 @@ impl Thread {
 fn stop() {
     // SAFETY: it has no pointers.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
-}
-
-/// Ends this process by `signal`, so that its parent sees what it would see of a native one.
-pub fn die_by(signal: i32) -> ! {
-    masks::dispose(signal, HostDisposition::Default, 0);
-    masks::replace(masks::HELD & !set_of(signal));
-    // SAFETY: it has no pointers.
-    unsafe { libc::kill(libc::getpid(), signal) };
-    // A signal to oneself is delivered before `kill` returns, but another thread may be the one that gets it.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    std::process::exit(128 + signal)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! Not the decision to deliver: that is `deliver`.
 //! Source: Linux arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
 
+use longma_guest::host::masks::SignalSet;
+use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Fcsr, State};
 
-use crate::host::masks::SignalSet;
-use crate::host::reception::SignalInfo;
 use crate::signals::state::AlternateStack;
 
 // struct rt_sigframe { struct siginfo rs_info; struct ucontext rs_uctx; }, records after it.

@@ -9,5 +9,4 @@ mod frame;
 mod state;
 
 pub(crate) use actions::{Action, Dispositions, SIGNALS};
-pub use deliver::die_by;
 pub(crate) use state::{AlternateStack, ThreadSignals};

@@ -2,9 +2,10 @@
 //! Not the actions, which a process shares: those are in `actions`.
 //! Source: sigprocmask(2), sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
 
-use crate::Errno;
-use crate::host::masks::{self, FAULTS, HELD, SignalSet};
-use crate::host::reception::{self, Reception};
+use longma_guest::Errno;
+use longma_guest::host::masks::{self, FAULTS, HELD, SignalSet};
+use longma_guest::host::reception::{self, Reception};
+
 use crate::signals::actions::UNBLOCKABLE;
 
 const SS_ONSTACK: u32 = 1;
@@ -112,7 +113,7 @@ impl ThreadSignals {
             mask: mask & !UNBLOCKABLE,
             suspended: None,
             stack: AlternateStack::default(),
-            reception: Box::new(Reception::new()),
+            reception: Box::<Reception>::default(),
         }
     }
 

@@ -2,10 +2,12 @@
 //! Not those that only wait otherwise: these are in `waits`.
 //! Source: man-pages section 2.
 
+use longma_guest::Errno;
+use longma_guest::host::locks::Lazy;
+
 use super::identity::{FIRST_ID, Identities};
-use super::{CoreSet, Simulation, ThreadNumber, clocks, futex, timers};
-use crate::host::locks::Lazy;
-use crate::{Errno, Thread};
+use super::{CoreSet, Simulation, ThreadNumber, clocks, futex, standing, timers};
+use crate::Thread;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -30,6 +32,8 @@ use Instead::{Call, Perhaps, Quiet, Sends};
 /// By number. Calls that are not here do what they do otherwise.
 #[rustfmt::skip]
 const CALLS: &[(u16, Instead)] = &[
+    (30, Perhaps(standing::ioprio_set)),
+    (31, Perhaps(standing::ioprio_get)),
     (85, Call(timers::timerfd_create)),
     (86, Call(timers::timerfd_settime)),
     (87, Call(timers::timerfd_gettime)),
@@ -45,15 +49,26 @@ const CALLS: &[(u16, Instead)] = &[
     (113, Call(clocks::clock_gettime)),
     (114, Call(clocks::clock_getres)),
     (115, Call(clocks::clock_nanosleep)),
+    (118, Perhaps(standing::sched_setparam)),
+    (119, Perhaps(standing::sched_setscheduler)),
+    (120, Perhaps(standing::sched_getscheduler)),
+    (121, Perhaps(standing::sched_getparam)),
     (122, Call(sched_setaffinity)),
     (123, Call(sched_getaffinity)),
     (124, Call(sched_yield)),
+    (127, Perhaps(standing::sched_rr_get_interval)),
     (129, Sends), // kill
     (130, Sends), // tkill
     (131, Sends), // tgkill
     (135, Quiet), // rt_sigprocmask
     (138, Sends), // rt_sigqueueinfo
+    (140, Perhaps(standing::setpriority)),
+    (141, Perhaps(standing::getpriority)),
     (153, Call(clocks::times)),
+    (154, Call(standing::setpgid)),
+    (155, Call(standing::getpgid)),
+    (156, Call(standing::getsid)),
+    (157, Call(standing::setsid)),
     (165, Call(clocks::getrusage)),
     (168, Call(getcpu)),
     (169, Call(clocks::gettimeofday)),
@@ -69,6 +84,8 @@ const CALLS: &[(u16, Instead)] = &[
     (233, Quiet), // madvise
     (240, Sends), // rt_tgsigqueueinfo
     (266, Call(adjust)),
+    (274, Perhaps(standing::sched_setattr)),
+    (275, Perhaps(standing::sched_getattr)),
     (278, Call(getrandom)),
     (424, Sends), // pidfd_send_signal
     (449, Call(futex::futex_waitv)),

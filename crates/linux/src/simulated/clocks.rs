@@ -2,10 +2,11 @@
 //! Not timers, which send signals: those are in `timers`.
 //! Source: clock_gettime(2), clock_nanosleep(2), times(2), getrusage(2), sysinfo(2).
 
+use longma_guest::Errno;
 use longma_sim::{Duration, Time};
 
 use super::{Awoken, Simulation, Sleep, ThreadNumber, identity::Identities};
-use crate::{Errno, Thread};
+use crate::Thread;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -216,16 +217,13 @@ pub(super) fn getrusage(
     Ok(0)
 }
 
-/// The memory that a simulated program is told of, whatever host it is simulated on. Which pages it has is the machine file's.
-const TOLD_MEMORY_BYTES: u64 = 16 << 30;
-
 pub(super) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
     unsafe { libc::sysinfo(&raw mut host) };
     // What changes from run to run, and from host to host, is left out.
-    (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) = (TOLD_MEMORY_BYTES, 0, 0, 1);
+    (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) = (simulation.memory_bytes, 0, 0, 1);
     host.uptime = (Clock::Wall(UP_S).read_ns(simulation) / NS_PER_SECOND) as i64;
     host.loads = [0; 3];
     host.procs = 1;

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use longma_guest::Errno;
 use longma_sim::Time;
 
 use super::clocks::{Clock, after_ns, timespec_ns};
 use super::{Awoken, Simulation, Sleep, ThreadNumber, lock};
-use crate::{Errno, Thread};
+use crate::Thread;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

@@ -2,8 +2,10 @@
 //! Not the ids of children: those are processes of the host.
 //! Source: credentials(7); Linux include/linux/threads.h (PID_MAX_LIMIT).
 
+use longma_guest::host::locks::Mutex;
+
+use super::standing::group_on_host;
 use super::{ThreadNumber, lock};
-use crate::host::locks::Mutex;
 
 /// The process's id and that of its first thread; the others follow. No process of a host has such an id: PID_MAX_LIMIT is the
 /// first that none gets.
@@ -22,10 +24,12 @@ pub(crate) struct Identities {
 enum Named {
     /// A process, or negated its group.
     Process,
+    /// A group.
+    Group,
     /// A thread.
     Thread,
 }
-use Named::{Process, Thread};
+use Named::{Group, Process, Thread};
 
 /// Which arguments of a call are ids: (number, positions and what they name).
 #[rustfmt::skip]
@@ -43,10 +47,11 @@ const IDS: &[(u16, &[(usize, Named)])] = &[
     (138, &[(0, Process)]), // rt_sigqueueinfo
     (140, &[(1, Thread)]), // setpriority
     (141, &[(1, Thread)]), // getpriority
-    (154, &[(0, Process), (1, Process)]), // setpgid
+    (154, &[(0, Process), (1, Group)]), // setpgid
     (155, &[(0, Process)]), // getpgid
     (156, &[(0, Process)]), // getsid
     (240, &[(0, Process), (1, Thread)]), // rt_tgsigqueueinfo
+    (260, &[(0, Process)]), // wait4
     (261, &[(0, Process)]), // prlimit64
     (270, &[(0, Process)]), // process_vm_readv
     (271, &[(0, Process)]), // process_vm_writev
@@ -85,6 +90,16 @@ impl Identities {
         lock(&self.threads).get(number.0 as usize).copied().filter(|host| *host != 0)
     }
 
+    /// The threads that are alive.
+    pub(crate) fn alive(&self) -> Vec<ThreadNumber> {
+        let threads = lock(&self.threads);
+        (0..)
+            .zip(threads.iter())
+            .filter(|(_, host)| **host != 0)
+            .map(|(number, _)| ThreadNumber(number))
+            .collect()
+    }
+
     /// The host's id of the process.
     pub(crate) fn host_process(&self) -> i32 {
         self.process
@@ -94,8 +109,9 @@ impl Identities {
     fn to_host(&self, id: i32, named: Named) -> i32 {
         match named {
             Process if id == FIRST_ID => self.process,
-            Process if id == -FIRST_ID => -self.process,
+            Process if id == -FIRST_ID => -group_on_host(FIRST_ID),
             Process => id,
+            Group => group_on_host(id),
             Thread => Self::thread(id).and_then(|number| self.host_thread(number)).unwrap_or(id),
         }
     }
@@ -112,8 +128,8 @@ impl Identities {
     /// As [`Identities::translate`], of ids of processes only.
     pub(crate) fn translate_processes(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
         if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
-            for &(index, _) in IDS[row].1.iter().filter(|(_, named)| matches!(named, Process)) {
-                arguments[index] = i64::from(self.to_host(arguments[index] as i32, Process)) as u64;
+            for &(index, named) in IDS[row].1.iter().filter(|(_, named)| !matches!(named, Thread)) {
+                arguments[index] = i64::from(self.to_host(arguments[index] as i32, named)) as u64;
             }
         }
         arguments

@@ -8,6 +8,7 @@ pub(crate) mod futex;
 pub mod identity;
 mod polling;
 mod random;
+pub(crate) mod standing;
 pub(crate) mod timers;
 pub(crate) mod waits;
 
@@ -15,13 +16,14 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use longma_guest::GuestMemory;
+use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_sim::{Duration, Time};
 
-use crate::GuestMemory;
-use crate::host::locks::{Mutex, MutexGuard};
 use crate::image::{ImageError, ProcessImage};
 use identity::Identities;
 use random::Random;
+use standing::Standing;
 use timers::Timers;
 
 /// A guest thread's number: dense, from 0, in the order of creation.
@@ -173,6 +175,8 @@ pub struct SimulationConfig {
     pub scheduler: Arc<dyn Scheduler>,
     /// Where the guest's random bytes come from.
     pub seed: u64,
+    /// The memory that the guest is told of, bytes.
+    pub memory_bytes: u64,
 }
 
 impl std::fmt::Debug for SimulationConfig {
@@ -185,6 +189,9 @@ impl std::fmt::Debug for SimulationConfig {
 pub struct Simulation {
     pub(crate) scheduler: Arc<dyn Scheduler>,
     pub(crate) identities: Identities,
+    pub(crate) standing: Standing,
+    /// The memory that it is told of, bytes.
+    pub(crate) memory_bytes: u64,
     pub(crate) futexes: Mutex<futex::Queues>,
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
@@ -194,7 +201,7 @@ pub struct Simulation {
     /// The latest time a clock has shown, in picoseconds.
     shown: AtomicU64,
     /// Files that were open before the process began: (device, inode).
-    inherited: Vec<(u64, u64)>,
+    pub(crate) inherited: Vec<(u64, u64)>,
     /// Other processes may have this one's files open.
     has_forked: AtomicBool,
     /// This is a forked child, which simulated time does not know.
@@ -210,6 +217,8 @@ impl Simulation {
         Self {
             scheduler: config.scheduler.clone(),
             identities: Identities::new(),
+            standing: Standing::default(),
+            memory_bytes: config.memory_bytes,
             futexes: Mutex::default(),
             timers: Mutex::default(),
             memory: memory.clone(),

@@ -4,14 +4,14 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::host::masks::{self, HELD, SignalSet};
+use longma_guest::host::seat;
 use longma_sim::Time;
 
 use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
 use super::{AwaitedFile, Awoken, Context, Sleep};
-use crate::Errno;
-use crate::host::masks::{self, HELD, SignalSet};
-use crate::host::seat;
-use crate::syscalls::host_call;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -32,7 +32,7 @@ struct Wait<'a> {
 
 /// # Safety
 /// The arguments are those of ppoll, pselect6, epoll_pwait or epoll_pwait2 as [`crate::events`] makes them: timeouts and masks are
-/// this program's own, the rest is in the guest's memory.
+/// this program's own, the rest is so or in the guest's memory.
 pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
     // SAFETY: the caller's promise: they are this program's own, or null.
     let (timeout, mask) = unsafe {
@@ -122,8 +122,28 @@ impl Wait<'_> {
         unsafe { host_call(self.number, arguments) }
     }
 
-    fn guest_address(&self, host: u64) -> u64 {
-        host.wrapping_sub(self.context.simulation.memory.base() as u64)
+    /// Reads from a place that the host is given: in the guest's memory, or this program's own (`syscalls::with_results`).
+    fn read_place(&self, host: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let memory = &self.context.simulation.memory;
+        match memory.guest_address(host as usize) {
+            Some(address) => memory.read(address, bytes)?,
+            // SAFETY: the promise of `wait`'s caller: our own place has as many bytes as the call's arguments say.
+            None => unsafe {
+                std::ptr::copy_nonoverlapping(host as *const u8, bytes.as_mut_ptr(), bytes.len())
+            },
+        }
+        Ok(())
+    }
+
+    /// Writes to such a place.
+    fn write_place(&self, host: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let memory = &self.context.simulation.memory;
+        match memory.guest_address(host as usize) {
+            Some(address) => memory.write(address, bytes)?,
+            // SAFETY: as above.
+            None => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host as *mut u8, bytes.len()) },
+        }
+        Ok(())
     }
 
     /// Copies of select's three sets, which the call overwrites.
@@ -133,7 +153,7 @@ impl Wait<'_> {
             for (set, address) in sets.iter_mut().zip(&self.arguments[1..4]) {
                 if *address != 0 {
                     *set = vec![0; self.arguments[0].div_ceil(64) as usize * 8];
-                    self.context.simulation.memory.read(self.guest_address(*address), set)?;
+                    self.read_place(*address, set)?;
                 }
             }
         }
@@ -143,7 +163,7 @@ impl Wait<'_> {
     fn restore_sets(&self, sets: &[Vec<u8>; 3]) -> Result<(), Errno> {
         if self.number == libc::SYS_pselect6 {
             for (set, address) in sets.iter().zip(&self.arguments[1..4]).filter(|(set, _)| !set.is_empty()) {
-                self.context.simulation.memory.write(self.guest_address(*address), set)?;
+                self.write_place(*address, set)?;
             }
         }
         Ok(())
@@ -154,7 +174,7 @@ impl Wait<'_> {
             libc::SYS_ppoll => {
                 let mut bytes = vec![0; 8 * self.arguments[1] as usize];
                 if !bytes.is_empty() {
-                    self.context.simulation.memory.read(self.guest_address(self.arguments[0]), &mut bytes)?;
+                    self.read_place(self.arguments[0], &mut bytes)?;
                 }
                 let file = |entry: &[u8]| AwaitedFile {
                     descriptor: i32::from_le_bytes(std::array::from_fn(|i| entry[i])),

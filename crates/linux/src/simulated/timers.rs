@@ -5,15 +5,16 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::host::{descriptors, event_count};
 use longma_sim::{Duration, Time};
 
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Simulation, ThreadNumber, lock};
-use crate::host::{descriptors, event_count};
+use crate::Thread;
 use crate::image::{ImageError, TimerImage};
-use crate::syscalls::host_call;
-use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

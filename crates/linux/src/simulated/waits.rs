@@ -4,12 +4,12 @@
 
 use std::os::fd::RawFd;
 
+use longma_guest::Errno;
+use longma_guest::host::calls::interruptible_on_host;
+use longma_guest::host::host_call;
 use longma_sim::Duration;
 
 use super::{AwaitedFile, Awoken, Context, Simulation, Sleep, polling};
-use crate::Errno;
-use crate::host::calls::interruptible_on_host;
-use crate::syscalls::host_call;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -94,6 +94,23 @@ const CALLS: &[(i64, Waits)] = &[
     (libc::SYS_futex, Waits::Unknown),
     (libc::SYS_futex_waitv, Waits::Unknown),
 ];
+
+/// Makes host call `number` unless this thread's attention is requested before it begins, see [`interruptible_on_host`]. In simulated
+/// time, a call that would wait lets other threads run.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn interruptible(number: i64, arguments: Arguments) -> Returned {
+    match super::current() {
+        // SAFETY: the caller's promise.
+        Some(context) => unsafe { wait(&context, number, arguments) },
+        // SAFETY: the caller's promise.
+        None => unsafe { interruptible_on_host(number, arguments) },
+    }
+}
 
 /// Makes a host call that may wait; while it would, others run.
 ///
@@ -417,10 +434,18 @@ fn pending_error(descriptor: RawFd) -> i32 {
 unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, options: usize) -> Returned {
     if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
         // SAFETY: the caller's promise.
-        return unsafe { outside(context, number, arguments) };
+        let returned = unsafe { outside(context, number, arguments) };
+        let gave_up = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
+        if !matches!(returned, Err(error) if gave_up.contains(&error)) || !is_child_ready(number, &arguments)
+        {
+            return returned;
+        }
     }
+    // What has happened is told though a signal is pending, as Linux does: SIGCHLD comes with it.
+    let mut at_once = arguments;
+    at_once[options] |= libc::WNOHANG as u64;
     // SAFETY: the caller's promise.
-    unsafe { interruptible_on_host(number, arguments) }
+    unsafe { host_call(number, at_once) }
 }
 
 /// Whether a wait would return at once, for an error perhaps.

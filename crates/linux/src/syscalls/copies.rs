@@ -2,11 +2,11 @@
 //! Not the copying, which the host's kernel does.
 //! Source: the kinds of arguments in the table of calls; man-pages section 2 for what returns a number of bytes.
 
+use longma_guest::GuestMemory;
 use longma_loongarch::State;
 
 use super::{A0, A7, Kind, table};
 use crate::Thread;
-use crate::memory::GuestMemory;
 
 /// A system call as a program makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
-use super::{buffer, host_call};
-use crate::host::calls::interruptible;
-use crate::memory::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
-use crate::{Errno, Thread};
+use super::{buffer, with_results};
+use crate::Thread;
+use crate::simulated::waits::interruptible;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -27,31 +29,70 @@ const COUNT_WORD: usize = PERMISSION_BYTES / 8 + 4;
 const PERMISSION_BYTES: usize = 48;
 const MOST_OPERATIONS: u64 = 500;
 const MOST_MESSAGE_BYTES: u64 = 1 << 30;
+const SEM_UNDO: u16 = 0x1000;
 const SHM_REMAP: u64 = 0o40_000;
 const SHM_READ_ONLY: u64 = 0o10_000;
 const SHM_EXECUTE: u64 = 0o100_000;
 const SHM_ROUND: u64 = 0o20_000;
 
-fn control(thread: &Thread, number: i64, bytes: u64, [id, command, pointer, ..]: Arguments) -> Returned {
+/// What a command of msgctl or shmctl does with its structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Structure {
+    /// It has none.
+    None,
+    /// The host reads it.
+    Read,
+    /// The host writes it.
+    Written,
+}
+
+/// msgctl's and shmctl's commands below 11 are the same.
+fn common(command: i32) -> Option<Structure> {
+    match command {
+        libc::IPC_RMID => Some(Structure::None),
+        libc::IPC_SET => Some(Structure::Read),
+        libc::IPC_STAT | libc::IPC_INFO => Some(Structure::Written),
+        _ => None,
+    }
+}
+
+/// `bytes`: the size of the largest structure that a command takes.
+fn control(
+    thread: &Thread,
+    number: i64,
+    bytes: u64,
+    own: impl Fn(i32) -> Option<Structure>,
+    [id, command, address, ..]: Arguments,
+) -> Returned {
     // IPC_64 is what 64-bit kernels understand anyway.
     let command = command & !0x100;
-    let pointer = match command as i32 {
-        libc::IPC_RMID | libc::SHM_LOCK | libc::SHM_UNLOCK => 0,
-        libc::IPC_STAT | libc::IPC_SET | libc::IPC_INFO | 13..=15 => {
-            buffer(thread.process.memory(), pointer, bytes, true)?
-        }
-        _ => return Err(INVALID),
-    };
-    // SAFETY: zero, or a pointer into the reservation to the largest structure the command takes.
-    unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
+    let structure = common(command as i32).or_else(|| own(command as i32)).ok_or(INVALID)?;
+    let memory = thread.process.memory();
+    with_results(memory, |results| {
+        let pointer = match structure {
+            Structure::None => 0,
+            Structure::Read => buffer(memory, address, bytes)?,
+            Structure::Written => results.structure(address, bytes)?,
+        };
+        // SAFETY: zero, or a pointer to the largest structure the command takes, into the reservation or of `results`.
+        unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
+    })
 }
 
 pub(super) fn msgctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    control(thread, libc::SYS_msgctl, QUEUE_BYTES, arguments)
+    // MSG_STAT, MSG_INFO, MSG_STAT_ANY.
+    let own = |command| matches!(command, 11..=13).then_some(Structure::Written);
+    control(thread, libc::SYS_msgctl, QUEUE_BYTES, own, arguments)
 }
 
 pub(super) fn shmctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    control(thread, libc::SYS_shmctl, SEGMENT_BYTES, arguments)
+    let own = |command| match command {
+        libc::SHM_LOCK | libc::SHM_UNLOCK => Some(Structure::None),
+        // SHM_STAT, SHM_INFO, SHM_STAT_ANY.
+        13..=15 => Some(Structure::Written),
+        _ => None,
+    };
+    control(thread, libc::SYS_shmctl, SEGMENT_BYTES, own, arguments)
 }
 
 pub(super) fn msgsnd(
@@ -62,7 +103,7 @@ pub(super) fn msgsnd(
     if size > MOST_MESSAGE_BYTES {
         return Err(INVALID);
     }
-    let message = buffer(thread.process.memory(), message, size + 8, false)?;
+    let message = buffer(thread.process.memory(), message, size + 8)?;
     // SAFETY: the message is in the reservation.
     unsafe { interruptible(libc::SYS_msgsnd, [id, message, size, flags, 0, 0]) }
 }
@@ -75,9 +116,12 @@ pub(super) fn msgrcv(
     if size > MOST_MESSAGE_BYTES {
         return Err(INVALID);
     }
-    let message = buffer(thread.process.memory(), message, size + 8, true)?;
-    // SAFETY: the message is in the reservation.
-    unsafe { interruptible(libc::SYS_msgrcv, [id, message, size, kind, flags, 0]) }
+    with_results(thread.process.memory(), |results| {
+        // Its type, and as much text as the call returns.
+        let message = results.buffer_after(8, message, size + 8)?;
+        // SAFETY: the message is in the reservation or of `results`.
+        unsafe { interruptible(libc::SYS_msgrcv, [id, message, size, kind, flags, 0]) }
+    })
 }
 
 pub(super) fn semop(
@@ -97,10 +141,17 @@ pub(super) fn semtimedop(
         return Err(Errno(libc::E2BIG));
     }
     let memory = thread.process.memory();
-    let operations = buffer(memory, operations, 6 * count, false)?;
-    let timeout = buffer(memory, timeout, 16, false)?;
+    let host_operations = buffer(memory, operations, 6 * count)?;
+    let host_timeout = buffer(memory, timeout, 16)?;
     // SAFETY: null, or pointers into the reservation.
-    unsafe { interruptible(libc::SYS_semtimedop, [id, operations, count, timeout, 0, 0]) }
+    let done =
+        unsafe { interruptible(libc::SYS_semtimedop, [id, host_operations, count, host_timeout, 0, 0]) }?;
+    let undoes =
+        |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
+    if (0..count).any(undoes) {
+        thread.process.note_unkept("semaphores to undo at its end (SEM_UNDO)");
+    }
+    Ok(done)
 }
 
 pub(super) fn semctl(
@@ -123,10 +174,13 @@ pub(super) fn semctl(
             // SAFETY: the structure is live.
             unsafe { host_call(libc::SYS_semctl, arguments) }?;
             let bytes = 2 * host[COUNT_WORD];
-            call(buffer(memory, value, bytes, command as i32 == libc::GETALL)?)
+            match command as i32 {
+                libc::GETALL => with_results(memory, |results| call(results.structure(value, bytes)?)),
+                _ => call(buffer(memory, value, bytes)?),
+            }
         }
         // IPC_INFO, SEM_INFO: ten numbers.
-        3 | 19 => call(buffer(memory, value, 40, true)?),
+        3 | 19 => with_results(memory, |results| call(results.structure(value, 40)?)),
         libc::IPC_SET => {
             let mut host = [0u8; HOST_SEMAPHORES_BYTES];
             memory.read(value, &mut host[..PERMISSION_BYTES])?;
@@ -183,35 +237,25 @@ pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]
     let protection =
         Protection { read: true, write: flags & SHM_READ_ONLY == 0, execute: flags & SHM_EXECUTE != 0 };
     let name = format!("/SYSV{id:08x}");
-    let origin = Origin { name, inode: id, ..Origin::default() };
-    let request = MapRequest {
+    let origin = Arc::new(Origin { name, inode: id, ..Origin::default() });
+    let backing = Backing::Segment { id, read_only: flags & SHM_READ_ONLY != 0, origin };
+    thread.process.space.map(&MapRequest {
         placement,
         length: segment.shm_segsz as u64,
         protection,
         shared: true,
-        backing: Backing::Anonymous(Arc::new(origin)),
+        backing,
         flags: libc::MAP_NORESERVE,
-    };
-    let space = &thread.process.space;
-    let start = space.map(&request)?;
-    let Some(pointer) = space.memory().pointer(start, request.length) else { return Err(INVALID) };
-    let host_flags = (flags & SHM_READ_ONLY) | SHM_REMAP;
-    // SAFETY: replaces the mapping just made; the rest of its last guest page stays anonymous.
-    let attached = unsafe { host_call(libc::SYS_shmat, [id, pointer as u64, host_flags, 0, 0, 0]) };
-    if let Err(error) = attached {
-        space.unmap(start, request.length)?;
-        return Err(error);
-    }
-    Ok(start)
+    })
 }
 
 pub(super) fn shmdt(thread: &mut Thread, _: &mut State, [address, ..]: Arguments) -> Returned {
     let space = &thread.process.space;
-    match space.mapping(address) {
-        Some((range, mapping)) if range.start == address && mapping.origin.name.starts_with("/SYSV") => {
-            // Mapping something else in its place detaches it, and leaves no hole in the reservation.
-            space.unmap(address, range.end - range.start).map(|()| 0)
-        }
-        _ => Err(INVALID),
+    let pieces = space.attached_at(address);
+    if pieces.is_empty() {
+        return Err(INVALID);
     }
+    // Mapping something else in their place detaches them, and leaves no hole in the reservation.
+    pieces.into_iter().try_for_each(|piece| space.unmap(piece.start, piece.end - piece.start))?;
+    Ok(0)
 }

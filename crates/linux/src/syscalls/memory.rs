@@ -5,11 +5,14 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
+use longma_guest::host::host_call;
+use longma_guest::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
-use super::{Vectors, host_call};
-use crate::memory::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
-use crate::{DeviceFile, Errno, Process, Thread};
+use super::{Vectors, with_results};
+use crate::{DeviceFile, Process, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -47,14 +50,17 @@ pub(super) fn mmap(
     } else {
         Placement::Hint(address)
     };
+    let mut held = None;
     let backing = if flags & libc::MAP_ANONYMOUS != 0 {
         let name = if shared { "/dev/zero (deleted)" } else { "" };
         Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
-        match DeviceFile::backing(&thread.process, descriptor, shared, offset, length)? {
+        // What is noted about the file is about the one that is mapped.
+        let file = held.insert(Held::of(descriptor)?);
+        match DeviceFile::backing(&thread.process, file, shared, offset, length)? {
             Some(device) => device,
-            None => file_backing(&thread.process, descriptor, offset)?,
+            None => file_backing(&thread.process, file, offset)?,
         }
     };
     let mut host_flags = flags & HOST_FLAGS;
@@ -71,7 +77,8 @@ pub(super) fn mmap(
     })
 }
 
-fn file_backing(process: &Process, descriptor: i32, offset: u64) -> Result<Backing, Errno> {
+fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
+    let descriptor = file.number();
     // SAFETY: plain data, which fstat fills.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
@@ -128,30 +135,14 @@ pub(super) fn madvise(
     _: &mut State,
     [address, length, advice, ..]: Arguments,
 ) -> Returned {
-    let space = &thread.process.space;
-    let (pieces, is_whole) = space.host_pieces(address, length)?;
     let advice = advice as i32;
     match advice {
-        libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => return Err(Errno(libc::EPERM)),
+        libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno(libc::EPERM)),
         // A range missing in the child would be a hole in its reservation; the guest only loses a saving.
-        libc::MADV_DONTFORK | libc::MADV_DOFORK => return Ok(0),
-        0..=23 | 25 => {}
-        _ => return Err(INVALID),
+        libc::MADV_DONTFORK | libc::MADV_DOFORK => Ok(0),
+        0..=23 | 25 => thread.process.space.advise(address, length, advice),
+        _ => Err(INVALID),
     }
-    if length == 0 {
-        return Ok(0);
-    }
-    let mut returned = 0;
-    for piece in pieces {
-        let arguments = [piece.host as u64, piece.bytes as u64, advice as u64, 0, 0, 0];
-        // SAFETY: whole pages of a guest mapping.
-        returned = unsafe { host_call(libc::SYS_madvise, arguments) }?;
-        if matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE) {
-            space.contents_replaced(piece.guest, piece.bytes as u64);
-        }
-    }
-    // What is mapped has been advised of all the same.
-    if is_whole { Ok(returned) } else { Err(Errno(libc::ENOMEM)) }
 }
 
 pub(super) fn msync(thread: &mut Thread, _: &mut State, [address, length, flags, ..]: Arguments) -> Returned {
@@ -205,7 +196,7 @@ pub(super) fn mincore(
     _: &mut State,
     [address, length, vector, ..]: Arguments,
 ) -> Returned {
-    const HOST_PAGES: usize = (PAGE_BYTES / crate::memory::HOST_PAGE_BYTES) as usize;
+    const HOST_PAGES: usize = (PAGE_BYTES / longma_guest::HOST_PAGE_BYTES) as usize;
     // Pieces keep the buffer small whatever the guest asks.
     const PIECE_PAGES: usize = 1024;
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
@@ -249,10 +240,16 @@ fn process_vm(
         return Err(Errno(libc::EPERM));
     }
     let memory = thread.process.memory();
-    let local = Vectors::new(memory, local, local_count, local_written)?;
-    let remote = Vectors::new(memory, remote, remote_count, !local_written)?;
-    let arguments =
-        [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
-    // SAFETY: both arrays are live and their buffers are in the reservation.
-    unsafe { host_call(number, arguments) }
+    with_results(memory, |results| {
+        let mut vectors = |address, count, written: bool| match written {
+            true => results.vectors(address, count),
+            false => Vectors::new(memory, address, count),
+        };
+        let local = vectors(local, local_count, local_written)?;
+        let remote = vectors(remote, remote_count, !local_written)?;
+        let arguments =
+            [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
+        // SAFETY: both arrays are live and their buffers are in the reservation or of `results`.
+        unsafe { host_call(number, arguments) }
+    })
 }

@@ -4,10 +4,10 @@
 
 mod arguments;
 mod copies;
-mod host;
 mod ipc;
 mod memory;
 mod names;
+mod results;
 mod system;
 mod table;
 mod time;
@@ -15,17 +15,18 @@ mod trace;
 
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub use copies::{Copied, SystemCall};
-pub(crate) use host::host_call;
+pub(crate) use results::{Results, with_results};
 pub use system::KeptLimit;
-pub(crate) use system::Limits;
+pub(crate) use system::{Limits, is_never_the_hosts};
 
+use longma_guest::Errno;
+use longma_guest::host::attention::{Attention, with_attention};
+use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
-use crate::host::attention::{Attention, with_attention};
-use crate::host::descriptors;
 use crate::simulated::{self, Simulation};
 use crate::threads::Interrupted;
-use crate::{Errno, Outcome, Thread};
+use crate::{Outcome, Thread};
 
 /// a0, the first argument and the result.
 const A0: u8 = 4;
@@ -58,6 +59,17 @@ pub(crate) enum Action {
     Denied,
 }
 
+/// Which file a call changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    /// That of the descriptor in this argument.
+    Open(u8),
+    /// That of the descriptor that it returns (O_TRUNC).
+    Opened,
+    /// One that it names.
+    Named,
+}
+
 /// One system call.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
@@ -67,6 +79,10 @@ pub(crate) struct Row {
     pub arguments: &'static [Kind],
     /// Bit n: argument n is a descriptor.
     pub descriptors: u8,
+    /// Which file's contents it may change.
+    pub changes: Option<Changed>,
+    /// What the process has done once the host has done it, as far as a checkpoint does not keep that.
+    pub unkept: Option<&'static str>,
 }
 
 impl Row {
@@ -127,13 +143,38 @@ impl Thread {
         let pass = |thread: &Self, host, waits| {
             arguments::pass(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
         };
-        match row.action {
+        let done = match row.action {
             Action::Host(host) => pass(self, host, false),
             Action::Waits(host) => pass(self, host, true),
             Action::Call(function) => function(self, state, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
+        };
+        if let Some(what) = row.unkept
+            && done.is_ok()
+        {
+            self.process.note_unkept(what);
+        }
+        if let Some(file) = row.changes
+            && self.process.space.runs_from_files()
+        {
+            self.note_change(file, arguments, &done);
+        }
+        done
+    }
+
+    /// A call has been made that changes a file: code that runs from it is forgotten.
+    fn note_change(&self, file: Changed, arguments: &[u64; 6], done: &Result<Completion, Errno>) {
+        match (file, done) {
+            (Changed::Open(argument), _) => {
+                self.process.space.file_changed(arguments[usize::from(argument)] as i32);
+            }
+            (Changed::Opened, Ok(Completion::Value(descriptor))) => {
+                self.process.space.file_changed(*descriptor as i32);
+            }
+            (Changed::Named, Ok(_)) => self.process.space.files_changed(),
+            _ => {}
         }
     }
 

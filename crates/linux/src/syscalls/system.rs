@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::sync::PoisonError;
 
+use longma_guest::Errno;
+use longma_guest::GuestMemory;
+use longma_guest::host::descriptors::{self, Limit};
+use longma_guest::host::host_call;
+use longma_guest::host::locks::Mutex;
 use longma_loongarch::State;
 
-use super::{buffer, host_call};
+use super::{buffer, with_results};
+use crate::Thread;
 use crate::files::surroundings::{SYSTEM, USER};
-use crate::host::descriptors::{self, Limit};
-use crate::host::locks::Mutex;
-use crate::memory::GuestMemory;
 use crate::process;
-use crate::{Errno, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -71,12 +73,14 @@ pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -
         places.iter().try_for_each(|place| memory.store(*place, USER as u32))?;
         return Ok(0);
     }
-    let mut host = [0; 6];
-    for (place, address) in host.iter_mut().zip(places) {
-        *place = buffer(memory, address, 4, true)?;
-    }
-    // SAFETY: null, or pointers into the reservation.
-    unsafe { host_call(call, host) }
+    with_results(memory, |results| {
+        let mut host = [0; 6];
+        for (place, address) in host.iter_mut().zip(places) {
+            *place = results.structure(address, 4)?;
+        }
+        // SAFETY: null, or pointers into the reservation or of `results`.
+        unsafe { host_call(call, host) }
+    })
 }
 
 fn release(host: &[u8]) -> Vec<u8> {
@@ -122,6 +126,19 @@ const OPTIONS: &[(i32, Option2)] = &[
     (libc::PR_SET_PTRACER, Option2::Number),
 ];
 
+/// Those whose effect a checkpoint does not keep.
+const UNKEPT_OPTIONS: &[i32] = &[
+    libc::PR_SET_PDEATHSIG,
+    libc::PR_SET_DUMPABLE,
+    libc::PR_SET_KEEPCAPS,
+    libc::PR_CAPBSET_DROP,
+    libc::PR_SET_TIMERSLACK,
+    libc::PR_SET_CHILD_SUBREAPER,
+    libc::PR_SET_NO_NEW_PRIVS,
+    libc::PR_SET_THP_DISABLE,
+    libc::PR_CAP_AMBIENT,
+];
+
 pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let memory = thread.process.memory();
     let [option, value, ..] = arguments;
@@ -135,14 +152,21 @@ pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
         _ => {}
     }
     let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(INVALID)?;
-    let mut host = arguments;
-    host[1] = match *kind {
-        Option2::Number => value,
-        Option2::In(bytes) => buffer(memory, value, bytes, false)?,
-        Option2::Out(bytes) => buffer(memory, value, bytes, true)?,
-    };
-    // SAFETY: numbers, or a pointer into the reservation; the options change nothing this program relies on.
-    unsafe { host_call(libc::SYS_prctl, host) }
+    with_results(memory, |results| {
+        let mut host = arguments;
+        host[1] = match *kind {
+            Option2::Number => value,
+            Option2::In(bytes) => buffer(memory, value, bytes)?,
+            Option2::Out(bytes) => results.structure(value, bytes)?,
+        };
+        // SAFETY: numbers, or a pointer into the reservation or of `results`; the options change nothing this program relies on.
+        unsafe { host_call(libc::SYS_prctl, host) }
+    })
+    .inspect(|_| {
+        if UNKEPT_OPTIONS.contains(&(option as i32)) {
+            thread.process.note_unkept("set attributes of its own with prctl");
+        }
+    })
 }
 
 /// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
@@ -180,8 +204,7 @@ pub(super) fn prlimit64(
     [process, resource, new, old, ..]: Arguments,
 ) -> Returned {
     let memory = thread.process.memory();
-    // SAFETY: getpid has no arguments and cannot fail.
-    let own = process as i32 == 0 || process as i32 == unsafe { libc::getpid() };
+    let own = is_own_task(process as i32);
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
@@ -190,9 +213,11 @@ pub(super) fn prlimit64(
     let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
         Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
         None => {
-            let (at, old_at) = (buffer(memory, new, 16, false)?, buffer(memory, old, 16, true)?);
-            // SAFETY: null, or pointers into the reservation.
-            let returned = unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }?;
+            let returned = with_results(memory, |results| {
+                let (at, old_at) = (buffer(memory, new, 16)?, results.structure(old, 16)?);
+                // SAFETY: null, or pointers into the reservation or of `results`.
+                unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }
+            })?;
             match constant_limit(thread, resource as u32).filter(|_| own) {
                 // The host enforces what the guest sets, and is not asked what it was before.
                 Some(unset) => keep_limit(thread, resource as u32, unset, new, old).map(|_| returned),
@@ -204,6 +229,18 @@ pub(super) fn prlimit64(
         process::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
     Ok(returned)
+}
+
+/// Whether an id is the caller's process's, or that of one of its threads; 0 is.
+fn is_own_task(id: i32) -> bool {
+    // SAFETY: getpid has no arguments and cannot fail.
+    let is_process = id == 0 || id == unsafe { libc::getpid() };
+    is_process || std::path::Path::new(&format!("/proc/self/task/{id}")).exists()
+}
+
+/// Whether a limit that the guest has set is only told it again, see [`kept_limit`]: the others are set on the host as well.
+pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
+    matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA | libc::RLIMIT_STACK)
 }
 
 /// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
@@ -291,9 +328,11 @@ pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: A
         };
     }
     let room = u64::from(count as u32).min(MOST_GROUPS);
-    let list = if room == 0 { 0 } else { buffer(thread.process.memory(), list, 4 * room, true)? };
-    // SAFETY: the list has the room that the count says, or the count is negative or zero.
-    unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
+    with_results(thread.process.memory(), |results| {
+        let list = if room == 0 { 0 } else { results.structure(list, 4 * room)? };
+        // SAFETY: the list has the room that the count says, or the count is negative or zero.
+        unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
+    })
 }
 
 /// setuid(2) and its like, with `count` ids. A user of the model's is nobody of the host's: it can only become itself.
@@ -328,7 +367,7 @@ pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: A
     if thread.process.surroundings.is_some() {
         return Err(Errno(libc::EPERM));
     }
-    let list = buffer(thread.process.memory(), list, 4 * count, false)?;
+    let list = buffer(thread.process.memory(), list, 4 * count)?;
     // SAFETY: the list is in the reservation.
     unsafe { host_call(libc::SYS_setgroups, [count, list, 0, 0, 0, 0]) }
 }

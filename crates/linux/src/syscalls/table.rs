@@ -2,15 +2,16 @@
 //! The only list there is; the dispatcher, the tracer and the book read it.
 //! Source: Linux include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
 
+use longma_guest::host::locks::Lazy;
+
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
 use super::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out, OutBuffer,
     OutVectors, Signal, Size, Text,
 };
-use super::{Action, Kind, Row, ipc, memory, names, system, time};
+use super::{Action, Changed, Kind, Row, ipc, memory, names, system, time};
 use crate::events::calls as events;
 use crate::files::{calls as files, control, status};
-use crate::host::locks::Lazy;
 use crate::network::calls as network;
 use crate::process::execute;
 use crate::signals::calls as signals;
@@ -36,7 +37,43 @@ const fn row_of(number: u16, name: &'static str, action: Action, arguments: &'st
         }
         index += 1;
     }
-    Row { number, name, action, arguments, descriptors }
+    Row {
+        number,
+        name,
+        action,
+        arguments,
+        descriptors,
+        changes: changed_by(number),
+        unkept: unkept_of(number),
+    }
+}
+
+/// What a process that has made call `number` has of the kernel's and would lose in a checkpoint. What lies in files, memory and
+/// threads is looked at when the checkpoint is made; this can not be.
+const fn unkept_of(number: u16) -> Option<&'static str> {
+    match number {
+        // ioprio_set, sched_setparam, sched_setscheduler, setpriority, sched_setattr
+        30 | 118 | 119 | 140 | 274 => Some("changed its priority"),
+        91 => Some("changed its capabilities"),
+        // setitimer and timer_create, where simulated time has no such clock
+        103 | 107 => Some("made a timer of processor time"),
+        _ => None,
+    }
+}
+
+/// Which file call `number` may change the contents of.
+const fn changed_by(number: u16) -> Option<Changed> {
+    match number {
+        // ioctl (FICLONE), ftruncate, fallocate, write, writev, pwrite64, pwritev, sendfile, pwritev2
+        29 | 46 | 47 | 64 | 66 | 68 | 70 | 71 | 287 => Some(Changed::Open(0)),
+        // splice, copy_file_range
+        76 | 285 => Some(Changed::Open(2)),
+        // openat, openat2
+        56 | 437 => Some(Changed::Opened),
+        // truncate
+        45 => Some(Changed::Named),
+        _ => None,
+    }
 }
 
 /// Every call, in the order of the numbers.
@@ -66,7 +103,7 @@ const ROWS: &[Row] = &[
     row_of(21, "epoll_ctl", Call(events::epoll_ctl), &[Fd, Choice(names::EPOLL), Fd, Address]),
     row_of(22, "epoll_pwait", Call(events::epoll_pwait), &[Fd, Address, Int, Int, Address, Size]),
     row_of(23, "dup", Host(libc::SYS_dup), &[Fd]),
-    row_of(24, "dup3", Host(libc::SYS_dup3), &[Fd, Fd, Flags(names::OPEN)]),
+    row_of(24, "dup3", Call(control::dup3), &[Fd, Fd, Flags(names::OPEN)]),
     row_of(25, "fcntl", Call(control::fcntl), &[Fd, Choice(names::FCNTL), Hex]),
     row_of(26, "inotify_init1", Host(libc::SYS_inotify_init1), &[Hex]),
     row_of(27, "inotify_add_watch", Call(files::inotify_add_watch), &[Fd, Text, Hex]),
@@ -98,7 +135,7 @@ const ROWS: &[Row] = &[
     row_of(54, "fchownat", Call(files::fchownat), &[DirFd, Text, Int, Int, Flags(names::AT)]),
     row_of(55, "fchown", Call(files::fchown), &[Fd, Int, Int]),
     row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]),
-    row_of(57, "close", Host(libc::SYS_close), &[Fd]),
+    row_of(57, "close", Call(control::close), &[Fd]),
     row_of(58, "vhangup", Denied, &[]),
     row_of(59, "pipe2", Host(libc::SYS_pipe2), &[Out(8), Flags(names::OPEN)]),
     row_of(60, "quotactl", Denied, &[]),
@@ -298,7 +335,7 @@ const ROWS: &[Row] = &[
     row_of(272, "kcmp", Absent, &[]),
     row_of(273, "finit_module", Denied, &[]),
     row_of(274, "sched_setattr", Host(libc::SYS_sched_setattr), &[Int, In(56), Hex]),
-    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Int, OutBuffer(2), Size, Hex]),
+    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Int, Out(56), Size, Hex]),
     row_of(276, "renameat2", Call(files::renameat2), &[DirFd, Text, DirFd, Text, Hex]),
     row_of(277, "seccomp", Absent, &[]),
     row_of(278, "getrandom", Waits(libc::SYS_getrandom), &[OutBuffer(1), Size, Hex]),

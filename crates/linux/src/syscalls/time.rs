@@ -2,10 +2,12 @@
 //! Not sleeping and timers, which are in `events`.
 //! Source: clock_gettime(2), gettimeofday(2), getcpu(2).
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use super::{buffer, host_call};
-use crate::{Errno, Thread};
+use super::with_results;
+use crate::Thread;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -70,9 +72,11 @@ pub(super) fn clock_adjtime(thread: &mut Thread, _: &mut State, [clock, pointer,
 pub(super) fn gettimeofday(thread: &mut Thread, _: &mut State, [result, zone, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     if zone != 0 {
-        let (result, zone) = (buffer(memory, result, 16, true)?, buffer(memory, zone, 8, true)?);
-        // SAFETY: null, or pointers into the reservation.
-        return unsafe { host_call(libc::SYS_gettimeofday, [result, zone, 0, 0, 0, 0]) };
+        return with_results(memory, |results| {
+            let (result, zone) = (results.structure(result, 16)?, results.structure(zone, 8)?);
+            // SAFETY: null, or pointers into the reservation or of `results`.
+            unsafe { host_call(libc::SYS_gettimeofday, [result, zone, 0, 0, 0, 0]) }
+        });
     }
     let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
     // SAFETY: the pointer is live; with a valid pointer the call cannot fail.

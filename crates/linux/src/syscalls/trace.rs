@@ -4,9 +4,11 @@
 
 use std::fmt::Write;
 
+use longma_guest::Errno;
+
 use super::arguments::Names;
 use super::{Completion, Kind, Row};
-use crate::{Errno, Outcome, Thread};
+use crate::{Outcome, Thread};
 
 /// The most bytes of a string or buffer that are shown.
 const SHOWN_BYTES: usize = 48;

@@ -4,12 +4,13 @@
 
 use std::sync::atomic::Ordering;
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use crate::syscalls::{Completion, host_call};
-use crate::{Errno, Outcome, Thread};
-
 use super::futex::wake_one;
+use crate::syscalls::Completion;
+use crate::{Outcome, Thread};
 
 pub(crate) use super::clone::{clone, clone3};
 pub(crate) use super::futex::{futex, futex_waitv};
@@ -70,7 +71,7 @@ pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) 
     let status = status as i32 & 0xff;
     let was_last = thread.process.threads.fetch_sub(1, Ordering::AcqRel) == 1;
     if was_last {
-        thread.return_borrowed_frames();
+        thread.give_back();
     }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
     Ok(Completion::AsLeft(outcome))
@@ -82,7 +83,7 @@ pub(crate) fn exit_group(
     [status, ..]: Arguments,
 ) -> Result<Completion, Errno> {
     thread.release_robust_list();
-    thread.return_borrowed_frames();
+    thread.give_back();
     Ok(Completion::AsLeft(Outcome::ExitProcess(status as i32 & 0xff)))
 }
 

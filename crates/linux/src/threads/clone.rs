@@ -5,18 +5,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use longma_guest::Errno;
+use longma_guest::host::locks::Mutex;
+use longma_guest::host::masks;
 use longma_loongarch::State;
 
-use crate::host::locks::Mutex;
-use crate::host::masks;
+use super::Birth;
+use crate::Thread;
 use crate::process::fork;
 use crate::signals::SIGNALS;
 use crate::simulated::ThreadNumber;
 use crate::simulated::identity::Identities;
 use crate::syscalls::Completion;
-use crate::{Errno, Thread};
-
-use super::Birth;
 
 type Arguments = [u64; 6];
 
@@ -220,6 +220,7 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     masks::replace(masks::HELD);
     if let Some(simulation) = process.simulation() {
         simulation.scheduler.add(number);
+        simulation.standing.inherit(thread.number, number);
     }
     let spawned = engine.spawn(child, child_state);
     let born = match spawned {

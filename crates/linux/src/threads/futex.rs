@@ -2,12 +2,14 @@
 //! Not an implementation of waiting.
 //! Source: futex(2), futex_waitv(2), Linux include/uapi/linux/futex.h.
 
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::host::calls::interruptible;
-use crate::memory::{GuestMemory, host_address};
-use crate::syscalls::host_call;
-use crate::{Errno, Process, Thread};
+use crate::simulated::waits::interruptible;
+use crate::syscalls::{Results, with_results};
+use crate::{Process, Thread};
 
 type Arguments = [u64; 6];
 
@@ -44,29 +46,31 @@ fn operation(number: u32) -> Option<Operation> {
     }
 }
 
-/// The host address of the futex at `address`.
-fn word(memory: &GuestMemory, address: u64) -> Result<u64, Errno> {
+/// The host address of the futex at `address`, which the kernel may change.
+fn word(results: &mut Results<'_>, address: u64) -> Result<u64, Errno> {
     if !address.is_multiple_of(4) {
         return Err(Errno(libc::EINVAL));
     }
-    Ok(memory.pointer_for_writing(address, 4)? as u64)
+    results.in_place(address, 4)
 }
 
 pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
     let [address, command, value, timeout, second, third] = arguments;
     let Operation { waits, has_second } = operation(command as u32 & !OPTIONS).ok_or(Errno(libc::ENOSYS))?;
     let memory = thread.process.memory();
-    let address = word(memory, address)?;
-    let second = if has_second { word(memory, second)? } else { 0 };
-    if !waits {
-        // SAFETY: the kernel checks both addresses, which lie in the guest's memory.
-        return unsafe { host_call(libc::SYS_futex, [address, command, value, timeout, second, third]) };
-    }
-    let timeout = memory.read_optional::<16>(timeout)?;
-    // SAFETY: as above; the timeout is a copy or null.
-    unsafe {
-        interruptible(libc::SYS_futex, [address, command, value, host_address(&timeout), second, third])
-    }
+    let copy = if waits { memory.read_optional::<16>(timeout)? } else { None };
+    with_results(memory, |results| {
+        let address = word(results, address)?;
+        let second = if has_second { word(results, second)? } else { 0 };
+        if !waits {
+            // SAFETY: the kernel checks both addresses, which lie in the guest's memory.
+            return unsafe { host_call(libc::SYS_futex, [address, command, value, timeout, second, third]) };
+        }
+        // SAFETY: as above; the timeout is a copy or null.
+        unsafe {
+            interruptible(libc::SYS_futex, [address, command, value, host_address(&copy), second, third])
+        }
+    })
 }
 
 pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
@@ -75,20 +79,19 @@ pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Argumen
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();
-    let mut list = vec![0; WAITER_BYTES * count as usize];
-    memory.read(waiters, &mut list)?;
-    for waiter in list.chunks_exact_mut(WAITER_BYTES) {
-        let address = u64::from_le_bytes(std::array::from_fn(|i| waiter[8 + i]));
-        waiter[8..16].copy_from_slice(&word(memory, address)?.to_le_bytes());
-    }
+    let mut given = vec![0; WAITER_BYTES * count as usize];
+    memory.read(waiters, &mut given)?;
     let timeout = memory.read_optional::<16>(timeout)?;
-    // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which lie in the guest's memory.
-    unsafe {
-        interruptible(
-            libc::SYS_futex_waitv,
-            [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0],
-        )
-    }
+    with_results(memory, |results| {
+        let mut list = given.clone();
+        for waiter in list.chunks_exact_mut(WAITER_BYTES) {
+            let address = u64::from_le_bytes(std::array::from_fn(|i| waiter[8 + i]));
+            waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());
+        }
+        let arguments = [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0];
+        // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which lie in the guest's memory.
+        unsafe { interruptible(libc::SYS_futex_waitv, arguments) }
+    })
 }
 
 /// Wakes one thread that waits for the futex at `address`, in whatever process.
@@ -96,8 +99,10 @@ pub(super) fn wake_one(process: &Process, address: u64) {
     if let Some(simulation) = process.simulation() {
         simulation.wake_futex(address, 1, u32::MAX);
     }
-    if let Ok(address) = word(process.memory(), address) {
-        // SAFETY: the kernel checks the address, which lies in the guest's memory. Nobody to wake is not an error.
-        let _ = unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) };
-    }
+    // Nobody to wake is not an error.
+    let _ = with_results(process.memory(), |results| {
+        let address = word(results, address)?;
+        // SAFETY: the kernel checks the address, which lies in the guest's memory.
+        unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) }
+    });
 }

@@ -6,15 +6,16 @@ pub(crate) mod calls;
 mod clone;
 mod futex;
 
+use std::ffi::CString;
 use std::sync::{Arc, PoisonError};
 
+use longma_guest::host::locks::Mutex;
+use longma_guest::host::{faults, masks};
 use longma_loongarch::State;
 use longma_sim::Time;
 
 use crate::Process;
-use crate::host::locks::Mutex;
-use crate::host::{faults, masks};
-use crate::process::fork::Borrowed;
+use crate::process::Borrowed;
 use crate::signals::ThreadSignals;
 use crate::simulated::identity::Identities;
 use crate::simulated::{self, Context, ThreadNumber};
@@ -51,6 +52,8 @@ pub struct Thread {
     pub(crate) leaves_signals: bool,
     /// When the wait ends that the thread, brought back, makes again with its first call.
     pub(crate) resumes_until: Option<Time>,
+    /// What the thread, brought back, was called.
+    pub(crate) name: Option<Vec<u8>>,
     birth: Option<Arc<Birth>>,
     /// What a vforked process owes its parent.
     pub(crate) borrowed: Option<Borrowed>,
@@ -110,6 +113,7 @@ impl Thread {
             interrupted: None,
             leaves_signals: false,
             resumes_until: None,
+            name: None,
             birth: None,
             borrowed: None,
         }
@@ -131,7 +135,7 @@ impl Thread {
     }
 
     /// To be called first on the host thread that runs this guest thread, the first one's included, after the engine has
-    /// registered its [`Attention`](crate::host::attention::Attention) there. From here on signals arrive.
+    /// registered its [`Attention`](longma_guest::host::attention::Attention) there. From here on signals arrive.
     pub fn begin(&mut self, state: &mut State) {
         let _ = state;
         self.tid = guest_id(&self.process, self.number);
@@ -140,6 +144,10 @@ impl Thread {
             simulated::enter(Context { simulation: simulation.clone(), thread: self.number });
         }
         faults::prepare_thread();
+        if let Some(name) = self.name.take().and_then(|name| CString::new(name).ok()) {
+            // SAFETY: a string with its end, of which the kernel takes 16 bytes at most.
+            unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        }
         self.signals.attach();
         if let Some(birth) = self.birth.take() {
             birth.tell(&self.process, self.tid);

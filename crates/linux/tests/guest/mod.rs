@@ -5,9 +5,11 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
-use longma_linux::{Outcome, Process, ProcessConfig, Thread};
+use longma_guest::host::locks::Mutex;
+use longma_linux::{Engine, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::State;
 
 /// Where the first `put` goes: memory of the guest that the fixture maps.
@@ -153,6 +155,68 @@ impl Guest {
             }
             all.extend(self.bytes(buffer, count as usize));
         }
+    }
+}
+
+/// A system call's number and its first arguments.
+pub type Call = (u64, [u64; 3]);
+
+/// Runs the guest's second thread: it makes the same calls over and over.
+struct Repeater {
+    calls: Vec<Call>,
+    stop: Arc<AtomicBool>,
+    running: Arc<Mutex<Option<std::thread::JoinHandle<()>>>>,
+}
+
+impl Engine for Repeater {
+    fn spawn(&self, mut thread: Thread, mut state: State) -> std::io::Result<i32> {
+        let (calls, stop) = (self.calls.clone(), self.stop.clone());
+        let (begun, has_begun) = mpsc::channel();
+        let running = std::thread::spawn(move || {
+            thread.begin(&mut state);
+            begun.send(thread.tid()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                for (number, arguments) in &calls {
+                    state.set_r(11, *number);
+                    (0..3).for_each(|index| state.set_r(4 + index, arguments[usize::from(index)]));
+                    assert_eq!(thread.syscall(&mut state), Outcome::Continue);
+                }
+            }
+        });
+        *self.running.lock().unwrap() = Some(running);
+        has_begun.recv().map_err(std::io::Error::other)
+    }
+
+    fn invalidate(&self, _: std::ops::Range<u64>) {}
+}
+
+/// A guest's second thread, until it is dropped.
+pub struct OtherThread {
+    stop: Arc<AtomicBool>,
+    running: Arc<Mutex<Option<std::thread::JoinHandle<()>>>>,
+}
+
+impl Drop for OtherThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(running) = self.running.lock().unwrap().take() {
+            running.join().unwrap();
+        }
+    }
+}
+
+impl Guest {
+    /// Starts a second thread, which makes these calls over and over. There can be one of these.
+    pub fn other_thread(&mut self, calls: &[Call]) -> OtherThread {
+        /// CLONE_VM, FS, FILES, SIGHAND and THREAD.
+        const THREAD: u64 = 0x1_0f00;
+        let (stop, running) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let other = OtherThread { stop: stop.clone(), running: Arc::clone(&running) };
+        self.process.set_engine(Arc::new(Repeater { calls: calls.to_vec(), stop, running }));
+        let stack = self.map(1 << 16, 3) + (1 << 16);
+        let made = self.call(220, &[THREAD, stack]);
+        assert!(made > 0, "{made}");
+        other
     }
 }
 

@@ -87,6 +87,12 @@ static void print_status(const char *what, int status) {
     else if (WIFCONTINUED(status)) printf("%s: continued\n", what);
 }
 
+static long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 static int child(void (*body)(void)) {
     fflush(stdout);
     int pid = fork();
@@ -109,7 +115,7 @@ static void run_child(const char *what, void (*body)(void)) {
 
 int main(int count, char **arguments) {
     static const struct { const char *name; void (*test)(void); } tests[] = {
-        {"fork", test_fork}, {"stop", test_stop}, {"vfork", test_vfork}, {"spawn", test_spawn}, {"exec", test_exec}, {"exec-self", exec_self},
+        {"fork", test_fork}, {"stop", test_stop}, {"vfork", test_vfork}, {"borrow", test_borrow}, {"spawn", test_spawn}, {"exec", test_exec}, {"exec-self", exec_self},
         {"threads", test_threads}, {"thread-exits", test_thread_exits}, {"interrupt", test_interrupt}, {"masks", test_masks},
         {"storm", test_storm}, {"direction", test_direction}, {"timers", test_timers}, {"sockets", test_sockets},
         {"pidfd", test_pidfd}, {"nonsense", test_nonsense}};

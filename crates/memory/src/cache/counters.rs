@@ -73,6 +73,13 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A miss waited for a register, if `time` is not 0.
+    #[inline]
+    pub fn waited_for_register(&mut self, time: u64) {
+        self.register_waits += u64::from(time > 0);
+        self.register_wait_time += time;
+    }
+
     /// Counts an access.
     #[inline]
     pub fn access(&mut self, kind: Kind) {

@@ -2,79 +2,196 @@
 //! Not which lines: a line in flight is in the tags already, with the time it becomes ready.
 //! Source: Kroft, Lockup-free instruction fetch/prefetch cache organization, ISCA 1981.
 
+/// Spans remembered in which a register is free between two misses. A forgotten one counts as held: misses may then wait a little
+/// too long, but never are more than there are registers.
+const MOST_GAPS: usize = 64;
+
 /// The registers of a cache or a bank. Times are in any one unit.
 ///
-/// Misses may come out of time order (an out-of-order core, or cores that run one after another), so a register remembers when it
-/// was taken and when it is free, and a miss sees only those held at its own time.
+/// Misses may come out of time order (an out-of-order core, or cores that run one after another): an earlier one gets a register
+/// that is free for as long as it takes, and where none is, waits behind later ones that came before it.
 #[derive(Debug)]
 pub(crate) struct MissRegisters {
-    limit: usize,
-    from: Vec<u64>,
-    until: Vec<u64>,
-    next: usize,
-    last_until: u64,
+    /// When each register is free for good.
+    free_at: Vec<u64>,
+    /// The latest of these.
+    all_free_at: u64,
+    /// Spans before those, from and until.
+    gaps: Vec<(u64, u64)>,
+    /// The oldest of them, which makes room.
+    oldest_gap: usize,
+    /// No span ends later.
+    gaps_end: u64,
+    /// How long the last miss took, which the next one is taken to need, and the shortest, which no shorter span helps.
+    last: u64,
+    shortest: u64,
 }
 
-/// Twice the registers are remembered, so that late misses in the past still see who held them.
-const REMEMBERED: usize = 2;
-
 impl MissRegisters {
-    /// `limit` registers.
+    /// `limit` registers, at least one.
     pub fn new(limit: usize) -> Self {
-        let entries = limit * REMEMBERED;
-        Self { limit, from: vec![0; entries], until: vec![0; entries], next: 0, last_until: 0 }
+        Self {
+            free_at: vec![0; limit.max(1)],
+            all_free_at: 0,
+            gaps: Vec::new(),
+            oldest_gap: 0,
+            gaps_end: 0,
+            last: 0,
+            shortest: u64::MAX,
+        }
     }
 
     /// When a miss at `at` gets a register.
+    #[inline]
     pub fn start(&self, at: u64) -> u64 {
-        if at >= self.last_until {
+        if at >= self.all_free_at {
             return at;
         }
-        let mut start = at;
-        loop {
-            let (mut held, mut first_free) = (0, u64::MAX);
-            for (from, until) in self.from.iter().zip(&self.until) {
-                if *from <= start && start < *until {
-                    held += 1;
-                    first_free = first_free.min(*until);
-                }
-            }
-            if held < self.limit {
-                return start;
-            }
-            start = first_free;
+        let (_, free) = self.register_for(at);
+        if free <= at {
+            return at;
         }
+        self.gap_for(at, self.last).map_or(free, |(_, start)| start.min(free))
     }
 
-    /// A miss holds a register from `from` until `until`.
-    pub fn hold(&mut self, from: u64, until: u64) {
-        self.from[self.next] = from;
-        self.until[self.next] = until;
-        self.next = if self.next + 1 == self.from.len() { 0 } else { self.next + 1 };
-        self.last_until = self.last_until.max(until);
+    /// A miss that was told to start at `from` has its line at `until`, and holds a register from one to the other. Gives how much
+    /// later it all is, if by then no register is free for so long.
+    #[inline]
+    pub fn hold(&mut self, from: u64, until: u64) -> u64 {
+        let takes = until.saturating_sub(from);
+        (self.last, self.shortest) = (takes, self.shortest.min(takes));
+        let (register, free) = self.register_for(from);
+        if free > from
+            && let Some((gap, start)) = self.gap_for(from, takes)
+            && start <= free
+        {
+            self.fill(gap, start, start + takes);
+            return start - from;
+        }
+        let start = free.max(from);
+        self.keep_gap(free, start);
+        self.free_at[register] = start + takes;
+        self.all_free_at = self.all_free_at.max(start + takes);
+        start - from
+    }
+
+    /// The register that a miss at `at` takes, and when it is free for good: of those that are by then the last one, so that little
+    /// of its time is lost, or else the first that will be.
+    #[inline]
+    fn register_for(&self, at: u64) -> (usize, u64) {
+        let mut best = (0, self.free_at[0]);
+        for (register, &free) in self.free_at.iter().enumerate().skip(1) {
+            let better = if free <= at { best.1 > at || free > best.1 } else { free < best.1 };
+            if better {
+                best = (register, free);
+            }
+        }
+        best
+    }
+
+    /// The span in which a miss at `at` that takes so long can start first, and when.
+    fn gap_for(&self, at: u64, takes: u64) -> Option<(usize, u64)> {
+        if self.gaps_end <= at {
+            return None;
+        }
+        let starts = self.gaps.iter().enumerate().map(|(gap, &(from, until))| (gap, from.max(at), until));
+        let fitting = starts.filter(|&(_, start, until)| start < until && until - start >= takes);
+        fitting.map(|(gap, start, _)| (gap, start)).min_by_key(|&(_, start)| start)
+    }
+
+    /// A miss takes a part of a span.
+    fn fill(&mut self, gap: usize, start: u64, end: u64) {
+        let (from, until) = self.gaps[gap];
+        self.gaps[gap] = (from, start);
+        self.keep_gap(end, until);
+    }
+
+    /// A register is free from `from` until `until`.
+    fn keep_gap(&mut self, from: u64, until: u64) {
+        if until.saturating_sub(from) < self.shortest.max(1) {
+            return;
+        }
+        self.gaps_end = self.gaps_end.max(until);
+        if self.gaps.len() < MOST_GAPS {
+            self.gaps.push((from, until));
+            return;
+        }
+        self.gaps[self.oldest_gap] = (from, until);
+        self.oldest_gap = (self.oldest_gap + 1) % MOST_GAPS;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// A miss at `at` that takes `takes`: when it has its register.
+    fn miss(registers: &mut MissRegisters, at: u64, takes: u64) -> u64 {
+        let start = registers.start(at);
+        assert!(start >= at);
+        start + registers.hold(start, start + takes)
+    }
 
     #[test]
     fn a_miss_waits_for_the_first_free_register_only_when_all_are_held() {
         let mut registers = MissRegisters::new(2);
-        assert_eq!(registers.start(10), 10);
-        registers.hold(10, 110);
-        assert_eq!(registers.start(12), 12);
-        registers.hold(12, 90);
+        assert_eq!(miss(&mut registers, 10, 100), 10);
+        assert_eq!(miss(&mut registers, 12, 78), 12);
         assert_eq!(registers.start(20), 90);
         assert_eq!(registers.start(100), 100);
     }
 
     #[test]
-    fn a_late_miss_in_the_past_does_not_wait_for_misses_of_the_future() {
+    fn an_early_miss_that_comes_late_does_not_wait_for_misses_of_the_future() {
         let mut registers = MissRegisters::new(1);
-        registers.hold(1000, 1100);
-        assert_eq!(registers.start(5), 5);
+        assert_eq!(miss(&mut registers, 1000, 100), 1000);
+        assert_eq!(miss(&mut registers, 5, 100), 5);
         assert_eq!(registers.start(1050), 1100);
+        assert_eq!(miss(&mut registers, 950, 100), 1100, "it would not be over when the register is needed");
+    }
+
+    #[test]
+    fn one_register_holds_one_miss_of_many_that_come_at_once() {
+        let mut registers = MissRegisters::new(1);
+        for nth in 0..100 {
+            assert_eq!(miss(&mut registers, 7, 50), 7 + 50 * nth);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_misses_are_outstanding_than_there_are_registers(
+            limit in 1usize..6,
+            misses in prop::collection::vec((0u64..60, 0u64..400, 1u64..200), 1..400),
+        ) {
+            let mut registers = MissRegisters::new(limit);
+            let (mut now, mut held) = (1000, Vec::new());
+            for (later, back, takes) in misses {
+                now += later;
+                let start = miss(&mut registers, now - back, takes);
+                held.push((start, start + takes));
+            }
+            for &(start, _) in &held {
+                let outstanding = held.iter().filter(|it| it.0 <= start && start < it.1).count();
+                prop_assert!(outstanding <= limit, "{outstanding} at {start}");
+            }
+        }
+
+        #[test]
+        fn misses_that_come_in_order_start_when_the_first_register_is_free(
+            limit in 1usize..6,
+            misses in prop::collection::vec((0u64..60, 1u64..200), 1..400),
+        ) {
+            let mut registers = MissRegisters::new(limit);
+            let (mut now, mut free_at) = (0, vec![0; limit]);
+            for (later, takes) in misses {
+                now += later;
+                let first = free_at.iter_mut().min().unwrap();
+                let expected = now.max(*first);
+                *first = expected + takes;
+                prop_assert_eq!(miss(&mut registers, now, takes), expected);
+            }
+        }
     }
 }

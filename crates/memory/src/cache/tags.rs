@@ -1,6 +1,5 @@
 //! The tag array of a cache, packed so that the host reads few lines of its own for a set.
 //! Not the protocol: a line's flags mean what `coherence` makes of them.
-//! Source: none.
 
 use super::{Index, Line, Policy, host};
 

@@ -1,6 +1,5 @@
 //! One direction of a crossbar's port, of a link, or a whole bus.
 //! Not a route: see `route`.
-//! Source: our own.
 
 use super::BUCKET;
 use longma_sim::{Duration, Resource, Served, Statistics, StatisticsError, Time};

@@ -1,6 +1,5 @@
 //! What is joined to what: places, crossbars and nodes' gates as a graph.
 //! Not the shortest ways through it: see `route`. Not how a machine file becomes one: see `build`.
-//! Source: none.
 
 use super::Place;
 use super::route::Hop;

@@ -92,11 +92,29 @@ struct Space {
     recent: usize,
 }
 
+/// Entries that a table has room for from the beginning. A real table of large pages has millions, of which programs, whose
+/// addresses end somewhere, use the first.
+const FIRST_ENTRIES: usize = 1 << 12;
+
 #[derive(Clone, Debug)]
 struct Table {
     /// Where the table itself lies.
     frame: PhysicalPage,
-    pages: Box<[u64]>,
+    /// As far as it has been used.
+    pages: Vec<u64>,
+}
+
+impl Table {
+    fn new(frame: PhysicalPage, entries: usize) -> Self {
+        Self { frame, pages: vec![ABSENT; entries.min(FIRST_ENTRIES)] }
+    }
+
+    fn set(&mut self, index: usize, page: PhysicalPage) {
+        if index >= self.pages.len() {
+            self.pages.resize((index + 1).next_power_of_two(), ABSENT);
+        }
+        self.pages[index] = page.0;
+    }
 }
 
 impl AddressSpaces {
@@ -174,8 +192,7 @@ impl AddressSpaces {
     pub fn lookup(&mut self, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
         let (part, index) = self.split(virtual_page);
         let table = self.spaces.get_mut(usize::from(space.0))?.table(part)?;
-        let page = table.pages[index];
-        (page != ABSENT).then_some(PhysicalPage(page))
+        table.pages.get(index).filter(|page| **page != ABSENT).map(|page| PhysicalPage(*page))
     }
 
     /// The physical address of the page table's entry for a virtual page: what a page walk loads last. `None` before the page is
@@ -198,7 +215,8 @@ impl AddressSpaces {
             if start >= end {
                 break;
             }
-            let range = first.saturating_sub(start) as usize..(end - start).min(entries) as usize;
+            let used = table.pages.len();
+            let range = (first.saturating_sub(start) as usize).min(used)..((end - start) as usize).min(used);
             for page in table.pages[range].iter_mut().filter(|p| **p != ABSENT) {
                 let node = self.physical.node_of(*page << self.page_shift);
                 self.nodes[node].give_back(std::mem::replace(page, ABSENT));
@@ -282,8 +300,7 @@ impl AddressSpaces {
         if self.space(space).table(part).is_none() {
             // The kernel takes page tables from the node it runs on, whatever the process's policy.
             let frame = self.allocate(&Policy::FirstTouch, virtual_page, touching_node);
-            let table = Table { frame, pages: vec![ABSENT; entries].into() };
-            self.space(space).insert(part, table);
+            self.space(space).insert(part, Table::new(frame, entries));
         }
         let policy = std::mem::take(&mut self.space(space).policy);
         let page = self.allocate(&policy, virtual_page, touching_node);
@@ -291,7 +308,7 @@ impl AddressSpaces {
         let space = self.space(space);
         space.policy = policy;
         if let Some(table) = space.table(part) {
-            table.pages[index] = page.0;
+            table.set(index, page);
         }
         page
     }

@@ -1,6 +1,5 @@
 //! Division of an address by a fixed number, quick when that is a power of two.
 //! Not a general divider.
-//! Source: none.
 
 /// Divides by a fixed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

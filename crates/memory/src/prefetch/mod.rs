@@ -121,6 +121,28 @@ mod tests {
     }
 
     #[test]
+    fn steps_of_several_lines_are_no_stream() {
+        for step in 3..=16 {
+            let mut streams = stream::Streams::new(16);
+            let lines = (0..100).map(|n| Line(5000 + n * step));
+            let wanted = lines.map(|line| streams.observe(line, REACH).lines().len()).sum::<usize>();
+            assert_eq!(wanted, 0, "in steps of {step} lines");
+        }
+    }
+
+    #[test]
+    fn a_stream_goes_on_where_some_of_its_lines_are_left_out() {
+        let mut streams = stream::Streams::new(4);
+        for line in 100..103 {
+            streams.observe(Line(line), REACH);
+        }
+        // Lines 103 and 104 are there, and the second of them is used first.
+        assert_eq!(numbers(streams.observe(Line(104), REACH)), [105, 106]);
+        assert!(streams.observe(Line(103), REACH).lines().is_empty());
+        assert_eq!(numbers(streams.observe(Line(105), REACH)), [107, 108]);
+    }
+
+    #[test]
     fn random_misses_start_no_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];

@@ -27,8 +27,18 @@ pub(super) struct Streams {
 
 /// Misses in a row before a stream runs.
 const CONFIRMED: u32 = 2;
-/// A miss this near to a stream's last line belongs to it: out-of-order cores swap neighbours.
-const WINDOW_LINES: i64 = 4;
+/// A miss this near to a stream's last line belongs to it: out-of-order cores swap neighbours. What goes in longer steps is no stream,
+/// and the lines between would be brought for nothing.
+const NEIGHBOUR_LINES: i64 = 2;
+
+impl Stream {
+    /// True if a miss `step` lines behind the last one belongs to the stream: to a neighbour, or to what it has brought already.
+    fn goes_on(&self, step: i64) -> bool {
+        let brought = if self.confirmed >= CONFIRMED { self.ahead } else { 0 };
+        self.used > 0
+            && (step.abs() <= NEIGHBOUR_LINES || (1..=brought + 1).contains(&(step * self.direction)))
+    }
+}
 
 impl Streams {
     pub(super) fn new(streams: usize) -> Self {
@@ -38,8 +48,7 @@ impl Streams {
     pub(super) fn observe(&mut self, line: Line, reach: Reach) -> Wanted {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
-        let near = |s: &Stream| s.used > 0 && step_of(s).abs() <= WINDOW_LINES.max(reach.distance);
-        let Some(stream) = self.streams.iter_mut().find(|s| near(s)) else {
+        let Some(stream) = self.streams.iter_mut().find(|s| s.goes_on(step_of(s))) else {
             let oldest = self.streams.iter_mut().min_by_key(|s| s.used);
             if let Some(oldest) = oldest {
                 *oldest = Stream { last: line.0, used: self.now, ..Stream::default() };

@@ -59,6 +59,10 @@ impl MemorySystem {
             let got = self.request(core, line, kind, hit);
             (ready, source) = (ready.max(got.ready), got.source);
             self.allow_writing(core, line);
+            // Others get it from here only when the right to write has come.
+            let l1 = self.cores[core].level1(unit);
+            let number = l1.tags.number(slot);
+            l1.ready[number] = ready;
         }
         if kind.writes() && !flags.has(Flags::DIRTY) {
             self.drop_instructions(core, line);
@@ -141,17 +145,15 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         l1.counters.miss(kind);
         let start = if self.path.timing { l1.registers.start(at) } else { at };
-        if start > at {
-            l1.counters.register_waits += 1;
-            l1.counters.register_wait_time += start - at;
-        }
-        let got = self.second_level(core, unit, access, start);
+        let mut got = self.second_level(core, unit, access, start);
         let flags = self.after_write(core, line, kind, got.flags);
-        self.fill(core, unit, access, flags, got.ready);
-        let l1 = self.cores[core].level1(unit);
         if self.path.timing {
-            l1.registers.hold(start, got.ready);
+            let l1 = self.cores[core].level1(unit);
+            let later = l1.registers.hold(start, got.ready);
+            l1.counters.waited_for_register(start - at + later);
+            got.ready += later;
         }
+        self.fill(core, unit, access, flags, got.ready);
         if kind != Kind::Prefetch {
             self.prefetch_level1(core, unit, access, at);
         }
@@ -194,19 +196,17 @@ impl MemorySystem {
         }
         l2.counters.miss(kind);
         let start = if self.path.timing { l2.registers.start(at) } else { at };
-        if start > at {
-            l2.counters.register_waits += 1;
-            l2.counters.register_wait_time += start - at;
-        }
-        let got = self.request(core, line, kind, start);
+        let mut got = self.request(core, line, kind, start);
         let timing = self.path.timing;
         let Some(l2) = &mut self.cores[core].second else { return got };
         if timing {
-            l2.registers.hold(start, got.ready);
+            let later = l2.registers.hold(start, got.ready);
+            l2.counters.waited_for_register(start - at + later);
+            got.ready += later;
         }
         let mut flags = got.flags;
         if !l2.takes_victims() {
-            self.fill_level2(core, line, flags, got.ready);
+            self.fill_level2(core, line, flags, at, got.ready);
             // The second level keeps what is to be written back; the first only the right to write.
             flags = flags.without(Flags::DIRTY);
         }
@@ -253,15 +253,15 @@ impl MemorySystem {
         Got { ready, source, flags: given }
     }
 
-    /// Puts a line into a second level that holds what the first does.
-    fn fill_level2(&mut self, core: usize, line: Line, flags: Flags, ready: u64) {
+    /// Puts a line that was asked for at `at` into a second level that holds what the first does.
+    fn fill_level2(&mut self, core: usize, line: Line, flags: Flags, at: u64, ready: u64) {
         let Some(l2) = &mut self.cores[core].second else { return };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
             return;
         }
         if l2.prefetcher.is_some() {
-            l2.in_flight.note(line, ready);
+            l2.in_flight.note(line, at, ready);
         }
         if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
             l2.counters.evictions += 1;
@@ -294,11 +294,11 @@ impl MemorySystem {
             }
             l1.counters.prefetched += 1;
             let access = Access { line: *line, virtual_line: BY_HARDWARE, kind: Kind::Prefetch, ..access };
-            let got = self.second_level(core, unit, access, at);
-            self.fill(core, unit, access, got.flags.with(Flags::PREFETCHED), got.ready);
+            let mut got = self.second_level(core, unit, access, at);
             if self.path.timing {
-                self.cores[core].level1(unit).registers.hold(at, got.ready);
+                got.ready += self.cores[core].level1(unit).registers.hold(at, got.ready);
             }
+            self.fill(core, unit, access, got.flags.with(Flags::PREFETCHED), got.ready);
         }
     }
 
@@ -316,13 +316,13 @@ impl MemorySystem {
                 continue;
             }
             l2.counters.prefetched += 1;
-            let got = self.request(core, *line, Kind::Prefetch, at);
-            self.fill_level2(core, *line, got.flags.with(Flags::PREFETCHED), got.ready);
+            let mut got = self.request(core, *line, Kind::Prefetch, at);
             if let Some(l2) = &mut self.cores[core].second
                 && timing
             {
-                l2.registers.hold(at, got.ready);
+                got.ready += l2.registers.hold(at, got.ready);
             }
+            self.fill_level2(core, *line, got.flags.with(Flags::PREFETCHED), at, got.ready);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Source: defaults for what a file leaves out are the named constants below.
 
 use super::MemorySystem;
+use super::contention::Contention;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
 use super::path::{Detail, Legs, Path, REQUEST_BYTES};
@@ -14,7 +15,7 @@ use crate::cache::{
 };
 use crate::coherence::{LineTable, MAX_HOLDERS};
 use crate::dram::{Controllers, overhead};
-use crate::interconnect::{BUCKET, Interconnect, Place};
+use crate::interconnect::{BUCKET, Interconnect, OUT_OF_STEP, Place};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
@@ -95,7 +96,9 @@ impl MemorySystem {
         }
         let home = (domains.len() > 1).then(LineTable::default);
         let line_bits = plan.line_bits;
-        Ok(Self { line_bits, cores, domains, home, path, messages: Messages::default(), stores: Vec::new() })
+        let contention = Contention::new(cores.len());
+        let (messages, stores) = (Messages::default(), Vec::new());
+        Ok(Self { line_bits, cores, domains, home, path, messages, contention, stores })
     }
 }
 
@@ -207,6 +210,12 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// How far apart the times of accesses may be, cycles of `core`.
+    fn out_of_step_cycles(&self, core: usize) -> u64 {
+        let ps = u128::from(OUT_OF_STEP.ps()) * u128::from(self.clock(core).hz());
+        ps.div_ceil(1_000_000_000_000) as u64
+    }
+
     fn level1(&self, instance: usize, core: usize) -> Result<Level1, BuildError> {
         let cache = self.cache(instance);
         let tags = self.tags(instance, None, 0)?;
@@ -226,7 +235,7 @@ impl<'a> Plan<'a> {
         let cache = self.cache(instance);
         Ok(Level2 {
             tags: self.tags(instance, None, 0)?,
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(self.out_of_step_cycles(core)),
             registers: MissRegisters::new(cache.mshrs.map_or(LEVEL2_REGISTERS, |n| n.max(1) as usize)),
             prefetcher: self.prefetcher(cache),
             counters: Counters::default(),
@@ -257,6 +266,7 @@ impl<'a> Plan<'a> {
             line_bits: self.line_bits,
             page_bits: self.page_bytes.trailing_zeros(),
             tlbs: Tlbs::new(&self.machine.cores[&instance.core], self.page_bytes),
+            walker: MissRegisters::new(1),
             space: SpaceId::default(),
             last_page: [LastPage::NONE; 2],
             counted: [0; 2],
@@ -304,7 +314,7 @@ impl<'a> Plan<'a> {
         let bank_bit = chip.address_windows.as_ref().and_then(|w| w.bank_bit);
         let tags = self.tags(instance, bank_bit, sharers)?;
         let clock = self.clock(cores[0]);
-        let otherwise = BANK_BYTES_PER_CYCLE * clock.hz();
+        let otherwise = BANK_BYTES_PER_CYCLE.saturating_mul(clock.hz());
         let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
         let lines_ps = (BUCKET_LINES << self.line_bits) as u128 * 1_000_000_000_000 / u128::from(rate);
         let bucket_ps = lines_ps.clamp(BUCKET.ps().into(), 1 << 30) as u64;
@@ -318,7 +328,7 @@ impl<'a> Plan<'a> {
             inclusion: cache.inclusion,
             instance,
             level: cache.level,
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(OUT_OF_STEP.ps()),
             prefetcher: self.prefetcher(cache),
             partition: Partition::new(self.host.cores.len()),
             lock: cache.lock.as_ref().map(|l| LineLock::new(l.windows, l.min_unlocked_ways)),
@@ -358,7 +368,7 @@ impl<'a> Plan<'a> {
         let line = 1 << self.line_bits;
         let cache = self.cache(shared);
         let clock = self.clock(self.host.caches[shared].cores[0]);
-        let otherwise = BANK_BYTES_PER_CYCLE * clock.hz();
+        let otherwise = BANK_BYTES_PER_CYCLE.saturating_mul(clock.hz());
         let rate = cache.bandwidth.map_or(otherwise, |b| b.bytes_per_second(clock)).max(1);
         let bank = Resource::new(rate, Duration::from_ps(1)).service(line).ps();
         let interconnect = &mut path.interconnect;

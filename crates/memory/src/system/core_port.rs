@@ -1,6 +1,5 @@
 //! One core's way into the modelled memory: the fast answer to repeated hits, and translation.
 //! Not the caches: see `access`.
-//! Source: our own.
 
 use super::MemorySystem;
 use super::access::Access;
@@ -8,7 +7,7 @@ use super::private::{Private, Unit};
 use crate::cache::{Flags, Kind, Line};
 use crate::placement::SpaceId;
 use crate::port::{Answer, MemoryPort, Source};
-use crate::translation::{Found, Side};
+use crate::translation::{Arrival, Found, Side, Translation};
 use longma_sim::Cycle;
 
 /// One core's way into a [`MemorySystem`].
@@ -26,10 +25,13 @@ pub(super) struct LastPage {
     pub number: u64,
     /// Its physical address.
     pub physical: u64,
+    /// When the first-level TLB got it.
+    pub arrival: Arrival,
 }
 
 impl LastPage {
-    pub const NONE: Self = Self { number: u64::MAX, physical: 0 };
+    pub const NONE: Self =
+        Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 }
 
 impl<'a> CorePort<'a> {
@@ -64,8 +66,12 @@ impl<'a> CorePort<'a> {
         }
         if core.last_page[unit as usize].number != page {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let physical = core.tlbs.again(side, core.space, page)?.0 << core.page_bits;
-            core.last_page[unit as usize] = LastPage { number: page, physical };
+            let (found, arrival) = core.tlbs.again(side, core.space, page)?;
+            core.last_page[unit as usize] =
+                LastPage { number: page, physical: found.0 << core.page_bits, arrival };
+        }
+        if at.0 < core.last_page[unit as usize].arrival.there_at {
+            return None;
         }
         let ready = entry.ready.max(at.0 + l1.latency);
         l1.counters.access(kind);
@@ -190,8 +196,11 @@ impl Private {
         }
         if self.last_page[unit as usize].number != number {
             let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
-            let physical = self.tlbs.again(side, self.space, number)?.0 << self.page_bits;
-            self.last_page[unit as usize] = LastPage { number, physical };
+            let (found, arrival) = self.tlbs.again(side, self.space, number)?;
+            self.last_page[unit as usize] = LastPage { number, physical: found.0 << self.page_bits, arrival };
+        }
+        if at.0 < self.last_page[unit as usize].arrival.there_at {
+            return None;
         }
         let physical = self.last_page[unit as usize].physical | address & ((1 << self.page_bits) - 1);
         let (line, virtual_line) = (Line(physical >> self.line_bits), address >> self.line_bits);
@@ -246,8 +255,9 @@ impl MemorySystem {
         let number = address >> private.page_bits;
         let offset = address & ((1 << private.page_bits) - 1);
         let last = private.last_page[unit as usize];
+        let wait = |arrival: Arrival| u32::try_from(arrival.wait(at)).unwrap_or(u32::MAX);
         if last.number == number {
-            return (last.physical | offset, 0);
+            return (last.physical | offset, wait(last.arrival));
         }
         let (space, node, page_bits) = (private.space, private.node, private.page_bits);
         let side = if unit == Unit::Fetch { Side::Instruction } else { Side::Data };
@@ -255,13 +265,32 @@ impl MemorySystem {
         let resolve = || spaces.translate(space, number, node);
         let translation = private.tlbs.translate(side, space, number, resolve);
         let physical = translation.page.0 << page_bits;
-        private.last_page[unit as usize] = LastPage { number, physical };
-        let mut cycles = u64::from(translation.extra_cycles);
-        if translation.found == Found::Walk {
-            cycles += self.walk(core, space, number, at + cycles);
+        let mut arrival = translation.arrival;
+        if self.path.timing && translation.found != Found::FirstLevel {
+            let there_at = match translation.found {
+                Found::Walk | Found::Missed => self.refill(core, number, at, &translation),
+                _ => at + u64::from(translation.extra_cycles),
+            };
+            arrival = Arrival { asked_at: at, there_at };
+            self.cores[core].tlbs.arrives(side, space, number, arrival);
+        } else if translation.found == Found::Walk {
+            self.walk(core, space, number, at);
         }
-        let cycles = if self.path.timing { u32::try_from(cycles).unwrap_or(u32::MAX) } else { 0 };
-        (physical | offset, cycles)
+        self.cores[core].last_page[unit as usize] = LastPage { number, physical, arrival };
+        let first_level = if self.path.timing { translation.extra_cycles } else { 0 };
+        (physical | offset, wait(arrival).max(first_level))
+    }
+
+    /// Fetches the translation of a page that no TLB has, for an access at `at`: when it is there. A core does so for one page after
+    /// another.
+    fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
+        let private = &mut self.cores[core];
+        let (space, start) = (private.space, private.walker.start(at));
+        let mut end = start + u64::from(translation.extra_cycles);
+        if translation.found == Found::Walk {
+            end += self.walk(core, space, page, end);
+        }
+        end + self.cores[core].walker.hold(start, end)
     }
 
     /// Loads the page table's last entry through the data cache, as hardware walkers do; says how many cycles that took.

@@ -25,9 +25,10 @@ impl MemorySystem {
         let mut supplied = None;
         let mut acknowledged = at;
         for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
+            let held_ps = self.hand_over_domain(other, request, probe, at);
             let found = self.probe_domain(other, line, probe);
             let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
-            let end = self.probe_from_home(request, other, dirty, at);
+            let end = self.probe_from_home(request, other, (dirty, held_ps), at);
             acknowledged = acknowledged.max(end);
             if Some(other) == owner && found.is_some() {
                 supplied = Some((end, dirty));
@@ -65,8 +66,9 @@ impl MemorySystem {
         self.messages.home_lookups += 1;
         let mut end = self.path.ask_home(&self.domains[domain], request.core, line, at);
         for other in bits(holders.mask() & !(1 << domain)) {
+            let held_ps = self.hand_over_domain(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
-            end = end.max(self.probe_from_home(request, other, false, at));
+            end = end.max(self.probe_from_home(request, other, (false, held_ps), at));
         }
         if let Some(home) = &mut self.home {
             home.set(line, Holders::new(1 << domain, true));
@@ -74,10 +76,28 @@ impl MemorySystem {
         end
     }
 
-    /// The way of a probe from the requester by the home node to another domain and back.
-    fn probe_from_home(&mut self, request: Request, other: usize, data: bool, at: u64) -> u64 {
+    /// The way of a probe from the requester by the home node to another domain, which has the line and when, and back.
+    fn probe_from_home(
+        &mut self,
+        request: Request,
+        other: usize,
+        (data, held_ps): (bool, u64),
+        at: u64,
+    ) -> u64 {
         let (from, to) = (&self.domains[request.domain], &self.domains[other]);
-        self.path.probe_remote(from, to, request.core, request.line, data, at)
+        self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
+    }
+
+    /// As [`hand_over`](Self::hand_over), of every core of `domain` that may have the line.
+    fn hand_over_domain(&mut self, domain: usize, request: Request, probe: Probe, at: u64) -> u64 {
+        let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(request.line));
+        let sharers = self.domains[domain].sharers(request.line, slot);
+        let mut held_ps = 0;
+        for bit in bits(sharers) {
+            let core = self.domains[domain].cores[bit];
+            held_ps = held_ps.max(self.hand_over(core, request, probe, at));
+        }
+        held_ps
     }
 
     fn read_line(&mut self, request: Request, at: u64, flags: Flags) -> Standing {

@@ -4,6 +4,7 @@
 
 mod access;
 mod build;
+mod contention;
 mod core_port;
 mod device;
 mod domain;
@@ -27,6 +28,7 @@ use crate::cache::{LockWindow, Requester};
 use crate::coherence::LineTable;
 use crate::interconnect::{Interconnect, Place};
 use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
+use contention::Contention;
 use domain::Domain;
 use longma_sim::{Duration, Time};
 use path::Path;
@@ -48,6 +50,7 @@ pub struct MemorySystem {
     home: Option<LineTable>,
     path: Path,
     messages: Messages,
+    contention: Contention,
     /// Where programs see in-core stores.
     stores: Vec<StoreWindow>,
 }

@@ -168,24 +168,31 @@ impl Path {
         (back + fixed.max(0) as u64, self.controllers.node_of(controller))
     }
 
-    /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps`, and the answer brings the line if `data`.
-    pub fn probe(&mut self, place: Place, core: usize, look_ps: u64, data: bool, at: u64) -> u64 {
+    /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps` and does not begin before `held_ps`, when the core
+    /// itself has the line; the answer brings the line if `data`.
+    pub fn probe(
+        &mut self,
+        place: Place,
+        core: usize,
+        (look_ps, held_ps): (u64, u64),
+        data: bool,
+        at: u64,
+    ) -> u64 {
         if !self.timing {
             return 0;
         }
-        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at) + look_ps;
+        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at).max(held_ps) + look_ps;
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
         self.cross(Place::Core(core), place, bytes, there)
     }
 
-    /// A probe from one domain, by the line's home, to another, and its answer.
+    /// A probe from one domain, by the line's home, to another, and its answer. The look there does not begin before `held_ps`.
     pub fn probe_remote(
         &mut self,
-        from: &Domain,
-        to: &Domain,
+        (from, to): (&Domain, &Domain),
         core: usize,
         line: Line,
-        data: bool,
+        (data, held_ps): (bool, u64),
         at: u64,
     ) -> u64 {
         if !self.timing {
@@ -197,7 +204,7 @@ impl Path {
         let hops =
             self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
         let at = self.cross(here, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at);
+        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at).max(held_ps);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
         self.cross(there, here, bytes, at + to.look_ps) + hops
     }

@@ -1,6 +1,5 @@
 //! The caches of one core: first level for instructions and data, and a second level if it has one of its own.
 //! Not what happens on a miss: `access` follows a line through them.
-//! Source: none.
 
 use super::core_port::LastPage;
 use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
@@ -57,6 +56,8 @@ pub(crate) struct Private {
     pub line_bits: u32,
     pub page_bits: u32,
     pub tlbs: Tlbs,
+    /// What fetches translations that no TLB has: the one walker of most cores, or the core itself in its refill exception.
+    pub walker: MissRegisters,
     /// The address space of the running program.
     pub space: SpaceId,
     /// By side.

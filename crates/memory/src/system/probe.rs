@@ -5,6 +5,7 @@
 use super::MemorySystem;
 use super::domain::Directory;
 use super::private::{Level1, Private};
+use super::request::Request;
 use crate::cache::{Counters, Flags, Line};
 use crate::coherence::Holders;
 
@@ -84,6 +85,23 @@ impl Private {
 }
 
 impl MemorySystem {
+    /// `core` is about to be probed for another one's request that came at `at`: notes it if the line changes hands, and says when the
+    /// core has the line itself, ps. A core that waits for a line to write it gives it away no earlier than it came.
+    pub(super) fn hand_over(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
+        if !self.path.timing {
+            return 0;
+        }
+        let private = &self.cores[core];
+        let Some(slot) = private.data.tags.find(request.line) else { return 0 };
+        let flags = private.data.tags.flags(slot);
+        let ready = private.data.ready[private.data.tags.number(slot)];
+        // Who only reads what nobody has written since takes nothing away.
+        if probe != Probe::Share || flags.has(Flags::DIRTY) {
+            self.contention.note(request.line, core, request.core, at);
+        }
+        if flags.has(Flags::WRITABLE) { self.path.time(private.clock, ready) } else { 0 }
+    }
+
     /// Probes the private caches of `core`.
     pub(super) fn probe_core(&mut self, core: usize, line: Line, probe: Probe) -> Found {
         self.messages.probes += 1;

@@ -1,6 +1,5 @@
 //! What the memory of a host counted, by name.
 //! Not printed here.
-//! Source: none.
 
 use super::MemorySystem;
 use crate::cache::Line;

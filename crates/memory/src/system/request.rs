@@ -69,16 +69,16 @@ impl MemorySystem {
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
-        let standing = self.ask_for_line(request, start);
+        let mut standing = self.ask_for_line(request, start);
         let owned = Flags::OWNED.when(standing.flags.has(Flags::WRITABLE) && request.may_own());
         let fill_flags = standing.flags.state().with(owned);
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        shared.hold_register(line, start, standing.at, self.path.timing);
+        standing.at += shared.hold_register(line, start, standing.at, self.path.timing);
         let ways = shared.allowed_ways(Requester::Core(core), line);
         self.insert_shared(domain, line, fill_flags, ways, standing.at);
         let bit = self.cores[core].bit;
         if let Some(shared) = &mut self.domains[domain].shared {
-            shared.in_flight.note(line, standing.at);
+            shared.in_flight.note(line, at, standing.at);
             if let Some(slot) = shared.tags.find(line) {
                 shared.tags.set_sharers(slot, 1 << bit);
             }
@@ -127,13 +127,15 @@ impl MemorySystem {
         let (mut end, mut dirty, mut kept) = (at, false, 0);
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
+            let held_ps = self.hand_over(core, request, probe, at);
             let found = self.probe_core(core, line, probe);
             let was_dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
             dirty |= was_dirty;
             kept |= u64::from(found.is_some() && probe == Probe::Share) << bit;
             self.messages.transfers += u64::from(was_dirty);
             let place = self.domains[domain].place_for(request.core);
-            end = end.max(self.path.probe(place, core, self.cores[core].probe_ps, was_dirty, at));
+            let look = (self.cores[core].probe_ps, held_ps);
+            end = end.max(self.path.probe(place, core, look, was_dirty, at));
         }
         (end, dirty, kept)
     }
@@ -254,10 +256,10 @@ impl MemorySystem {
             standing.flags = Flags::NONE;
         }
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        shared.hold_register(line, start, standing.at, timing);
+        standing.at += shared.hold_register(line, start, standing.at, timing);
         if !shared.takes_victims() {
             let ways = shared.allowed_ways(Requester::Core(core), line);
-            shared.in_flight.note(line, standing.at);
+            shared.in_flight.note(line, at, standing.at);
             self.insert_shared(domain, line, standing.flags.state(), ways, standing.at);
         }
         standing
@@ -296,11 +298,11 @@ impl MemorySystem {
                 continue;
             }
             let wanted = Request { line: *line, kind: Kind::Prefetch, ..request };
-            let got = self.ask_for_line(wanted, at);
+            let mut got = self.ask_for_line(wanted, at);
             let Some(shared) = &mut self.domains[domain].shared else { return };
-            shared.hold_register(*line, at, got.at, self.path.timing);
+            got.at += shared.hold_register(*line, at, got.at, self.path.timing);
             shared.counters.prefetched += 1;
-            shared.in_flight.note(*line, got.at);
+            shared.in_flight.note(*line, at, got.at);
             let ways = shared.allowed_ways(Requester::Core(core), *line);
             self.insert_shared(domain, *line, got.flags.state().with(Flags::PREFETCHED), ways, got.at);
         }
@@ -335,12 +337,12 @@ impl Shared {
         }
     }
 
-    fn hold_register(&mut self, line: Line, from: u64, until: u64, timing: bool) {
+    /// A miss holds a register of its line's bank, if that has any; gives how much later it is for want of one.
+    fn hold_register(&mut self, line: Line, from: u64, until: u64, timing: bool) -> u64 {
         let bank = self.tags.index().bank(line);
-        if let Some(registers) = &mut self.banks[bank].registers
-            && timing
-        {
-            registers.hold(from, until);
+        match &mut self.banks[bank].registers {
+            Some(registers) if timing => registers.hold(from, until),
+            _ => 0,
         }
     }
 

@@ -53,6 +53,25 @@ pub struct Translation {
     pub found: Found,
     /// How much later the access is because of it, cycles of the core's clock.
     pub extra_cycles: u32,
+    /// When the first level got the entry, as [`Tlbs::arrives`] was told.
+    pub arrival: Arrival,
+}
+
+/// When an entry came into a TLB, cycles; 0 if nobody said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// When an access first needed it.
+    pub asked_at: u64,
+    /// When it was there.
+    pub there_at: u64,
+}
+
+impl Arrival {
+    /// How long an access at `at` waits for the entry, cycles. One that comes before whoever asked, as a core that executes out of order
+    /// makes them, would have had to ask itself.
+    pub fn wait(self, at: u64) -> u64 {
+        self.there_at.saturating_sub(at.max(self.asked_at))
+    }
 }
 
 /// Translations that are known to be in the first level, by page: 64 for each side.
@@ -65,15 +84,19 @@ struct Known {
     page: u64,
     /// Which entry of the first level.
     slot: u32,
+    arrival: Arrival,
 }
 
-const NOBODY: Known = Known { key: u64::MAX, page: 0, slot: 0 };
+const NOBODY: Known =
+    Known { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
 
 /// The TLBs of one core, each with exact LRU replacement. In front of the first level is a filter that answers most hits; it
 /// holds only pages whose entry is there, and notes each use, so it changes nothing but the host's time.
 #[derive(Clone, Debug)]
 pub struct Tlbs {
     buffers: Vec<Buffer>,
+    /// When each entry of each came.
+    arrivals: Vec<Vec<Arrival>>,
     sides: [SideLevels; 2],
 }
 
@@ -110,8 +133,9 @@ impl Tlbs {
         let mut used: Vec<&Tlb> = core.tlbs.iter().filter(holds).collect();
         used.sort_by_key(|tlb| tlb.level);
         let buffers = used.iter().map(|t| Buffer::new(t.entries, t.ways, t.pages_per_entry)).collect();
+        let arrivals = used.iter().map(|t| vec![Arrival::default(); t.entries.max(1) as usize]).collect();
         let side = |kind| SideLevels::new(core, &used, kind);
-        Self { buffers, sides: [side(TlbKind::Instruction), side(TlbKind::Data)] }
+        Self { buffers, arrivals, sides: [side(TlbKind::Instruction), side(TlbKind::Data)] }
     }
 
     /// Translates `virtual_page` of `space`; `resolve` looks the page up in the page table, where it must be.
@@ -123,17 +147,37 @@ impl Tlbs {
         virtual_page: u64,
         resolve: impl FnOnce() -> PhysicalPage,
     ) -> Translation {
-        if let Some(page) = self.again(side, space, virtual_page) {
-            return Translation { page, found: Found::FirstLevel, extra_cycles: 0 };
+        if let Some((page, arrival)) = self.again(side, space, virtual_page) {
+            return Translation { page, found: Found::FirstLevel, extra_cycles: 0, arrival };
         }
         self.sides[side as usize].counts.lookups += 1;
         self.look_up(side as usize, key(space, virtual_page), resolve())
     }
 
-    /// The translation of a page that hits in the first level and was looked up not long ago, at little cost to the host; `None`
-    /// says nothing, and nothing has happened.
+    /// Says when the entry of a page comes that was just [translated](Self::translate) and not found in the first level.
+    pub fn arrives(&mut self, side: Side, space: SpaceId, virtual_page: u64, arrival: Arrival) {
+        let key = key(space, virtual_page);
+        let levels = &mut self.sides[side as usize];
+        let known = &mut levels.filter[slot_of(key)];
+        if known.key == key {
+            known.arrival = arrival;
+        }
+        if let Some(first) = levels.levels.first()
+            && let Some(slot) = self.buffers[*first].find(key)
+        {
+            self.arrivals[*first][slot as usize] = arrival;
+        }
+    }
+
+    /// The translation of a page that hits in the first level and was looked up not long ago, at little cost to the host, and when it
+    /// came; `None` says nothing, and nothing has happened.
     #[inline]
-    pub fn again(&mut self, side: Side, space: SpaceId, virtual_page: u64) -> Option<PhysicalPage> {
+    pub fn again(
+        &mut self,
+        side: Side,
+        space: SpaceId,
+        virtual_page: u64,
+    ) -> Option<(PhysicalPage, Arrival)> {
         let key = key(space, virtual_page);
         let levels = &mut self.sides[side as usize];
         let known = levels.filter[slot_of(key)];
@@ -144,7 +188,7 @@ impl Tlbs {
         if let Some(first) = levels.levels.first() {
             self.buffers[*first].use_again(known.slot);
         }
-        Some(PhysicalPage(known.page))
+        Some((PhysicalPage(known.page), known.arrival))
     }
 
     fn look_up(&mut self, side: usize, key: u64, page: PhysicalPage) -> Translation {
@@ -178,11 +222,18 @@ impl Tlbs {
                 self.forget(buffer, evicted);
             }
         }
+        let arrival = self.sides[side].levels.first().map_or(Arrival::default(), |first| {
+            let arrival = &mut self.arrivals[*first][slot as usize];
+            if found != Found::FirstLevel {
+                *arrival = Arrival::default();
+            }
+            *arrival
+        });
         // A first level that costs something is asked each time.
         if self.sides[side].hit_cycles.first().is_none_or(|cycles| *cycles == 0) {
-            self.sides[side].filter[slot_of(key)] = Known { key, page: page.0, slot };
+            self.sides[side].filter[slot_of(key)] = Known { key, page: page.0, slot, arrival };
         }
-        Translation { page, found, extra_cycles }
+        Translation { page, found, extra_cycles, arrival }
     }
 
     /// Takes the pages of an entry that left `buffer` out of the filters.

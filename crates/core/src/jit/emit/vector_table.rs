@@ -3,7 +3,7 @@
 //! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2.
 
 use iced_x86::Code;
-use longma_linux::host::locks::Lazy;
+use longma_guest::host::locks::Lazy;
 use longma_loongarch::Op;
 use rustc_hash::FxHashMap;
 

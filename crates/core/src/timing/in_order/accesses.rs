@@ -22,7 +22,8 @@ impl QueuedAccesses {
         Self {
             loads: Entries::new(load_entries),
             store_buffer: Entries::new(store_entries),
-            under_way: Accesses::new(load_cycles),
+            // And an atomic operation, which has no entry of the buffer.
+            under_way: Accesses::new(load_cycles, store_entries.saturating_add(1)),
         }
     }
 

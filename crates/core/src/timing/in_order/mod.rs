@@ -40,7 +40,7 @@ pub(super) struct InOrder {
     values: [Value; registers::PLACES],
     units: Units,
     accesses: QueuedAccesses,
-    /// No access issues before it: the last atomic barrier's completion.
+    /// No access issues before it: the last barrier's completion.
     memory_floor: u64,
     last_result: u64,
     /// When the last access needed an entry of its queue.
@@ -136,7 +136,11 @@ impl InOrder {
         let done = at + u64::from(operation.latency_cycles);
         let bytes = operation.bytes.into();
         match operation.kind {
-            Kind::Plain | Kind::Barrier => Value::computed(done),
+            Kind::Plain => Value::computed(done),
+            Kind::Barrier => {
+                self.memory_floor = self.memory_floor.max(done);
+                Value::computed(done)
+            }
             Kind::Load => match self.script.take() {
                 Some(value) => value,
                 None => self.accesses.load(at, bytes, place, counts, port),
@@ -171,6 +175,7 @@ impl InOrder {
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
         self.accesses.under_way.last_access = self.accesses.under_way.last_access.max(ready);
+        self.accesses.under_way.stores.push(address, operation.bytes.into(), ready, ready);
         if operation.kind == Kind::AtomicBarrier {
             self.memory_floor = ready;
         }

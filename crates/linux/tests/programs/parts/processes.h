@@ -64,6 +64,80 @@ static void test_vfork(void) {
     printf("a thread without shared files: %s\n", result(syscall(SYS_clone, CLONE_THREAD | CLONE_SIGHAND, 0, 0, 0, 0)));
 }
 
+static int in_child = 1;
+static char pages[1 << 20];
+static struct { volatile long counter; volatile int word, stop, lost; } neighbours;
+static int write_far(void *heap) {
+    in_child = 7;
+    *(int *)heap = 8;
+    for (unsigned i = 0; i < sizeof pages; i += 4096) pages[i] = 9;
+    _exit(3);
+}
+static int write_and_execute(void *heap) {
+    char *none[] = {"calls", NULL};
+    *(int *)heap = 11;
+    pages[1] = 1;
+    execve("/nowhere/at/all", none, environ);
+    in_child = errno;
+    pages[1] = 0;
+    execve(self, none, environ);
+    _exit(9);
+}
+static int write_beside(void *unused) { pause_ms(50); neighbours.word = 5; _exit(0); }
+static int sleep_long(void *unused) { pause_ms(1500); _exit(0); }
+static int sleep_short(void *unused) { pause_ms(300); _exit(0); }
+static void *count_on(void *unused) {
+    while (!neighbours.stop) {
+        long next = neighbours.counter + 1;
+        neighbours.counter = next;
+        if (neighbours.counter != next) neighbours.lost = 1;
+    }
+    return NULL;
+}
+static int borrow(int (*body)(void *), void *argument) {
+    static char stack[65536];
+    return clone(body, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+}
+static void wait_long(void) { borrow(sleep_long, NULL); }
+static void wait_with_handler(void) {
+    handle(SIGUSR1, 0);
+    long begun = now_ms();
+    int pid = borrow(sleep_short, NULL);
+    long ms = now_ms() - begun;
+    waitpid(pid, NULL, 0);
+    printf("a handled signal: %d, after the wait %d\n", handled, ms >= 290);
+}
+static void test_borrow(void) {
+    int status, *heap = calloc(1, 100000);
+    waitpid(borrow(write_far, heap), &status, 0);
+    unsigned written = 0;
+    for (unsigned i = 0; i < sizeof pages; i += 4096) written += pages[i] == 9;
+    printf("written by the child: %d, %d, %u pages\n", in_child, *heap, written);
+    print_status("writer", status);
+    waitpid(borrow(write_and_execute, heap), &status, 0);
+    printf("written before execve: %d, after one that failed: %s, taken back %d\n", *heap, name_of(in_child), pages[1]);
+    print_status("executer", status);
+    pthread_t thread;
+    pthread_create(&thread, NULL, count_on, NULL);
+    for (int i = 0; i < 5; i++) { neighbours.word = 0; waitpid(borrow(write_beside, NULL), &status, 0); }
+    neighbours.stop = 1;
+    pthread_join(thread, NULL);
+    printf("beside another thread: %d, lost by it %d\n", neighbours.word, neighbours.lost);
+    int pid = child(wait_long);
+    pause_ms(300);
+    long begun = now_ms();
+    kill(pid, SIGTERM);
+    waitpid(pid, &status, 0);
+    print_status("killed while it waits", status);
+    printf("at once: %d\n", now_ms() - begun < 1000);
+    fflush(stdout);
+    pid = child(wait_with_handler);
+    pause_ms(100);
+    kill(pid, SIGUSR1);
+    waitpid(pid, &status, 0);
+    print_status("with a handler", status);
+}
+
 static void test_spawn(void) {
     int pid, status, error;
     fflush(stdout);

@@ -1,0 +1,86 @@
+//! A core that issues in program order.
+
+use super::{Access, Executed, Sizes, Stages, Window, front_end::FrontEnd, happened, memory::data_cycles};
+
+/// Runs `program`; when each of its instructions went through the core. They are dispatched when they issue, and retire when they are done.
+pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
+    // A branch takes a cycle: fetching again then costs what the machine file says.
+    let mut front = FrontEnd::new(sizes.fetch_width, sizes.mispredict.saturating_sub(1));
+    let mut window = Window::new(sizes, program);
+    let width = sizes.decode_width.min(sizes.issue_width);
+    let mut next = 0;
+    for cycle in 0.. {
+        for _ in 0..width {
+            if next == program.len() || !window.issue_in_order(next, cycle, &mut front) {
+                break;
+            }
+            next += 1;
+        }
+        if next == program.len() {
+            break;
+        }
+        assert!(cycle < 1_000_000, "nothing moves any more");
+    }
+    window.stages
+}
+
+impl Window<'_> {
+    /// Issues the next instruction if it can.
+    fn issue_in_order(&mut self, index: usize, cycle: u64, front: &mut FrontEnd) -> bool {
+        let fetched = front.dispatchable(index, self.program, &self.stages);
+        let possible = fetched.is_some_and(|from| from <= cycle)
+            && self.has_operands(index, cycle)
+            && self.passes_barriers(index, cycle)
+            && self.has_queue_entry(index, cycle)
+            && self.take_unit(index, cycle);
+        if possible {
+            self.stages[index].dispatched = Some(cycle);
+            self.stages[index].issued = Some(cycle);
+            self.complete(index, cycle);
+        }
+        possible
+    }
+
+    fn has_queue_entry(&self, index: usize, cycle: u64) -> bool {
+        let plain_store = |it: &Executed| it.operation.access == Access::Store;
+        match self.program[index].operation.access {
+            Access::Nothing => true,
+            Access::Load => {
+                self.queued(cycle, Executed::is_load, |_, stages| stages.done) < self.sizes.load_queue_entries
+            }
+            Access::Store => {
+                self.queued(cycle, plain_store, |_, stages| stages.drained) < self.sizes.store_queue_entries
+            }
+            // All that is older is complete.
+            Access::Atomic | Access::AtomicBarrier | Access::Barrier => {
+                let mut older = self.program[..index].iter().zip(&self.stages);
+                older.all(|(it, stages)| {
+                    let done = !it.is_load() && !it.is_atomic() || happened(stages.done, cycle);
+                    done && (!plain_store(it) || happened(stages.drained, cycle))
+                })
+            }
+        }
+    }
+
+    fn complete(&mut self, index: usize, cycle: u64) {
+        let it = &self.program[index];
+        let done = match it.operation.access {
+            Access::Load => {
+                let from = self.source_of(index, cycle);
+                self.data_at(index, cycle, &from)
+            }
+            Access::Atomic | Access::AtomicBarrier => Some(cycle + data_cycles(it.address) + 1),
+            Access::Nothing | Access::Store | Access::Barrier => Some(cycle + it.operation.latency),
+        };
+        if it.operation.access == Access::Store {
+            // One a cycle leaves for the cache, when its data is there.
+            let last = self.stages[..index].iter().filter_map(|stages| stages.left).max();
+            let leaves = done.map(|done| done.max(last.map_or(1, |last| last + 1)));
+            self.stages[index].left = leaves;
+            self.stages[index].drained = leaves.map(|leaves| self.drained_at(index, leaves));
+        } else if it.is_atomic() {
+            self.stages[index].drained = done;
+        }
+        (self.stages[index].done, self.stages[index].retired) = (done, done);
+    }
+}

@@ -1,0 +1,181 @@
+//! A core that issues what is ready, the oldest first.
+
+use super::{
+    Access, Executed, Sizes, Stages, Window,
+    front_end::FrontEnd,
+    happened,
+    memory::{From, data_cycles},
+};
+
+/// Runs `program`; when each of its instructions went through the core.
+pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
+    // A branch issues a cycle after its dispatch and takes one: fetching again then costs what the machine file says.
+    let depth = sizes.mispredict.saturating_sub(2);
+    let mut core = Core {
+        window: Window::new(sizes, program),
+        front: FrontEnd::new(sizes.fetch_width, depth),
+        dispatched: 0,
+        retired: 0,
+        waiting: Vec::new(),
+        stores: program
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.operation.access == Access::Store)
+            .map(|(index, _)| index)
+            .collect(),
+        left: 0,
+    };
+    for cycle in 0.. {
+        core.settle();
+        core.retire(cycle);
+        core.drain(cycle);
+        core.dispatch(cycle);
+        core.issue(cycle);
+        if core.retired == program.len() {
+            break;
+        }
+        assert!(cycle < 1_000_000, "nothing moves any more");
+    }
+    core.window.stages
+}
+
+struct Core<'a> {
+    window: Window<'a>,
+    front: FrontEnd,
+    /// Instructions that were dispatched and that have retired.
+    dispatched: usize,
+    retired: usize,
+    /// Loads that issued and do not know yet when their data comes.
+    waiting: Vec<(usize, From)>,
+    /// The program's stores, and how many of them have left for the cache.
+    stores: Vec<usize>,
+    left: usize,
+}
+
+impl Core<'_> {
+    /// Loads hear from the stores that they wait for.
+    fn settle(&mut self) {
+        for (load, from) in std::mem::take(&mut self.waiting) {
+            let Some(issued) = self.window.stages[load].issued else { continue };
+            match self.window.data_at(load, issued, &from) {
+                Some(done) => self.window.stages[load].done = Some(done),
+                None => self.waiting.push((load, from)),
+            }
+        }
+    }
+
+    fn retire(&mut self, cycle: u64) {
+        let width = self.window.sizes.retire_width.min(self.window.sizes.decode_width);
+        for _ in 0..width {
+            let Some(oldest) = self.window.stages.get_mut(self.retired) else { return };
+            if !happened(oldest.done, cycle) {
+                return;
+            }
+            oldest.retired = Some(cycle);
+            self.retired += 1;
+        }
+    }
+
+    /// A retired store leaves for the cache, one a cycle.
+    fn drain(&mut self, cycle: u64) {
+        let Some(&store) = self.stores.get(self.left) else { return };
+        if cycle > 0 && happened(self.window.stages[store].retired, cycle) {
+            self.window.stages[store].left = Some(cycle);
+            self.window.stages[store].drained = Some(self.window.drained_at(store, cycle));
+            self.left += 1;
+        }
+    }
+
+    fn dispatch(&mut self, cycle: u64) {
+        for _ in 0..self.window.sizes.decode_width {
+            let index = self.dispatched;
+            if index == self.window.program.len() || !self.has_room(index, cycle) {
+                return;
+            }
+            let stages = &self.window.stages;
+            match self.front.dispatchable(index, self.window.program, stages) {
+                Some(from) if from <= cycle => self.window.stages[index].dispatched = Some(cycle),
+                _ => return,
+            }
+            self.dispatched += 1;
+        }
+    }
+
+    /// True if there is an entry of every queue that the instruction needs.
+    fn has_room(&self, index: usize, cycle: u64) -> bool {
+        let (window, it) = (&self.window, &self.window.program[index]);
+        let sizes = &window.sizes;
+        let in_flight = self.retired..self.dispatched;
+        let registers = |file| {
+            let writes = |index: &usize| window.program[*index].writes.is_some_and(|it| it.0 == file);
+            in_flight.clone().filter(writes).count() as u64
+        };
+        let free = match it.writes.map(|register| register.0) {
+            None => true,
+            Some(super::Integer) => registers(super::Integer) < sizes.int_registers - 32,
+            Some(super::Float) => registers(super::Float) < sizes.fp_registers - 32,
+        };
+        let waits = |index: &usize| {
+            window.stages[*index].issued.is_none() && window.program[*index].queue() == it.queue()
+        };
+        free && (in_flight.len() as u64) < sizes.rob_entries
+            && (in_flight.clone().filter(waits).count() as u64) < sizes.issue_queue_entries[it.queue()]
+            && (!it.is_load()
+                || window.queued(cycle, Executed::is_load, |_, stages| stages.retired)
+                    < sizes.load_queue_entries)
+            && (!it.is_store()
+                || window.queued(cycle, Executed::is_store, |it, stages| {
+                    if it.is_atomic() { stages.retired } else { stages.drained }
+                }) < sizes.store_queue_entries)
+    }
+
+    fn issue(&mut self, cycle: u64) {
+        let mut room = self.window.sizes.issue_width;
+        for index in self.retired..self.dispatched {
+            let ready = self.window.stages[index].issued.is_none() && self.may_issue(index, cycle);
+            if room == 0 || !ready || !self.window.take_unit(index, cycle) {
+                continue;
+            }
+            room -= 1;
+            self.window.stages[index].issued = Some(cycle);
+            self.execute(index, cycle);
+        }
+    }
+
+    fn may_issue(&self, index: usize, cycle: u64) -> bool {
+        let window = &self.window;
+        // An atomic operation or a barrier is no guess: everything older has retired.
+        let alone = match window.program[index].operation.access {
+            Access::Nothing | Access::Load | Access::Store => true,
+            Access::Atomic => {
+                self.retired == index
+                    && window.are_in_cache(index, cycle, |it| it.overlaps(&window.program[index]))
+            }
+            Access::AtomicBarrier | Access::Barrier => {
+                self.retired == index && window.are_in_cache(index, cycle, |_| true)
+            }
+        };
+        let dispatched = window.stages[index].dispatched.is_some_and(|at| at < cycle);
+        alone && dispatched && window.has_operands(index, cycle) && window.passes_barriers(index, cycle)
+    }
+
+    fn execute(&mut self, index: usize, cycle: u64) {
+        let it = &self.window.program[index];
+        match it.operation.access {
+            Access::Load => {
+                let from = self.window.source_of(index, cycle);
+                self.waiting.push((index, from));
+                self.settle();
+            }
+            Access::Atomic | Access::AtomicBarrier => {
+                let done = cycle + data_cycles(it.address) + 1;
+                let older = self.window.stages[..index].iter().filter_map(|stages| stages.drained).max();
+                self.window.stages[index].done = Some(done);
+                self.window.stages[index].drained = Some(done.max(older.unwrap_or(0)));
+            }
+            Access::Nothing | Access::Store | Access::Barrier => {
+                self.window.stages[index].done = Some(cycle + it.operation.latency);
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The host side of signals: handlers, safe points, system calls that lose no signal.
+//! Not what a signal means to the guest: that is its kernel's.
+//! Source: sigaction(2), sigaltstack(2); Linux arch/x86/kernel/signal.c (how an interrupted call is restarted).
+
+pub mod attention;
+pub mod calls;
+pub mod descriptors;
+mod ending;
+pub mod event_count;
+pub mod faults;
+pub mod held;
+pub mod locks;
+pub mod main_stack;
+pub mod masks;
+mod raw;
+pub mod reception;
+pub mod seat;
+pub mod shake;
+pub mod stacks;
+pub mod workers;
+
+pub use ending::die_by;
+pub use raw::host_call;

@@ -1,0 +1,641 @@
+//! The guest's address space: mmap, munmap, mprotect, mremap, brk and their like on the reservation.
+//! Not the system calls' argument decoding, and not the accessors.
+//! Source: mmap(2), mremap(2), mprotect(2), madvise(2), brk(2); LoongArch kernel with 16 KiB pages.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::guest_memory::GuestMemory;
+use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
+use super::request::{Backing, MapRequest, Placement};
+use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down, page_up};
+use crate::Errno;
+use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
+use crate::host::shake::shake;
+
+/// Below this nothing is mapped (the default of vm.mmap_min_addr).
+const LOWEST: u64 = 1 << 16;
+
+/// The guest's address space.
+#[derive(Debug)]
+pub struct AddressSpace {
+    memory: GuestMemory,
+    /// Mappings without a place of their own go below this.
+    top: u64,
+    heap: Mutex<Heap>,
+}
+
+/// The program break.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heap {
+    start: u64,
+    end: u64,
+}
+
+const POISON: &str = "the map's lock is never poisoned: nothing panics under it";
+
+fn errno() -> Errno {
+    std::io::Error::last_os_error().into()
+}
+
+/// Where code runs from that the mapping at `range`, which has just been made, lets the guest write to. Nobody watches it there: the
+/// code is to be forgotten, and to be watched at all places when it is read again.
+fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<Range<u64>> {
+    if !mapping.shared || !mapping.protection.write {
+        return Vec::new();
+    }
+    let views = map.other_views(range).into_iter();
+    views.filter(|(_, view)| view.protection.execute).map(|(range, _)| range).collect()
+}
+
+impl AddressSpace {
+    /// An empty address space over `memory`.
+    pub fn new(memory: GuestMemory) -> Self {
+        let top = memory.limit() - PAGE_BYTES;
+        Self { memory, top, heap: Mutex::default() }
+    }
+
+    /// The memory this space maps.
+    pub fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    /// Sets the address below which mappings go that do not say where.
+    pub fn set_top(&mut self, top: u64) {
+        self.top = page_down(top);
+    }
+
+    /// Sets where the heap starts.
+    pub fn set_heap_start(&mut self, address: u64) {
+        let start = page_up(address).unwrap_or(address);
+        *self.heap.get_mut().expect(POISON) = Heap { start, end: start };
+    }
+
+    /// The address below which mappings go that do not say where.
+    pub fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Where the heap begins and ends.
+    pub fn heap(&self) -> (u64, u64) {
+        let heap = self.heap.lock().expect(POISON);
+        (heap.start, heap.end)
+    }
+
+    /// Sets where the heap begins and ends; its memory is mapped by itself.
+    pub fn restore_heap(&mut self, (start, end): (u64, u64)) {
+        *self.heap.get_mut().expect(POISON) = Heap { start, end };
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Mappings> {
+        self.memory.0.map.read().expect(POISON)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Mappings> {
+        self.memory.0.map.write().expect(POISON)
+    }
+
+    /// The mapping that holds `address`, and its range.
+    pub fn mapping(&self, address: u64) -> Option<(Range<u64>, Mapping)> {
+        self.read().at(address).map(|(range, mapping)| (range, mapping.clone()))
+    }
+
+    /// Whether nothing is mapped in `range`.
+    pub fn is_free(&self, range: Range<u64>) -> bool {
+        self.read().is_free(range)
+    }
+
+    /// All mappings in order.
+    pub fn mappings(&self) -> Vec<(Range<u64>, Mapping)> {
+        self.read().iter().map(|(range, mapping)| (range, mapping.clone())).collect()
+    }
+
+    /// `start..start + length` as whole pages inside the address space.
+    fn range(&self, start: u64, length: u64, outside: i32) -> Result<Range<u64>, Errno> {
+        if !start.is_multiple_of(PAGE_BYTES) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let length = page_up(length).ok_or(Errno(outside))?;
+        let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
+        Ok(start..end.ok_or(Errno(outside))?)
+    }
+
+    pub(super) fn host(&self, address: u64) -> *mut libc::c_void {
+        self.memory.base().wrapping_add(address as usize).cast()
+    }
+
+    fn place(&self, map: &Mappings, placement: Placement, length: u64) -> Result<Range<u64>, Errno> {
+        let length = page_up(length).filter(|&length| length > 0).ok_or(Errno(libc::ENOMEM))?;
+        match placement {
+            Placement::Hint(hint) => {
+                let start = page_down(hint);
+                let wanted = start..start.saturating_add(length);
+                if start >= LOWEST && wanted.end <= self.top && map.is_free(wanted.clone()) {
+                    return Ok(wanted);
+                }
+                let start = map.find_free_below(length, LOWEST..self.top).ok_or(Errno(libc::ENOMEM))?;
+                Ok(start..start + length)
+            }
+            Placement::Fixed(start) | Placement::FixedNoReplace(start) => {
+                let wanted = self.range(start, length, libc::ENOMEM)?;
+                if start < LOWEST {
+                    return Err(Errno(libc::EPERM));
+                }
+                if matches!(placement, Placement::FixedNoReplace(_)) && !map.is_free(wanted.clone()) {
+                    return Err(Errno(libc::EEXIST));
+                }
+                Ok(wanted)
+            }
+        }
+    }
+
+    /// Maps private zeros at `address`, in place of what was there: for callers that have no ELF file to load.
+    ///
+    /// # Errors
+    /// The address or the length is not a multiple of [`PAGE_BYTES`], out of range, or more than the host gives.
+    pub fn map_zeros(&self, address: u64, length: u64, protection: Protection) -> Result<(), Errno> {
+        self.map(&MapRequest::anonymous(Placement::Fixed(address), length, protection)).map(drop)
+    }
+
+    /// Makes a mapping and gives its address.
+    pub fn map(&self, request: &MapRequest) -> Result<u64, Errno> {
+        if request.length == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        let range = self.place(&map, request.placement, request.length)?;
+        let length = (range.end - range.start) as usize;
+        let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let (kind, descriptor, offset) = match &request.backing {
+            Backing::Anonymous(_)
+            | Backing::Saved { .. }
+            | Backing::Segment { .. }
+            | Backing::Registers(_) => (libc::MAP_ANONYMOUS, -1, 0),
+            Backing::File { descriptor, offset, .. } => (0, *descriptor, *offset),
+        };
+        self.forget_code(&map, &range);
+        let held = self.hold_code();
+        // SAFETY: the range is inside the reservation, which holds nothing but guest memory.
+        let mapped = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                length,
+                request.protection.host_bits(request.backing.origin()),
+                sharing | kind | libc::MAP_FIXED | request.flags,
+                descriptor,
+                offset as i64,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            let error = errno();
+            self.refill_hole(&mut map, range);
+            return Err(error);
+        }
+        if let Backing::Segment { id, read_only, .. } = request.backing
+            && let Err(error) = self.attach(&range, id, read_only)
+        {
+            self.release(&range)?;
+            let gone = map.remove(range.clone());
+            self.set_executable(&range, gone, Protection::default());
+            return Err(error);
+        }
+        self.ask_for_huge_pages(&range, request);
+        let (origin, offset) = match &request.backing {
+            Backing::Anonymous(origin) | Backing::Registers(origin) | Backing::Segment { origin, .. } => {
+                (origin.clone(), 0)
+            }
+            Backing::Saved { origin, offset } => (origin.clone(), *offset),
+            Backing::File { offset, size, origin, .. } => {
+                if !request.shared {
+                    self.map_file_tail(&range, *offset, *size, request.protection.host_bits(origin));
+                }
+                (origin.clone(), *offset)
+            }
+        };
+        let mapping = Mapping {
+            protection: request.protection,
+            shared: request.shared,
+            origin,
+            offset,
+            wiped_in_children: false,
+        };
+        let shows = mapping.clone();
+        let gone = map.insert(range.clone(), mapping);
+        self.set_executable(&range, gone, request.protection);
+        drop(held);
+        self.notify_all(writable_views(&map, &range, &shows));
+        Ok(range.start)
+    }
+
+    /// Attaches a segment at the beginning of a mapping just made; the rest of its last guest page stays anonymous.
+    fn attach(&self, range: &Range<u64>, id: u64, read_only: bool) -> Result<(), Errno> {
+        let flags = libc::SHM_REMAP | if read_only { libc::SHM_RDONLY } else { 0 };
+        // SAFETY: the range is inside the reservation, and as long as the segment.
+        let attached = unsafe { libc::shmat(id as i32, self.host(range.start), flags) };
+        if attached.addr() == usize::MAX { Err(errno()) } else { Ok(()) }
+    }
+
+    /// Large memory that a program is about to use gets the host's large pages: its page tables stand between the guest and every
+    /// access. Only a hint; what is reserved without use stays as it is.
+    fn ask_for_huge_pages(&self, range: &Range<u64>, request: &MapRequest) {
+        const ENOUGH_BYTES: u64 = 4 << 20;
+        let anonymous = matches!(request.backing, Backing::Anonymous(_)) && !request.shared;
+        let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
+        if anonymous && used && range.end - range.start >= ENOUGH_BYTES {
+            // SAFETY: the mapping just made; the advice changes no contents.
+            unsafe {
+                libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE)
+            };
+        }
+    }
+
+    /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.
+    fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, host_bits: i32) {
+        let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
+        let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(PAGE_BYTES)) else { return };
+        let (from, to) = (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
+        if size <= offset || from >= to {
+            return;
+        }
+        // SAFETY: inside the mapping just made. On failure the tail faults, as on any host.
+        unsafe {
+            libc::mmap(
+                self.host(from),
+                (to - from) as usize,
+                host_bits,
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+        }
+    }
+
+    /// A failed MAP_FIXED may have unmapped what was there: nothing of the host may ever come to lie in the hole.
+    fn refill_hole(&self, map: &mut Mappings, range: Range<u64>) {
+        // SAFETY: MAP_FIXED_NOREPLACE changes nothing where something is mapped.
+        let filled = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                (range.end - range.start) as usize,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            )
+        };
+        if filled != libc::MAP_FAILED {
+            let gone = map.remove(range.clone());
+            self.set_executable(&range, gone, Protection::default());
+        }
+    }
+
+    /// Makes a range reserved but unmapped again.
+    fn release(&self, range: &Range<u64>) -> Result<(), Errno> {
+        // SAFETY: inside the reservation.
+        let mapped = unsafe {
+            libc::mmap(
+                self.host(range.start),
+                (range.end - range.start) as usize,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
+    }
+
+    /// Keeps fault handlers from giving pages back their write permission while mappings change; to be held until the pages' bits
+    /// are right again. Nobody can protect pages meanwhile: that takes the map's lock, which the caller has.
+    fn hold_code(&self) -> Option<Held<'_>> {
+        (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
+    }
+
+    /// Notes whether a range may be fetched from, and that none of its pages is write-protected; `was`: what was there before. Huge
+    /// ranges that had nothing to do with code cost nothing.
+    fn set_executable(&self, range: &Range<u64>, was: Gone, protection: Protection) {
+        let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
+        if was.watched {
+            self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
+        }
+        if protection.execute {
+            self.memory.0.executable.insert_range(pages);
+        } else if was.executable {
+            self.memory.0.executable.remove_range(pages);
+        }
+    }
+
+    pub(super) fn notify_all(&self, ranges: Vec<Range<u64>>) {
+        ranges.into_iter().for_each(|range| self.memory.notify_code_changed(range));
+    }
+
+    /// Has all cores forget the code in a range before it goes, changes, or is another's. Whoever can see that the range has changed
+    /// finds no old code, and nobody reads code while the map is locked for writing ([`Self::protect_code`] waits): so it is not to be
+    /// done again afterwards, and the caller holds that lock until the range is as it is to be.
+    fn forget_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
+        if map.goes_with(range.clone()).executable {
+            shake();
+            self.memory.notify_code_changed(range.clone());
+            shake();
+        }
+    }
+
+    /// Unmaps a range; what is not mapped in it does not matter.
+    pub fn unmap(&self, start: u64, length: u64) -> Result<(), Errno> {
+        let range = self.range(start, length, libc::EINVAL)?;
+        if range.is_empty() {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        if map.is_free(range.clone()) {
+            return Ok(());
+        }
+        self.forget_code(&map, &range);
+        let _held = self.hold_code();
+        self.release(&range)?;
+        let gone = map.remove(range.clone());
+        self.set_executable(&range, gone, Protection::default());
+        Ok(())
+    }
+
+    /// Changes what a range permits.
+    pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), Errno> {
+        let range = self.range(start, length, libc::ENOMEM)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut map = self.write();
+        let mut at = range.start;
+        let (mut views, mut result) = (Vec::new(), Ok(()));
+        self.forget_code(&map, &range);
+        let held = self.hold_code();
+        for (piece, mapping) in map.within(range.clone()) {
+            // As Linux does: everything before the first gap is changed.
+            if piece.start != at {
+                break;
+            }
+            // SAFETY: inside a guest mapping.
+            let changed = unsafe {
+                libc::mprotect(
+                    self.host(piece.start),
+                    (piece.end - piece.start) as usize,
+                    protection.host_bits(&mapping.origin),
+                )
+            };
+            if changed != 0 {
+                result = Err(errno());
+                break;
+            }
+            let shows = Mapping { protection, ..mapping };
+            let was = map.insert(piece.clone(), shows.clone());
+            self.set_executable(&piece, was, protection);
+            views.extend(writable_views(&map, &piece, &shows));
+            at = piece.end;
+        }
+        drop(held);
+        self.notify_all(views);
+        drop(map);
+        result?;
+        if at == range.end { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+    }
+
+    /// Moves, grows or shrinks a mapping (mremap).
+    pub fn remap(&self, start: u64, old: u64, new: u64, flags: i32, target: u64) -> Result<u64, Errno> {
+        const MAY_MOVE: i32 = libc::MREMAP_MAYMOVE;
+        const FIXED: i32 = libc::MREMAP_FIXED;
+        const KEEP: i32 = libc::MREMAP_DONTUNMAP;
+        let (may_move, fixed, keep) = (flags & MAY_MOVE != 0, flags & FIXED != 0, flags & KEEP != 0);
+        let old_range = self.range(start, old, libc::EINVAL)?;
+        let new_length = page_up(new).filter(|&new| new > 0).ok_or(Errno(libc::EINVAL))?;
+        let old_length = old_range.end - old_range.start;
+        let contradictory = (fixed || keep) && !may_move || keep && old_length != new_length;
+        if flags & !(MAY_MOVE | FIXED | KEEP) != 0 || contradictory {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut map = self.write();
+        let (found, mapping) =
+            map.at(start).map(|(range, found)| (range, found.clone())).ok_or(Errno(libc::EFAULT))?;
+        if found.end < old_range.end {
+            return Err(Errno(libc::EFAULT));
+        }
+        if old_length == 0 && !(mapping.shared && may_move) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mapping = Mapping { offset: mapping.offset, ..mapping };
+        let piece = map.within(start..start + PAGE_BYTES).pop().map_or(mapping, |(_, piece)| piece);
+        if !fixed && !keep && old_length > 0 {
+            if new_length <= old_length {
+                drop(map);
+                if new_length < old_length {
+                    self.unmap(start + new_length, old_length - new_length)?;
+                }
+                return Ok(start);
+            }
+            let extra = old_range.end..old_range.end.saturating_add(new_length - old_length);
+            let anonymous = !piece.origin.is_file && !piece.shared;
+            if anonymous && extra.end <= self.top && map.is_free(extra.clone()) {
+                drop(map);
+                // The piece after private anonymous memory is just more of it.
+                let request = MapRequest {
+                    placement: Placement::FixedNoReplace(extra.start),
+                    length: extra.end - extra.start,
+                    protection: piece.protection,
+                    shared: false,
+                    backing: Backing::Anonymous(piece.origin.clone()),
+                    flags: 0,
+                };
+                if self.map(&request).is_ok() {
+                    return Ok(start);
+                }
+                map = self.write();
+            }
+        }
+        if !may_move {
+            return Err(Errno(libc::ENOMEM));
+        }
+        let placement = if fixed { Placement::Fixed(target) } else { Placement::Hint(0) };
+        let place = self.place(&map, placement, new_length)?;
+        if place.start < old_range.end && old_range.start < place.end {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.move_pages(&mut map, old_range, place.clone(), piece, keep)?;
+        Ok(place.start)
+    }
+
+    fn move_pages(
+        &self,
+        map: &mut RwLockWriteGuard<'_, Mappings>,
+        old: Range<u64>,
+        new: Range<u64>,
+        mapping: Mapping,
+        keep: bool,
+    ) -> Result<(), Errno> {
+        let (old_length, new_length) = (old.end - old.start, new.end - new.start);
+        // Of length 0 it is a second view, of what is from there on. Nobody would notice writes to code there until it is read again.
+        let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
+        self.forget_code(map, &shown);
+        self.forget_code(map, &new);
+        let held = self.hold_code();
+        // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
+        for (piece, mapping) in map.within(shown) {
+            // SAFETY: inside a guest mapping.
+            unsafe {
+                libc::mprotect(
+                    self.host(piece.start),
+                    (piece.end - piece.start) as usize,
+                    mapping.protection.host_bits(&mapping.origin),
+                )
+            };
+            if old_length == 0 && mapping.protection.execute {
+                let pages = piece.start / HOST_PAGE_BYTES..piece.end / HOST_PAGE_BYTES;
+                self.memory.0.code.remove_range(pages);
+            }
+        }
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | if keep { libc::MREMAP_DONTUNMAP } else { 0 };
+        let moved_length = old_length.min(new_length);
+        if let Err(error) = self.move_on_host(old.start, new.start, moved_length, new_length, flags) {
+            self.refill_hole(map, new);
+            return Err(error);
+        }
+        let gone = Gone::with(&mapping);
+        if !keep && old_length > 0 {
+            self.release(&old)?;
+            map.remove(old.clone());
+        }
+        let protection = mapping.protection;
+        let left = if keep { protection } else { Protection::default() };
+        self.set_executable(&old, gone, left);
+        let shows = mapping.clone();
+        let replaced = map.insert(new.clone(), mapping);
+        self.set_executable(&new, replaced, protection);
+        drop(held);
+        self.notify_all(writable_views(map, &new, &shows));
+        Ok(())
+    }
+
+    /// Moves what the host has at `old` to `new`, where it gets `new_length` bytes. One mapping of the guest's may be several of the
+    /// host's, which moves one at a time: behind the end of a private file there is memory of its own ([`Self::map_file_tail`]).
+    fn move_on_host(
+        &self,
+        old: u64,
+        new: u64,
+        length: u64,
+        new_length: u64,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        // SAFETY: both ranges are inside the reservation.
+        let moved = unsafe {
+            libc::mremap(self.host(old), length as usize, new_length as usize, flags, self.host(new))
+        };
+        if moved != libc::MAP_FAILED {
+            return Ok(());
+        }
+        let error = errno();
+        let half = (length / 2).next_multiple_of(HOST_PAGE_BYTES);
+        if error != Errno(libc::EFAULT) || half >= length {
+            return Err(error);
+        }
+        self.move_on_host(old, new, half, half, flags)?;
+        let rest = self.move_on_host(old + half, new + half, length - half, new_length - half, flags);
+        if rest.is_err() {
+            // As if nothing had been moved; where that fails too, no hole may be left.
+            let back = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
+            if back.is_err() {
+                self.release(&(old..old + half))?;
+            }
+            self.release(&(new..new + half))?;
+        }
+        rest
+    }
+
+    /// Moves the program break and gives the new one; on failure the old one.
+    pub fn set_break(&self, wanted: u64) -> u64 {
+        let mut heap = self.heap.lock().expect(POISON);
+        if wanted < heap.start || wanted > self.top {
+            return heap.end;
+        }
+        let pages = |address| page_up(address).unwrap_or(!(PAGE_BYTES - 1));
+        let (now, then) = (pages(heap.end), pages(wanted));
+        let done = if then > now {
+            let origin = Origin { name: "[heap]".into(), ..Origin::default() };
+            self.map(&MapRequest {
+                placement: Placement::FixedNoReplace(now),
+                length: then - now,
+                protection: Protection { read: true, write: true, execute: false },
+                shared: false,
+                backing: Backing::Anonymous(Arc::new(origin)),
+                flags: 0,
+            })
+            .is_ok()
+        } else {
+            then == now || self.unmap(then, now - then).is_ok()
+        };
+        if done {
+            heap.end = wanted;
+        }
+        heap.end
+    }
+
+    /// Checks that a range is page-aligned and mapped, and gives its host address and length, for calls that the host can do on
+    /// it as it is (madvise, msync, mlock).
+    pub fn host_range(&self, start: u64, length: u64) -> Result<(*mut libc::c_void, usize), Errno> {
+        let range = self.range(start, length, libc::ENOMEM)?;
+        if !self.read().covers(range.clone()) {
+            return Err(Errno(libc::ENOMEM));
+        }
+        Ok((self.host(range.start), (range.end - range.start) as usize))
+    }
+
+    /// Write-protects what the guest may write to and what shows the host page of `address`, which it may execute: that page and those
+    /// of other mappings of the same memory, so that the first write is noticed. True if anything is protected after the call; false
+    /// if the guest cannot write there anyway.
+    ///
+    /// Call it before the page is read for translation.
+    pub fn protect_code(&self, address: u64) -> bool {
+        shake();
+        let map = self.read();
+        let Some((_, mapping)) = map.at(address) else { return false };
+        let start = address & !(HOST_PAGE_BYTES - 1);
+        let others = map.other_views(&(start..start + HOST_PAGE_BYTES)).into_iter();
+        let others = others.filter(|(_, view)| view.shared && view.protection.write);
+        let others: Vec<u64> = others.map(|(range, _)| range.start).collect();
+        let own = mapping.protection.write && mapping.protection.execute;
+        if !own && others.is_empty() {
+            return false;
+        }
+        let _held = self.memory.0.code_lock.hold();
+        own.then_some(start)
+            .into_iter()
+            .chain(others)
+            .fold(false, |any, start| self.protect_page(start) | any)
+    }
+
+    /// The caller holds the lock of the code's pages.
+    fn protect_page(&self, start: u64) -> bool {
+        let page = start / HOST_PAGE_BYTES;
+        self.memory.0.watches_of(page).fetch_add(1, Ordering::Relaxed);
+        // The bit first: a write that faults must find it.
+        if self.memory.0.code.insert(page) {
+            // SAFETY: one host page inside a guest mapping.
+            let protected =
+                unsafe { libc::mprotect(self.host(start), HOST_PAGE_BYTES as usize, libc::PROT_READ) };
+            if protected != 0 {
+                self.memory.0.code.remove(page);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the host page of `address` is write-protected because of translated code. Async-signal-safe.
+    pub fn is_code_protected(&self, address: u64) -> bool {
+        self.memory.is_code_protected(address)
+    }
+
+    /// Sets who is told of ranges whose code may have changed; only the first call counts.
+    pub fn on_code_change(&self, tell: Box<dyn Fn(Range<u64>) + Send + Sync>) {
+        // A second engine for the same process would be a mistake of the caller's, and the first one must keep being told.
+        let _ = self.memory.0.code_changed.set(tell);
+    }
+}

@@ -1,0 +1,580 @@
+//! The host reservation that holds every guest address, and accessors that survive whatever address the guest gives.
+//! Not the map operations (mmap and its family): those are `AddressSpace`'s.
+//! Source: mmap(2); LoongArch Reference Manual volume 1, section 2.1.4 (memory accesses).
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use longma_loongarch::{Access, Fault, FaultCause, Scalar};
+
+use super::access::{self, Refused};
+use super::bitmap::PageBitmap;
+use super::mappings::{Mappings, Protection, Window};
+use super::writes::Writes;
+use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down};
+use crate::host::attention::spare_own;
+use crate::host::locks::{RwLock, SpinLock};
+use crate::host::shake::shake;
+
+/// Bytes around the reservation that are never mapped, so that an address plus an instruction's offset cannot leave it.
+const GUARD_BYTES: usize = 1 << 20;
+
+/// Reservations are tried in this order; the host may limit a process's address space.
+const LIMITS: [u64; 5] = [1 << 46, 1 << 45, 1 << 43, 1 << 41, 1 << 39];
+
+/// Guest addresses are host addresses where the host allows it: translated code then needs no base. Below this one nothing is
+/// mapped (the kernel's mmap_min_addr is at most this).
+const LOWEST: usize = 64 << 10;
+
+/// How often one access is tried again after its page was mended: more than another thread can undo the mending by chance.
+const TRIES: usize = 1000;
+
+/// After so many tries the other thread goes first.
+const TRIES_AT_ONCE: usize = 8;
+
+fn make_way(tries: usize) {
+    if tries > TRIES_AT_ONCE {
+        std::thread::yield_now();
+    }
+}
+
+/// A power of two: two pages that share a count only cost work.
+pub(super) const WATCHES: usize = 64;
+
+/// A guest's memory. Clones share it.
+#[derive(Clone)]
+pub struct GuestMemory(pub(super) Arc<Reservation>);
+
+/// What the clones of a [`GuestMemory`] share.
+pub(super) struct Reservation {
+    start: *mut libc::c_void,
+    length: usize,
+    pub base: *mut u8,
+    pub limit: u64,
+    pub map: RwLock<Mappings>,
+    /// How many objects are written to at one place and run at another, see [`Mappings::run_elsewhere`].
+    pub run_elsewhere: Arc<AtomicUsize>,
+    /// In how many mappings code runs from a file's own memory, see [`Mappings::run_from_files`].
+    pub run_from_files: Arc<AtomicUsize>,
+    /// Guest pages that may be fetched from.
+    pub executable: PageBitmap,
+    /// Host pages that are writable for the guest but write-protected on the host because translated code comes from what they show.
+    pub code: PageBitmap,
+    /// How often code was about to be read from a page, for pages whose numbers end alike; changed under `code_lock`.
+    pub watches: [AtomicU64; WATCHES],
+    /// Held while a page's bit in `code` and its host protection change together. Never while guest memory is accessed, so a
+    /// fault handler may take it.
+    pub code_lock: SpinLock,
+    /// What a process that borrows its parent's memory writes.
+    pub writes: Writes,
+    /// Told of ranges whose code may have changed.
+    pub code_changed: OnceLock<Box<dyn Fn(Range<u64>) + Send + Sync>>,
+}
+
+// SAFETY: the pointers are to a mapping owned by the reservation; all state that changes is atomic or locked.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; guest memory itself is accessed only by the access routines.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    pub fn watches_of(&self, page: u64) -> &AtomicU64 {
+        &self.watches[page as usize % WATCHES]
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and nobody has a clone any more.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
+}
+
+impl std::fmt::Debug for GuestMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuestMemory").field("base", &self.0.base).field("limit", &self.0.limit).finish()
+    }
+}
+
+impl GuestMemory {
+    /// Reserves a guest address space: nothing is mapped in it.
+    ///
+    /// # Errors
+    /// The host does not give even 512 GiB of addresses (a limit on virtual memory, `ulimit -v`, is the usual reason).
+    pub fn reserve() -> io::Result<Self> {
+        super::install_recovery();
+        let mut error = io::Error::from_raw_os_error(libc::ENOMEM);
+        let places =
+            LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
+        for (limit, identical) in places {
+            // With identical addresses the lowest ones are below every host mapping, and what is below 0 is no address at all.
+            let (wanted, length, flags) = if identical {
+                (LOWEST, limit as usize + GUARD_BYTES - LOWEST, libc::MAP_FIXED_NOREPLACE)
+            } else {
+                (0, limit as usize + 2 * GUARD_BYTES, 0)
+            };
+            // SAFETY: a fresh mapping where nothing is mapped.
+            let start = unsafe {
+                libc::mmap(
+                    ptr::without_provenance_mut(wanted),
+                    length,
+                    libc::PROT_NONE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags,
+                    -1,
+                    0,
+                )
+            };
+            if start == libc::MAP_FAILED {
+                error = io::Error::last_os_error();
+                continue;
+            }
+            if identical && start.addr() != wanted {
+                // SAFETY: the mapping just made; a kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+                unsafe { libc::munmap(start, length) };
+                continue;
+            }
+            let base = if identical { ptr::null_mut() } else { start.cast::<u8>().wrapping_add(GUARD_BYTES) };
+            let map = Mappings::default();
+            return Ok(Self(Arc::new(Reservation {
+                start,
+                length,
+                base,
+                limit,
+                run_elsewhere: map.run_elsewhere(),
+                run_from_files: map.run_from_files(),
+                map: RwLock::new(map),
+                executable: PageBitmap::new(limit / PAGE_BYTES)?,
+                code: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
+                watches: [const { AtomicU64::new(0) }; WATCHES],
+                code_lock: SpinLock::default(),
+                writes: Writes::default(),
+                code_changed: OnceLock::new(),
+            })));
+        }
+        Err(error)
+    }
+
+    /// The host address of guest address 0.
+    pub fn base(&self) -> *mut u8 {
+        self.0.base
+    }
+
+    /// The first guest address that is out of range.
+    pub fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// The guest address of a host address, if it is one.
+    pub fn guest_address(&self, host: usize) -> Option<u64> {
+        let address = (host as u64).checked_sub(self.0.base as u64)?;
+        (address < self.0.limit).then_some(address)
+    }
+
+    /// The host pointer to `length` bytes at `address`, if they are in range. They need not be mapped.
+    pub fn pointer(&self, address: u64, length: u64) -> Option<*mut u8> {
+        let fits = length <= self.0.limit && address <= self.0.limit - length;
+        fits.then(|| self.0.base.wrapping_add(address as usize))
+    }
+
+    fn pointer_for(&self, address: u64, length: u64, access: Access) -> Result<*mut u8, Fault> {
+        self.pointer(address, length).ok_or(Fault { address, access, cause: FaultCause::Unmapped })
+    }
+
+    /// The host pointer to a buffer that the host kernel will write to: pages write-protected because of translated code are
+    /// released first. They may be protected again before the kernel comes to write, which then says EFAULT: try again.
+    pub fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
+        let pointer = self.pointer_for(address, length, Access::Write)?;
+        self.note_writes(address..address + length);
+        if !self.0.code.is_empty() && length > 0 {
+            spare_own(|| self.release_code(address..address + length));
+        }
+        Ok(pointer)
+    }
+
+    /// Whether the host refuses the kernel a write somewhere in `length` bytes at `address` because code has been read from there.
+    pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
+        // As far as the kernel reads or writes at once.
+        let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
+        self.0.code.first_in(address / HOST_PAGE_BYTES..end).is_some()
+    }
+
+    /// Whether a page of `range` may be write-protected because of translated code, now or soon: it can be run, or what it shows can.
+    pub fn may_be_watched(&self, range: Range<u64>) -> bool {
+        let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        if self.0.executable.first_in(pages).is_some() {
+            return true;
+        }
+        // So that a call costs no lock in programs that have nothing of the kind.
+        if self.0.run_elsewhere.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        map.overlapping(range).any(|(_, mapping)| map.is_run_elsewhere(mapping))
+    }
+
+    /// Whether the guest may write to every byte, as the host sees it: behind the end of a file it may not. Pages write-protected because
+    /// of translated code stay so.
+    pub fn can_write(&self, address: u64, length: u64) -> bool {
+        let Some(end) = address.checked_add(length).filter(|&end| end <= self.0.limit) else { return false };
+        let touches = |at: u64| {
+            let pointer = self.0.base.wrapping_add(at as usize);
+            // SAFETY: one byte inside the reservation; it stays what it is.
+            unsafe { access::compare_exchange::<1>(pointer, 0, 0) }.is_ok()
+        };
+        let pages = address / HOST_PAGE_BYTES..end.div_ceil(HOST_PAGE_BYTES);
+        pages.map(|page| address.max(page * HOST_PAGE_BYTES)).all(|at| {
+            // It may become protected in between.
+            self.is_code_protected(at) || touches(at) || self.is_code_protected(at)
+        })
+    }
+
+    /// Loads a number.
+    ///
+    /// # Errors
+    /// The address is not mapped, or not readable.
+    pub fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
+        let pointer = self.pointer_for(address, T::BYTES as u64, Access::Read)?;
+        let value = self.retry(address, T::BYTES as u64, Access::Read, || {
+            // SAFETY: `pointer` is in the reservation for the size of T.
+            unsafe {
+                match T::BYTES {
+                    1 => access::load::<1>(pointer),
+                    2 => access::load::<2>(pointer),
+                    4 => access::load::<4>(pointer),
+                    8 => access::load::<8>(pointer),
+                    _ => access::load::<16>(pointer),
+                }
+            }
+        })?;
+        Ok(narrow(value))
+    }
+
+    /// Stores a number; on error nothing is stored.
+    ///
+    /// # Errors
+    /// The address is not mapped, or not writable.
+    pub fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
+        let pointer = self.pointer_for(address, T::BYTES as u64, Access::Write)?;
+        let value = widen(value);
+        self.retry(address, T::BYTES as u64, Access::Write, || {
+            // SAFETY: `pointer` is in the reservation for the size of T.
+            unsafe {
+                match T::BYTES {
+                    1 => access::store::<1>(pointer, value),
+                    2 => access::store::<2>(pointer, value),
+                    4 => access::store::<4>(pointer, value),
+                    8 => access::store::<8>(pointer, value),
+                    _ => access::store::<16>(pointer, value),
+                }
+            }
+        })
+    }
+
+    /// Atomically replaces `expected` by `new` and gives what was there; sequentially consistent.
+    ///
+    /// # Errors
+    /// The address is misaligned, not mapped, or not writable.
+    pub fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
+        if !address.is_multiple_of(T::BYTES as u64) {
+            return Err(Fault { address, access: Access::Write, cause: FaultCause::Misaligned });
+        }
+        let pointer = self.pointer_for(address, T::BYTES as u64, Access::Write)?;
+        let (expected, new) = (widen(expected), widen(new));
+        let old = self.retry(address, T::BYTES as u64, Access::Write, || {
+            // SAFETY: `pointer` is in the reservation for the size of T, and aligned (the base is page-aligned).
+            unsafe {
+                match T::BYTES {
+                    1 => access::compare_exchange::<1>(pointer, expected, new),
+                    2 => access::compare_exchange::<2>(pointer, expected, new),
+                    4 => access::compare_exchange::<4>(pointer, expected, new),
+                    8 => access::compare_exchange::<8>(pointer, expected, new),
+                    _ => access::compare_exchange::<16>(pointer, expected, new),
+                }
+            }
+        })?;
+        Ok(narrow(old))
+    }
+
+    /// Copies guest memory out.
+    ///
+    /// # Errors
+    /// Some byte is not readable; `buffer` holds the bytes before it.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+        let pointer = self.pointer_for(address, buffer.len() as u64, Access::Read)?;
+        self.piecewise(address, buffer.len(), Access::Read, |done| {
+            let rest = &mut buffer[done..];
+            // SAFETY: `rest` is ordinary memory, the other side is in the reservation.
+            unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(done), rest.len()) }
+        })
+    }
+
+    /// Copies into guest memory.
+    ///
+    /// # Errors
+    /// Some byte is not writable; the bytes before it are written.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let pointer = self.pointer_for(address, bytes.len() as u64, Access::Write)?;
+        self.piecewise(address, bytes.len(), Access::Write, |done| {
+            let rest = &bytes[done..];
+            // SAFETY: `rest` is ordinary memory, the other side is in the reservation.
+            unsafe { access::copy(pointer.wrapping_add(done), rest.as_ptr(), rest.len()) }
+        })
+    }
+
+    /// Sets `length` bytes to `value`.
+    ///
+    /// # Errors
+    /// Some byte is not writable; the bytes before it are set.
+    pub fn fill(&self, address: u64, length: u64, value: u8) -> Result<(), Fault> {
+        let pointer = self.pointer_for(address, length, Access::Write)?;
+        self.piecewise(address, length as usize, Access::Write, |done| {
+            // SAFETY: in the reservation.
+            unsafe { access::fill(pointer.wrapping_add(done), value, length as usize - done) }
+        })
+    }
+
+    /// Reads the bytes before the first zero byte; `None` if there is none within `max` bytes.
+    ///
+    /// # Errors
+    /// A byte before the end is not readable.
+    pub fn read_c_string(&self, address: u64, max: usize) -> Result<Option<Vec<u8>>, Fault> {
+        let mut text = Vec::new();
+        while text.len() < max {
+            let at = address.wrapping_add(text.len() as u64);
+            // Up to the end of the host page, so that no byte beyond the string's own pages is touched.
+            let in_page = (HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) as usize;
+            let mut piece = [0u8; 256];
+            let piece = &mut piece[..in_page.min(256).min(max - text.len())];
+            self.read(at, piece)?;
+            if let Some(end) = piece.iter().position(|&byte| byte == 0) {
+                text.extend_from_slice(&piece[..end]);
+                return Ok(Some(text));
+            }
+            text.extend_from_slice(piece);
+        }
+        Ok(None)
+    }
+
+    /// Fetches an instruction word.
+    ///
+    /// # Errors
+    /// The address is no multiple of four, not mapped, or not executable.
+    pub fn fetch(&self, address: u64) -> Result<u32, Fault> {
+        let fault = |cause| Fault { address, access: Access::Execute, cause };
+        if !address.is_multiple_of(4) {
+            return Err(fault(FaultCause::Misaligned));
+        }
+        if !self.0.executable.contains(address / PAGE_BYTES) {
+            return Err(self.explain(address, 4, Access::Execute));
+        }
+        self.load(address).map_err(|found| fault(found.cause))
+    }
+
+    /// Why the host refused an access of `size` bytes, from the guest's own map.
+    pub fn explain(&self, address: u64, size: u64, access: Access) -> Fault {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        let mut at = address;
+        // An access may straddle two pages; the first that refuses is named.
+        loop {
+            let fault = |cause| Fault { address: at, access, cause };
+            let Some((_, mapping)) = map.at(at) else { return fault(FaultCause::Unmapped) };
+            let permitted = match access {
+                Access::Read => mapping.protection.readable(),
+                Access::Write => mapping.protection.write,
+                Access::Execute => mapping.protection.execute,
+            };
+            if !permitted {
+                return fault(FaultCause::Forbidden);
+            }
+            let next = page_down(at) + PAGE_BYTES;
+            if next >= address.saturating_add(size) {
+                return Fault { address, access, cause: FaultCause::BeyondFile };
+            }
+            at = next;
+        }
+    }
+
+    /// The device that `address` is a window of, the offset there, and what the mapping permits.
+    pub fn window_at(&self, address: u64) -> Option<(Window, u64, Protection)> {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        let (range, mapping) = map.at(address)?;
+        Some((mapping.origin.window?, mapping.offset + (address - range.start), mapping.protection))
+    }
+
+    /// Every window of a device: where it is and what it begins with.
+    pub fn windows(&self) -> Vec<(Range<u64>, Window, u64)> {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        map.iter().filter_map(|(range, found)| Some((range, found.origin.window?, found.offset))).collect()
+    }
+
+    /// How often windows of devices have come or gone: whoever remembers [`GuestMemory::windows`] asks again when this changes.
+    pub fn window_changes(&self) -> u64 {
+        self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it").window_changes()
+    }
+
+    /// Tries to make good what made the host refuse an access that the guest may do: a page write-protected because of
+    /// translated code, or the tail of a file's last 16 KiB page. True if the access should be tried again.
+    pub fn mend(&self, address: u64, size: u64, access: Access) -> bool {
+        let Some(last) = address.checked_add(size.max(1) - 1).filter(|&last| last < self.0.limit) else {
+            return false;
+        };
+        if access == Access::Write {
+            let is_noted = self.note_writes(address..last + 1);
+            if self.release_code(address..last + 1) || is_noted {
+                return true;
+            }
+        }
+        let fault = self.explain(address, size, access);
+        fault.cause == FaultCause::BeyondFile && (self.mend_file_tail(address) || self.mend_file_tail(last))
+    }
+
+    /// On hardware with 16 KiB pages the rest of a file's last page reads as zero; the host has 4 KiB pages and refuses it.
+    fn mend_file_tail(&self, address: u64) -> bool {
+        let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
+        let Some((_, mapping)) = map.at(address) else { return false };
+        if mapping.origin.window.is_some() {
+            return false;
+        }
+        let host_page = address & !(HOST_PAGE_BYTES - 1);
+        let readable = |at: u64| {
+            let pointer = self.0.base.wrapping_add(at as usize);
+            // SAFETY: `at` is a mapped guest address.
+            unsafe { access::load::<1>(pointer) }.is_ok()
+        };
+        if readable(host_page) {
+            // Another thread was changing the mapping; it is as the guest wants it now.
+            return true;
+        }
+        if !mapping.origin.is_file || !readable(page_down(address)) {
+            return false;
+        }
+        // SAFETY: one host page inside a guest mapping, and the map is locked.
+        let mapped = unsafe {
+            libc::mmap(
+                self.0.base.wrapping_add(host_page as usize).cast(),
+                HOST_PAGE_BYTES as usize,
+                mapping.protection.host_bits(&mapping.origin),
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        mapped != libc::MAP_FAILED
+    }
+
+    /// Gives the guest back its write permission on the pages of `range` that translated code comes from, when that has been forgotten.
+    pub(super) fn release_code(&self, range: Range<u64>) -> bool {
+        let mut released = false;
+        let (mut next, end) = (range.start / HOST_PAGE_BYTES, range.end.div_ceil(HOST_PAGE_BYTES));
+        while let Some(page) = self.0.code.first_in(next..end) {
+            released |= self.release_page(page);
+            next = page + 1;
+        }
+        released
+    }
+
+    /// First the code is forgotten, then the page can be written: another thread that finds it writable finds no old code. Code that
+    /// is read from it anew in between is forgotten as well.
+    fn release_page(&self, page: u64) -> bool {
+        let start = page * HOST_PAGE_BYTES;
+        let pointer = self.0.base.wrapping_add(start as usize);
+        loop {
+            let Some(watches) = self.watches_of_protected(page) else { return false };
+            let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+            let views = map.views_of_code(&(start..start + HOST_PAGE_BYTES));
+            drop(map);
+            for view in views {
+                shake();
+                self.notify_code_changed(view);
+            }
+            shake();
+            let held = self.0.code_lock.hold();
+            if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
+                continue;
+            }
+            if self.0.code.remove(page) {
+                let both = libc::PROT_READ | libc::PROT_WRITE;
+                // SAFETY: a host page inside the reservation that the guest may read and write: its bit said so.
+                unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
+            }
+            drop(held);
+            shake();
+            return true;
+        }
+    }
+
+    /// How often code was about to be read from `page`; `None` if it is not write-protected.
+    fn watches_of_protected(&self, page: u64) -> Option<u64> {
+        let _held = self.0.code_lock.hold();
+        self.0.code.contains(page).then(|| self.0.watches_of(page).load(Ordering::Relaxed))
+    }
+
+    /// Whether the host page of `address` is write-protected because of translated code. Async-signal-safe.
+    pub fn is_code_protected(&self, address: u64) -> bool {
+        self.0.code.contains(address / HOST_PAGE_BYTES)
+    }
+
+    pub(super) fn notify_code_changed(&self, range: Range<u64>) {
+        if let Some(tell) = self.0.code_changed.get() {
+            tell(range);
+        }
+    }
+
+    /// Runs a copy until it is done, mending pages on the way.
+    fn piecewise(
+        &self,
+        address: u64,
+        length: usize,
+        access: Access,
+        mut copy: impl FnMut(usize) -> Result<(), Refused>,
+    ) -> Result<(), Fault> {
+        let (mut done, mut tries) = (0, 0);
+        while done < length {
+            let Err(Refused { remaining }) = copy(done) else { return Ok(()) };
+            let now = length - remaining.min(length - done);
+            tries = if now == done { tries + 1 } else { 0 };
+            done = now;
+            let at = address + done as u64;
+            if tries > TRIES || !self.mend(at, 1, access) {
+                return Err(self.explain(at, 1, access));
+            }
+            make_way(tries);
+        }
+        Ok(())
+    }
+
+    fn retry<V>(
+        &self,
+        address: u64,
+        size: u64,
+        access: Access,
+        act: impl Fn() -> Result<V, Refused>,
+    ) -> Result<V, Fault> {
+        for tries in 0..TRIES {
+            if let Ok(value) = act() {
+                return Ok(value);
+            }
+            if !self.mend(address, size, access) {
+                break;
+            }
+            make_way(tries);
+        }
+        Err(self.explain(address, size, access))
+    }
+}
+
+fn narrow<T: Scalar>(value: u128) -> T {
+    // SAFETY: T is one of the unsigned numbers of at most 16 bytes, and the host is little-endian.
+    unsafe { std::mem::transmute_copy(&value) }
+}
+
+fn widen<T: Scalar>(value: T) -> u128 {
+    let mut wide = 0u128;
+    // SAFETY: T is one of the unsigned numbers of at most 16 bytes, and the host is little-endian.
+    unsafe {
+        ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), (&raw mut wide).cast::<u8>(), T::BYTES)
+    };
+    wide
+}

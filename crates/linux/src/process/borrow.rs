@@ -1,0 +1,159 @@
+//! A child that runs in its parent's memory until it executes another program or ends (vfork): here it runs in a copy, and what it
+//! has written is sent back before the parent goes on.
+//! Not the fork. What the child maps, unmaps or protects, the parent does not see, nor what it wrote before a signal from elsewhere
+//! killed it.
+//! Source: vfork(2), clone(2) (CLONE_VM, CLONE_VFORK); Linux kernel/fork.c (wait_for_vfork_done: only a deadly signal ends the wait).
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
+use longma_guest::host::masks::{self, HELD};
+use longma_guest::{GuestMemory, Written};
+
+use crate::threads::Request;
+use crate::{Process, Thread};
+
+/// The bytes of a number in a message.
+const WORD: usize = size_of::<u64>();
+
+/// How a parent waits until its child has executed another program or ended: for the end of a stream whose other end is the child's.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    read: Held,
+    borrowed: Held,
+}
+
+/// The child's end. What it sends is one message or several, of which the last counts.
+#[derive(Debug)]
+pub(crate) struct Borrowed {
+    sent: OwnedFd,
+    /// Whether the parent's memory is the child's, too.
+    shares_memory: bool,
+}
+
+impl Waiting {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let mut other = None;
+        let read = Held::new(|| {
+            let (read, sent) = UnixStream::pair()?;
+            other = Some(Held::within(sent.into())?);
+            Ok(read.into())
+        })?;
+        let borrowed = other.ok_or(Errno(libc::EMFILE))?;
+        Ok(Self { read, borrowed })
+    }
+
+    /// The child's part.
+    pub(super) fn into_child(self, memory: &GuestMemory, request: &Request) -> Borrowed {
+        let shares_memory = request.shares_memory();
+        if shares_memory {
+            memory.track_writes();
+        }
+        Borrowed { sent: self.borrowed.into_owned(), shares_memory }
+    }
+
+    /// The parent's part.
+    pub(super) fn wait(self, thread: &Thread) {
+        drop(self.borrowed);
+        let deadly = thread.process.dispositions.deadly() & !thread.signals.mask;
+        masks::replace(HELD & !deadly);
+        let mut messages = Vec::new();
+        // What came before an error is all there is.
+        let _ = UnixStream::from(self.read.into_owned()).read_to_end(&mut messages);
+        masks::replace(HELD);
+        for Written { address, bytes } in last(&messages) {
+            // What the child could write to, another thread may have unmapped since.
+            let _ = thread.process.memory().write(address, &bytes);
+        }
+    }
+}
+
+impl Borrowed {
+    fn send(&self, process: &Process) {
+        if !self.shares_memory {
+            return;
+        }
+        let mut message = vec![0; WORD];
+        for Written { address, bytes } in process.memory().written() {
+            message.extend(address.to_le_bytes());
+            message.extend((bytes.len() as u64).to_le_bytes());
+            message.extend(bytes);
+        }
+        let length = (message.len() - WORD) as u64;
+        message[..WORD].copy_from_slice(&length.to_le_bytes());
+        let mut rest = &message[..];
+        while !rest.is_empty() {
+            // Without a signal if the parent has been killed meanwhile.
+            let flags = libc::MSG_NOSIGNAL;
+            // SAFETY: the buffer has that many bytes.
+            let sent = unsafe { libc::send(self.sent.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) };
+            match usize::try_from(sent) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The pieces of the last message that is whole.
+fn last(messages: &[u8]) -> Vec<Written> {
+    let (mut rest, mut last) = (messages, &[][..]);
+    while let Some((message, behind)) = piece(rest) {
+        (last, rest) = (message, behind);
+    }
+    let mut written = Vec::new();
+    while let Some((address, behind)) = last.split_first_chunk::<WORD>() {
+        let Some((bytes, behind)) = piece(behind) else { break };
+        written.push(Written { address: u64::from_le_bytes(*address), bytes: bytes.to_vec() });
+        last = behind;
+    }
+    written
+}
+
+/// Bytes behind their number, and what follows.
+fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<WORD>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+impl Thread {
+    /// Before a process whose parent waits for it executes another program, which may fail, or ends.
+    pub(crate) fn give_back(&self) {
+        if let Some(borrowed) = &self.borrowed {
+            borrowed.send(&self.process);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(pieces: &[(u64, &[u8])]) -> Vec<u8> {
+        let pieces = pieces.iter().map(|(address, bytes)| {
+            [&address.to_le_bytes()[..], &(bytes.len() as u64).to_le_bytes(), bytes].concat()
+        });
+        let pieces: Vec<u8> = pieces.flatten().collect();
+        [&(pieces.len() as u64).to_le_bytes()[..], &pieces].concat()
+    }
+
+    #[test]
+    fn the_last_whole_message_counts() {
+        let (first, second) = (message(&[(16, b"x")]), message(&[(32, b"yz"), (64, b"")]));
+        let expected = |pieces: &[(u64, &[u8])]| {
+            pieces
+                .iter()
+                .map(|(address, bytes)| Written { address: *address, bytes: bytes.to_vec() })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(last(&[&first[..], &second].concat()), expected(&[(32, b"yz"), (64, b"")]));
+        let cut = [&first[..], &second[..second.len() - 1]].concat();
+        assert_eq!(last(&cut), expected(&[(16, b"x")]));
+        assert_eq!((last(&[]), last(&message(&[]))), (Vec::new(), Vec::new()));
+        assert_eq!(last(&[255; 24]), Vec::new());
+    }
+}

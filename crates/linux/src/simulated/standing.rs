@@ -1,0 +1,311 @@
+//! What a process in simulated time is among others: its priorities, its scheduling policy, its group and its session. The same on
+//! every run; who started it, and with what priority, is not part of the model.
+//! Not what a forked child is: that runs on the host, in the host's group.
+//! Source: getpriority(2), sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
+
+use std::collections::BTreeMap;
+
+use longma_guest::Errno;
+use longma_guest::host::host_call;
+use longma_guest::host::locks::Mutex;
+
+use super::identity::{FIRST_ID, Identities};
+use super::{Simulation, ThreadNumber, lock};
+use crate::Thread;
+use crate::files::surroundings::USER;
+
+type Arguments = [u64; 6];
+type Returned = Result<u64, Errno>;
+
+const INVALID: Errno = Errno(libc::EINVAL);
+
+/// The session that a process belongs to whose parent is init.
+const SESSION: u64 = 1;
+/// What getpriority(2) gives for a nice value of 0.
+const MIDDLE: i32 = 20;
+/// ioprio_get(2)'s class of ordinary processes, and its bit.
+const BEST_EFFORT: i32 = 2 << 13;
+/// SCHED_OTHER's time slice as sched_rr_get_interval(2) tells it, nanoseconds.
+const SLICE_NS: u64 = 4_000_000;
+/// `struct sched_attr` in its first version, and as it is now.
+const ATTRIBUTES: std::ops::RangeInclusive<u64> = 48..=56;
+
+/// What one thread has asked for. The model's scheduler does not look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    pub nice: i32,
+    policy: i32,
+    /// As ioprio_set(2) takes it; 0 for what goes with the nice value.
+    io: i32,
+}
+
+/// What the threads have asked for, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(Mutex<BTreeMap<u32, Wishes>>);
+
+impl Standing {
+    fn of(&self, thread: ThreadNumber) -> Wishes {
+        lock(&self.0).get(&thread.0).copied().unwrap_or_default()
+    }
+
+    fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut Wishes)) {
+        change(lock(&self.0).entry(thread.0).or_default());
+    }
+
+    /// What the first thread has asked for, as /proc tells it of the process.
+    pub(crate) fn of_first(&self) -> Wishes {
+        self.of(ThreadNumber(0))
+    }
+
+    /// Whether one of these threads has asked for anything.
+    pub(crate) fn is_changed(&self, threads: &[ThreadNumber]) -> bool {
+        threads.iter().any(|thread| self.of(*thread) != Wishes::default())
+    }
+
+    /// A new thread begins with what its maker has.
+    pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
+        let wishes = self.of(maker);
+        lock(&self.0).insert(made.0, wishes);
+    }
+}
+
+/// The thread of this process that `id` names, the caller itself if it is 0; `None` for another process's.
+fn own(thread: &Thread, simulation: &Simulation, id: u64) -> Option<ThreadNumber> {
+    match id as i32 {
+        0 => Some(thread.number),
+        id => Identities::thread(id).filter(|number| simulation.identities.host_thread(*number).is_some()),
+    }
+}
+
+/// The threads that getpriority(2) and setpriority(2) mean.
+fn meant(
+    thread: &Thread,
+    simulation: &Simulation,
+    [which, who, ..]: Arguments,
+) -> Option<Result<Vec<ThreadNumber>, Errno>> {
+    let all = || Ok(simulation.identities.alive());
+    match (which as i32, who as i32) {
+        (0, _) => own(thread, simulation, who).map(|number| Ok(vec![number])),
+        (1, 0 | FIRST_ID) => Some(all()),
+        (1, _) => None,
+        (2, who) if who == 0 || who as u64 == USER => Some(all()),
+        (2, _) => Some(Err(Errno(libc::ESRCH))),
+        _ => Some(Err(INVALID)),
+    }
+}
+
+pub(super) fn getpriority(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    Some(meant(thread, simulation, arguments)?.map(|threads| {
+        let nice = threads.into_iter().map(|number| simulation.standing.of(number).nice).min();
+        (MIDDLE - nice.unwrap_or(0)) as u64
+    }))
+}
+
+pub(super) fn setpriority(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    let nice = (arguments[2] as i32).clamp(-20, 19);
+    Some(meant(thread, simulation, arguments)?.and_then(|threads| {
+        threads.into_iter().try_for_each(|number| set_nice(simulation, number, nice)).map(|()| 0)
+    }))
+}
+
+/// Nobody but the administrator becomes more important.
+fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<(), Errno> {
+    if nice < simulation.standing.of(number).nice {
+        return Err(Errno(libc::EACCES));
+    }
+    simulation.standing.change(number, |wishes| wishes.nice = nice);
+    Ok(())
+}
+
+pub(super) fn ioprio_get(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    let [which, who, ..] = arguments;
+    let number = own(thread, simulation, who).filter(|_| which == 1)?;
+    let Wishes { nice, io, .. } = simulation.standing.of(number);
+    Some(Ok(if io == 0 { BEST_EFFORT | ((nice + MIDDLE) / 5) } else { io } as u64))
+}
+
+pub(super) fn ioprio_set(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    arguments: Arguments,
+) -> Option<Returned> {
+    let [which, who, wanted, ..] = arguments;
+    let number = own(thread, simulation, who).filter(|_| which == 1)?;
+    let wanted = wanted as i32;
+    Some(match (wanted >> 13, wanted & 0x1fff) {
+        (0, 0) | (2, 0..8) | (3, _) => {
+            simulation.standing.change(number, |wishes| wishes.io = wanted);
+            Ok(0)
+        }
+        (1, 0..8) => Err(Errno(libc::EPERM)),
+        _ => Err(INVALID),
+    })
+}
+
+/// Sets an ordinary policy; the others are the administrator's.
+fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priority: i32) -> Returned {
+    match policy & !libc::SCHED_RESET_ON_FORK {
+        kind @ (libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE) if priority == 0 => {
+            simulation.standing.change(number, |wishes| wishes.policy = kind);
+            Ok(0)
+        }
+        libc::SCHED_FIFO | libc::SCHED_RR if (1..100).contains(&priority) => Err(Errno(libc::EPERM)),
+        _ => Err(INVALID),
+    }
+}
+
+pub(super) fn sched_setscheduler(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, policy, parameter, ..]: Arguments,
+) -> Option<Returned> {
+    let number = own(thread, simulation, id)?;
+    let priority = thread.process.memory().load::<u32>(parameter).map_err(Errno::from);
+    Some(priority.and_then(|priority| set_policy(simulation, number, policy as i32, priority as i32)))
+}
+
+pub(super) fn sched_setparam(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, parameter, ..]: Arguments,
+) -> Option<Returned> {
+    let policy = simulation.standing.of(own(thread, simulation, id)?).policy;
+    sched_setscheduler(thread, simulation, [id, policy as u64, parameter, 0, 0, 0])
+}
+
+pub(super) fn sched_getscheduler(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, ..]: Arguments,
+) -> Option<Returned> {
+    Some(Ok(simulation.standing.of(own(thread, simulation, id)?).policy as u64))
+}
+
+pub(super) fn sched_getparam(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, result, ..]: Arguments,
+) -> Option<Returned> {
+    own(thread, simulation, id)?;
+    Some(thread.process.memory().store(result, 0u32).map(|()| 0).map_err(Into::into))
+}
+
+pub(super) fn sched_rr_get_interval(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, result, ..]: Arguments,
+) -> Option<Returned> {
+    own(thread, simulation, id)?;
+    let interval = [0, SLICE_NS].map(u64::to_le_bytes).concat();
+    Some(thread.process.memory().write(result, &interval).map(|()| 0).map_err(Into::into))
+}
+
+pub(super) fn sched_getattr(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, result, size, flags, ..]: Arguments,
+) -> Option<Returned> {
+    /// The highest that a thread's use of its core may be taken for.
+    const MOST_USE: u32 = 1024;
+    let wishes = simulation.standing.of(own(thread, simulation, id)?);
+    if flags != 0 || size < *ATTRIBUTES.start() {
+        return Some(Err(INVALID));
+    }
+    let size = size.min(*ATTRIBUTES.end()) as usize;
+    let mut bytes = [0; *ATTRIBUTES.end() as usize];
+    let fields = [(0, size as u32), (4, wishes.policy as u32), (16, wishes.nice as u32), (52, MOST_USE)];
+    for (at, value) in fields {
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    Some(thread.process.memory().write(result, &bytes[..size]).map(|()| 0).map_err(Into::into))
+}
+
+pub(super) fn sched_setattr(
+    thread: &mut Thread,
+    simulation: &Simulation,
+    [id, wanted, flags, ..]: Arguments,
+) -> Option<Returned> {
+    let number = own(thread, simulation, id)?;
+    if flags != 0 {
+        return Some(Err(INVALID));
+    }
+    let bytes: Result<[u8; 48], _> = thread.process.memory().read_array(wanted);
+    Some(bytes.map_err(Errno::from).and_then(|bytes| {
+        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        set_policy(simulation, number, word(4), word(20))?;
+        set_nice(simulation, number, word(16).clamp(-20, 19)).map(|()| 0)
+    }))
+}
+
+/// The host's group of this process.
+fn host_group() -> i32 {
+    // SAFETY: no arguments; it cannot fail.
+    unsafe { libc::getpgrp() }
+}
+
+/// What the host calls a group.
+pub(crate) fn group_on_host(group: i32) -> i32 {
+    if group == FIRST_ID { host_group() } else { group }
+}
+
+/// What the guest calls a group of the host's.
+pub(crate) fn group_for_guest(group: i32) -> i32 {
+    if group == host_group() { FIRST_ID } else { group }
+}
+
+/// A call about the process: by 0, or by the id of one of its threads that is alive.
+fn is_own(simulation: &Simulation, id: u64) -> bool {
+    let is_alive = |number| simulation.identities.host_thread(number).is_some();
+    id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
+}
+
+pub(super) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: Arguments) -> Returned {
+    let group = group as i32;
+    if is_own(simulation, id) {
+        // It leads its group.
+        return match group {
+            0 | FIRST_ID => Ok(0),
+            ..0 => Err(INVALID),
+            _ => Err(Errno(libc::EPERM)),
+        };
+    }
+    let group = i64::from(group_on_host(group)) as u64;
+    // SAFETY: no pointers.
+    unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
+}
+
+pub(super) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
+    if is_own(simulation, id) {
+        return Ok(FIRST_ID as u64);
+    }
+    // SAFETY: no pointers.
+    let group = unsafe { host_call(libc::SYS_getpgid, [id, 0, 0, 0, 0, 0]) }?;
+    Ok(group_for_guest(group as i32) as u64)
+}
+
+pub(super) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
+    if is_own(simulation, id) {
+        return Ok(SESSION);
+    }
+    // SAFETY: no pointers.
+    let (session, own) =
+        unsafe { (host_call(libc::SYS_getsid, [id, 0, 0, 0, 0, 0])?, host_call(libc::SYS_getsid, [0; 6])?) };
+    Ok(if session == own { SESSION } else { session })
+}
+
+/// The leader of a group cannot begin a session.
+pub(super) fn setsid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+    Err(Errno(libc::EPERM))
+}

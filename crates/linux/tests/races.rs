@@ -1,0 +1,194 @@
+//! A confined guest whose second thread gives a descriptor's number to another file while the first one's calls look at it: no call
+//! looks at one file and changes another.
+//! Not what is allowed without a race: that is in `confinement.rs`. The files outside of the root are this test's own.
+//! Source: dup(2), proc_pid_fd(5), openat2(2).
+
+mod guest;
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use guest::Guest;
+use longma_guest::host::locks::{Mutex, MutexGuard};
+
+const HERE: u64 = libc::AT_FDCWD as u64;
+const EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
+const FOLLOW: u64 = libc::AT_SYMLINK_FOLLOW as u64;
+const NO_FOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
+
+const FSETXATTR: u64 = 7;
+const DUP: u64 = 23;
+const DUP3: u64 = 24;
+const MKDIRAT: u64 = 34;
+const UNLINKAT: u64 = 35;
+const LINKAT: u64 = 37;
+const FCHMOD: u64 = 52;
+const FCHMODAT: u64 = 53;
+const CLOSE: u64 = 57;
+const NEWFSTATAT: u64 = 79;
+const UTIMENSAT: u64 = 88;
+
+/// How long a race lasts. Without the cure each was lost within a tenth of this.
+const LASTS: Duration = Duration::from_secs(2);
+
+/// A guest with a file and a folder of the host's that it may read, and a file of its own.
+struct Race {
+    guest: Guest,
+    outside: tempfile::TempDir,
+    handed: File,
+    folder: File,
+    own: u64,
+    /// A number that is now one file's, now another's.
+    number: u64,
+    /// The numbers of one process's descriptors are fought over by one test at a time.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Race {
+    fn new() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("secret");
+        std::fs::write(&path, "the host's").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+        let mut guest = Guest::confined();
+        let own = guest.open("/own", libc::O_RDWR | libc::O_CREAT);
+        let number = guest.call(DUP, &[own as u64]);
+        assert!(own >= 0 && number >= 0, "{own} {number}");
+        let (handed, folder) = (File::open(path).unwrap(), File::open(outside.path()).unwrap());
+        Self { guest, outside, handed, folder, own: own as u64, number: number as u64, _alone: alone }
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.outside.path().join("secret")
+    }
+
+    /// Has the other thread exchange what `number` stands for, while this one does `act` over and over.
+    fn run(mut self, mut act: impl FnMut(&mut Guest, u64) -> i64, holds: impl Fn(&Self, i64) -> bool) {
+        let (handed, own, number) = (self.handed.as_raw_fd() as u64, self.own, self.number);
+        let _other = self.guest.other_thread(&[(DUP3, [handed, number, 0]), (DUP3, [own, number, 0])]);
+        let begun = Instant::now();
+        for tries in 0.. {
+            let returned = act(&mut self.guest, number);
+            assert!(holds(&self, returned), "lost after {tries} tries");
+            if begun.elapsed() > LASTS {
+                return;
+            }
+        }
+    }
+
+    /// The number that the next file gets, and with it a file that the emulator opens for itself.
+    fn next_number(&self) -> RawFd {
+        File::open("/").unwrap().as_raw_fd()
+    }
+}
+
+#[test]
+fn a_mode_is_changed_of_the_file_that_was_looked_at() {
+    let race = Race::new();
+    let mode = |race: &Race, _| race.secret().metadata().unwrap().mode() & 0o777 == 0o640;
+    race.run(|guest, number| guest.call(FCHMOD, &[number, 0o666]), mode);
+    let mut race = Race::new();
+    let link = race.guest.path(format!("/proc/self/fd/{}", race.number));
+    race.run(|guest, _| guest.call(FCHMODAT, &[HERE, link, 0o666]), mode);
+}
+
+#[test]
+fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
+    let mut race = Race::new();
+    let times = race.guest.put(&[1i64, 0, 1, 0].map(i64::to_le_bytes).concat());
+    race.run(
+        |guest, number| guest.call(UTIMENSAT, &[number, 0, times, 0]),
+        |race, _| race.secret().metadata().unwrap().mtime() != 1,
+    );
+    let mut race = Race::new();
+    let (name, value) = (race.guest.path("user.longma"), race.guest.put(b"x"));
+    race.run(
+        |guest, number| guest.call(FSETXATTR, &[number, name, value, 1, 0]),
+        |race, _| {
+            let path = std::ffi::CString::new(race.secret().into_os_string().into_encoded_bytes()).unwrap();
+            // SAFETY: the path is terminated; nothing is written.
+            let names = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
+            names <= 0
+        },
+    );
+}
+
+#[test]
+fn a_descriptors_link_opens_the_file_that_was_looked_at() {
+    let mut race = Race::new();
+    let link = race.guest.path(format!("/proc/self/fd/{}", race.number));
+    let secret = race.secret().metadata().unwrap().ino();
+    race.run(
+        |guest, _| {
+            let opened = guest.call(56, &[HERE, link, libc::O_RDWR as u64, 0]);
+            if opened < 0 {
+                return 0;
+            }
+            // SAFETY: plain data, filled by the call.
+            let mut status: libc::stat = unsafe { std::mem::zeroed() };
+            // SAFETY: the structure is live.
+            assert_eq!(unsafe { libc::fstat(opened as RawFd, &raw mut status) }, 0);
+            guest.call(CLOSE, &[opened as u64]);
+            status.st_ino as i64
+        },
+        |_, opened| opened as u64 != secret,
+    );
+}
+
+#[test]
+fn a_name_is_made_for_the_file_that_was_looked_at() {
+    let one_name = |race: &Race, _| race.secret().metadata().unwrap().nlink() == 1;
+    let mut race = Race::new();
+    let (link, name) = (race.guest.path(format!("/proc/self/fd/{}", race.number)), race.guest.path("/name"));
+    race.run(
+        |guest, _| {
+            let made = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
+            // What is the host's keeps the name, and is seen.
+            if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
+                guest.call(UNLINKAT, &[HERE, name, 0]);
+            }
+            made
+        },
+        one_name,
+    );
+    let mut race = Race::new();
+    let (empty, name) = (race.guest.path(""), race.guest.path("/name"));
+    race.run(
+        |guest, number| {
+            let made = guest.call(LINKAT, &[number, empty, HERE, name, EMPTY_PATH]);
+            if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
+                guest.call(UNLINKAT, &[HERE, name, 0]);
+            }
+            made
+        },
+        one_name,
+    );
+}
+
+#[test]
+fn a_path_leads_into_the_root_though_a_thread_guesses_the_numbers_of_the_emulators_files() {
+    let mut race = Race::new();
+    std::fs::create_dir(race.guest.directory.path().join("sub")).unwrap();
+    let (folder, number) = (race.folder.as_raw_fd() as u64, race.next_number() as u64);
+    let guest = &mut race.guest;
+    let (path, made, result) = (guest.path("/sub/secret"), guest.path("/sub/made"), guest.put(&[0; 128]));
+    let _other = guest.other_thread(&[(DUP3, [folder, number, 0]), (CLOSE, [number, 0, 0])]);
+    let begun = Instant::now();
+    for tries in 0.. {
+        let found = guest.call(NEWFSTATAT, &[HERE, path, result, NO_FOLLOW]);
+        assert_ne!(found, 0, "the host's file is seen after {tries} tries");
+        if guest.call(MKDIRAT, &[HERE, made, 0o755]) == 0 {
+            guest.call(UNLINKAT, &[HERE, made, libc::AT_REMOVEDIR as u64]);
+        }
+        assert!(!race.outside.path().join("made").exists(), "a folder is made after {tries} tries");
+        if begun.elapsed() > LASTS {
+            return;
+        }
+    }
+}

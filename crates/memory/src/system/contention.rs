@@ -1,0 +1,87 @@
+//! Lines that cores take from each other again and again, and which cores have to be simulated in small steps because of it.
+//! Not what a hand-over costs: the way of its probe says that.
+//! Source: none. Cores run one after another, each for a turn; a line that several of them want is handed over once a turn and no
+//! oftener, so turns must be as short as the time between two hand-overs.
+
+use super::MemorySystem;
+use crate::cache::Line;
+use longma_sim::Time;
+
+/// Lines whose last hand-over is remembered. One that is forgotten is noticed a hand-over later.
+const LINES: usize = 256;
+
+/// How long a core is in contention after a hand-over, ps: several hand-overs between sockets, and no more than what it takes until a
+/// thread that waits for a lock would rather sleep. About a microsecond.
+const LASTS_PS: u64 = 1 << 20;
+
+/// The last time that a line changed hands.
+#[derive(Clone, Copy, Debug)]
+struct HandOver {
+    line: Line,
+    to: usize,
+    /// The turn in which that core got it.
+    turn: u64,
+}
+
+/// Where a core stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contender {
+    /// Turns that it has had.
+    turns: u64,
+    /// Until when it is in contention, ps.
+    until_ps: u64,
+    /// It took a line from another core since somebody asked.
+    took: bool,
+}
+
+/// Who contends for lines.
+#[derive(Debug)]
+pub(super) struct Contention {
+    last: Box<[HandOver; LINES]>,
+    cores: Vec<Contender>,
+}
+
+impl Contention {
+    pub fn new(cores: usize) -> Self {
+        let none = HandOver { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
+        Self { last: Box::new([none; LINES]), cores: vec![Contender::default(); cores] }
+    }
+
+    /// `line` goes from one core to another, which asked for it at `at_ps`. If the one got it in its last turn, or if one of them
+    /// contends already, both contend.
+    pub fn note(&mut self, line: Line, from: usize, to: usize, at_ps: u64) {
+        let last = &mut self.last[(line.hash() >> 32) as usize % LINES];
+        let in_last_turn =
+            last.line == line && last.to == from && self.cores[from].turns.saturating_sub(last.turn) <= 1;
+        *last = HandOver { line, to, turn: self.cores[to].turns };
+        if in_last_turn || [from, to].iter().any(|core| at_ps < self.cores[*core].until_ps) {
+            for core in [from, to] {
+                let contender = &mut self.cores[core];
+                contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
+            }
+        }
+        self.cores[to].took = true;
+    }
+}
+
+impl MemorySystem {
+    /// A turn of `core` begins, at `at`: cores run one after another, each until it has been ahead for a while. True if it contends with
+    /// others for lines: its turn should then be over when it [takes](Self::took_line) one, or after very few cycles.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn begin_turn(&mut self, core: usize, at: Time) -> bool {
+        let contender = &mut self.contention.cores[core];
+        contender.turns += 1;
+        contender.took = false;
+        at.ps() < contender.until_ps
+    }
+
+    /// Whether `core` has taken a line from another one since its turn began.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn took_line(&self, core: usize) -> bool {
+        self.contention.cores[core].took
+    }
+}

@@ -1,0 +1,99 @@
+//! What no program can get out of the modelled memory, whatever it accesses and in whatever order: more misses at once than there are
+//! registers, or time back for asking for more.
+//! Not the bytes of a channel: see the tests of `longma_sim::Resource`.
+//! Source: our own.
+
+use longma_memory::placement::SpaceId;
+use longma_memory::{Answer, Detail, MemoryPort, MemorySystem, Source};
+use longma_sim::Cycle;
+use longma_topology::Machine;
+use proptest::prelude::*;
+
+const PAGE: u64 = 16 << 10;
+const LINE: u64 = 64;
+
+/// Random programs for each test; `LONGMA_MEMORY_CASES=100000` runs more of them.
+fn cases(few: u32) -> ProptestConfig {
+    let asked = std::env::var("LONGMA_MEMORY_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(few))
+}
+
+/// The 3A5000 without prefetching, after each `(from, to)` was replaced in the first place behind `after`.
+fn system(changes: &[(&str, &str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    let begin = text.find("[caches.l3.prefetcher]").unwrap();
+    let end = begin + text[begin..].find("\n\n").unwrap();
+    text.replace_range(begin..end, "");
+    for (after, from, to) in changes {
+        let place = text.find(after).unwrap_or_else(|| panic!("no `{after}`"));
+        let place =
+            place + text[place..].find(from).unwrap_or_else(|| panic!("no `{from}` behind `{after}`"));
+        text.replace_range(place..place + from.len(), to);
+    }
+    let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
+    MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap()
+}
+
+fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
+    let mut port = system.port(0);
+    port.set_space(SpaceId(0));
+    port.load(address, 8, 0x1000, Cycle(at))
+}
+
+/// So many misses registers of each level are enough for.
+fn registers() -> impl Strategy<Value = (&'static str, u64)> {
+    (prop_oneof![Just("[caches.l1d]"), Just("[caches.l2]")], 1u64..9)
+}
+
+proptest! {
+    #![proptest_config(cases(48))]
+
+    #[test]
+    fn no_more_misses_are_outstanding_than_a_level_has_registers(
+        (level, count) in registers(),
+        accesses in prop::collection::vec((0u64..30, 0u64..300, 0u64..8, 0u64..256), 1..300),
+    ) {
+        let few = format!("mshrs = {count}");
+        let mut system = system(&[(level, "mshrs = 16", few.as_str())]);
+        // The pages are known, so that no translation is loaded meanwhile; one line alone takes so long.
+        let mut now = (0..8).fold(1000, |now, page| load(&mut system, page * PAGE + 255 * LINE, now).ready.0 + 1000);
+        let alone = load(&mut system, 7 * PAGE + 254 * LINE, now).ready.0 - now;
+        now += 10_000;
+        let mut ready = Vec::new();
+        for (later, back, page, line) in accesses {
+            now += later;
+            let answer = load(&mut system, page * PAGE + line * LINE, now - back);
+            if answer.source == Source::LocalMemory {
+                ready.push(answer.ready.0);
+            }
+        }
+        // Rows that are open already save some of the time.
+        let takes = alone * 8 / 10;
+        for &until in &ready {
+            let outstanding = ready.iter().filter(|it| until - takes < **it && **it <= until).count() as u64;
+            prop_assert!(outstanding <= count, "{outstanding} misses of {takes} cycles at least end in as many");
+        }
+    }
+
+    #[test]
+    fn another_load_beside_a_chain_never_makes_the_chain_quicker(
+        chain in prop::collection::vec((0u64..200, 0u64..128, prop::option::of((128u64..256, any::<bool>()))), 1..60),
+    ) {
+        let takes = |with: bool| {
+            let (mut system, mut at) = (system(&[]), 1000);
+            for &(page, line, more) in &chain {
+                let more = more.filter(|_| with);
+                // On the page where the chain is, and on no line of its.
+                let before = more.filter(|(_, before)| *before);
+                before.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
+                let next = load(&mut system, page * PAGE + line * LINE, at).ready.0;
+                let behind = more.filter(|(_, before)| !before);
+                behind.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
+                at = next;
+            }
+            at
+        };
+        let (alone, beside) = (takes(false), takes(true));
+        prop_assert!(beside >= alone, "{beside} cycles with more loads, {alone} without");
+    }
+}

@@ -1,0 +1,137 @@
+//! Accesses that have to wait for each other: for miss registers, for translations, for a line that another core is getting.
+//! Not how long each takes alone: see `latency.rs`.
+//! Source: the sums are in the tests.
+
+use longma_memory::placement::SpaceId;
+use longma_memory::{Answer, Detail, MemoryPort, MemorySystem};
+use longma_sim::{Cycle, Time};
+use longma_topology::Machine;
+
+const SPACE: SpaceId = SpaceId(0);
+const PAGE: u64 = 16 << 10;
+
+/// The 3A5000 after each `(from, to)` was replaced once in its machine file.
+fn system(changes: &[(&str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "the machine file has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
+    MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap()
+}
+
+fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
+    let mut port = system.port(0);
+    port.set_space(SPACE);
+    port.load(address, 8, 0x1000, Cycle(at))
+}
+
+/// Addresses of `count` lines of one page, in no order that a prefetcher knows.
+fn scattered(count: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(|nth| PAGE + (nth * 37 + 11) % 251 * 64)
+}
+
+#[test]
+fn one_miss_register_sustains_one_miss() {
+    for count in [1, 4, 16, 24] {
+        let mut system = system(&[("mshrs = 16 ", "mshrs = 1 ")]);
+        let warm = load(&mut system, PAGE, 0).ready.0;
+        let start = warm + 1000;
+        let ready: Vec<u64> =
+            scattered(count).map(|address| load(&mut system, address, start).ready.0 - start).collect();
+        let (first, last) = (ready[0], ready.iter().max().unwrap());
+        assert!(first > 100, "the lines are in memory: {first}");
+        // Rows of the memory that are open already save some of the time.
+        assert!(*last >= count * first * 8 / 10, "{count} misses of {first} cycles take {last}: {ready:?}");
+    }
+}
+
+#[test]
+fn sixteen_miss_registers_sustain_sixteen_misses() {
+    let mut system = system(&[]);
+    let start = load(&mut system, PAGE, 0).ready.0 + 1000;
+    let ready: Vec<u64> =
+        scattered(48).map(|address| load(&mut system, address, start).ready.0 - start).collect();
+    let first = ready[0];
+    assert!(ready[15] < 2 * first, "sixteen overlap: {ready:?}");
+    let last = ready.iter().max().unwrap();
+    assert!((2 * first..5 * first).contains(last), "three times sixteen: {ready:?}");
+}
+
+#[test]
+fn a_second_access_to_a_page_waits_for_the_translation_that_the_first_one_asked_for() {
+    let mut system = system(&[]);
+    let first = load(&mut system, PAGE, 1000);
+    assert!(first.translation_cycles > 50, "no TLB has the page: {first:?}");
+    let there = 1000 + u64::from(first.translation_cycles);
+    let second = load(&mut system, PAGE + 64, 1010);
+    assert_eq!(1010 + u64::from(second.translation_cycles), there);
+    let third = load(&mut system, PAGE + 64, there);
+    assert_eq!(third.translation_cycles, 0);
+    // Who comes late to say that he was first would have asked himself.
+    let early = load(&mut system, PAGE + 128, 500);
+    assert_eq!(early.translation_cycles, first.translation_cycles);
+}
+
+#[test]
+fn a_core_fetches_one_translation_after_another() {
+    let mut system = system(&[]);
+    let waits: Vec<u32> =
+        (1..9).map(|page| load(&mut system, page * PAGE, 1000).translation_cycles).collect();
+    // A page's neighbour is in the same entry.
+    let walks: Vec<u32> = waits.iter().copied().step_by(2).collect();
+    let shortest = 10;
+    for (nth, wait) in (1..).zip(&walks) {
+        assert!(*wait >= nth * shortest, "{waits:?}");
+    }
+    assert!(walks.is_sorted_by(|a, b| a + shortest <= *b), "{waits:?}");
+}
+
+#[test]
+fn a_line_is_handed_on_only_when_it_has_come() {
+    let mut system = system(&[]);
+    let store = |system: &mut MemorySystem, core: usize, at: u64| {
+        let mut port = system.port(core);
+        port.set_space(SPACE);
+        port.store(PAGE, 8, 0x1000, Cycle(at)).ready.0
+    };
+    // What a hand-over takes alone.
+    for core in 0..4 {
+        store(&mut system, core, 10_000 * core as u64);
+    }
+    let alone = store(&mut system, 0, 50_000) - 50_000;
+    assert!(alone > 30, "{alone}");
+    // All at once: each waits for the one before, and saves no more than the way of its request.
+    let ready: Vec<u64> = (0..4).map(|core| store(&mut system, (core + 1) % 4, 100_000) - 100_000).collect();
+    assert!((ready[0] as i64 - alone as i64).abs() <= 3, "{ready:?}, alone {alone}");
+    assert!(ready.is_sorted_by(|a, b| a + alone / 2 <= *b), "{ready:?}, alone {alone}");
+}
+
+#[test]
+fn cores_that_take_a_line_from_each_other_turn_after_turn_contend() {
+    let mut system = system(&[]);
+    let mut now = 0;
+    let mut turn = |system: &mut MemorySystem, core: usize, address: u64| {
+        now += 1000;
+        // The 3A5000 runs at 2.5 GHz.
+        let contends = system.begin_turn(core, Time::from_ps(now * 400));
+        let mut port = system.port(core);
+        port.set_space(SPACE);
+        port.store(address, 8, 0x1000, Cycle(now));
+        (contends, system.took_line(core))
+    };
+    for nth in 0..10 {
+        let core = nth % 2;
+        assert_eq!(turn(&mut system, core, PAGE + 4096 * core as u64), (false, false), "lines of their own");
+    }
+    let shared: Vec<_> = (0..6).map(|nth| turn(&mut system, nth % 2, PAGE + 64)).collect();
+    assert_eq!(shared[0], (false, false));
+    assert!(shared[1..].iter().all(|(_, took)| *took), "{shared:?}");
+    assert!(shared[3..].iter().all(|(contends, _)| *contends), "{shared:?}");
+    // A microsecond later it is over.
+    for nth in 0..6 {
+        turn(&mut system, nth % 2, PAGE + 4096 * (nth as u64 % 2));
+    }
+    assert_eq!(turn(&mut system, 0, PAGE), (false, false));
+}
