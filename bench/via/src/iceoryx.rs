@@ -15,7 +15,9 @@ fn play(there: &str, back: &str, rounds: u64, first: bool) -> f64 {
     let publisher = out.publisher_builder().create().expect("a publisher");
     let subscriber = into.subscriber_builder().create().expect("a subscriber");
     // Both are there before the first sample.
-    while out.dynamic_config().number_of_subscribers() == 0 || into.dynamic_config().number_of_publishers() == 0 {
+    while out.dynamic_config().number_of_subscribers() == 0
+        || into.dynamic_config().number_of_publishers() == 0
+    {
         std::hint::spin_loop();
     }
     let send = |value: u64| {

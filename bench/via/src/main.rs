@@ -49,9 +49,13 @@ fn rows() -> Vec<Row> {
         rows.push(row(section, "the limit: memcpy", "GB/s", move |c| limit::memcpy_gbps(c, bytes)));
         rows.push(row(section, "VIA, RDMA write", "GB/s", move |c| via::rdma_gbps(c, bytes)));
         rows.push(row(section, "VIA, send and receive", "GB/s", move |c| via::bandwidth_gbps(c, bytes)));
-        rows.push(row(section, "UCX, tag send, single copy (CMA)", "GB/s", move |c| programs::ucx_tag_gbps(c, bytes, true)));
+        rows.push(row(section, "UCX, tag send, single copy (CMA)", "GB/s", move |c| {
+            programs::ucx_tag_gbps(c, bytes, true)
+        }));
         rows.push(row(section, "UCX, tag send", "GB/s", move |c| programs::ucx_tag_gbps(c, bytes, false)));
-        rows.push(row(section, "libfabric, shm, ping-pong", "GB/s", move |c| programs::libfabric(c, bytes).map(|f| f.1)));
+        rows.push(row(section, "libfabric, shm, ping-pong", "GB/s", move |c| {
+            programs::libfabric(c, bytes).map(|f| f.1)
+        }));
     }
     rows
 }
@@ -75,7 +79,9 @@ fn options() -> Result<Options, String> {
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
         match name.as_str() {
-            "--rounds" => options.rounds = value.parse().map_err(|_| format!("{value} is no number of rounds"))?,
+            "--rounds" => {
+                options.rounds = value.parse().map_err(|_| format!("{value} is no number of rounds"))?
+            }
             "--json" => options.json = Some(value),
             "--only" => options.only = Some(value),
             "--cores" => {
@@ -94,8 +100,10 @@ fn main() {
         eprintln!("via-bench: {error}");
         std::process::exit(2);
     });
-    let rows: Vec<Row> =
-        rows().into_iter().filter(|row| options.only.as_ref().is_none_or(|only| row.section.contains(only))).collect();
+    let rows: Vec<Row> = rows()
+        .into_iter()
+        .filter(|row| options.only.as_ref().is_none_or(|only| row.section.contains(only)))
+        .collect();
     // Rounds are interleaved, so that what changes over time on the machine falls on all rows alike.
     let mut figures = vec![Vec::new(); rows.len()];
     for round in 0..options.rounds {
@@ -105,7 +113,9 @@ fn main() {
             figures.extend(figure);
         }
     }
-    println!("| what | how | median | best | unit | to the limit |\n| --- | --- | ---: | ---: | --- | ---: |");
+    println!(
+        "| what | how | median | best | unit | to the limit |\n| --- | --- | ---: | ---: | --- | ---: |"
+    );
     let mut limit = (String::new(), None);
     let mut report = Vec::new();
     for (row, figures) in rows.iter().zip(&figures) {
@@ -115,15 +125,25 @@ fn main() {
         }
         let best = figures.iter().copied().reduce(if row.unit == "ns" { f64::min } else { f64::max });
         let show = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.1}"));
-        let ratio = middle.zip(limit.1).map_or("-".to_string(), |(middle, limit)| format!("{:.2}", middle / limit));
-        println!("| {} | {} | {} | {} | {} | {ratio} |", row.section, row.name, show(middle), show(best), row.unit);
+        let ratio =
+            middle.zip(limit.1).map_or("-".to_string(), |(middle, limit)| format!("{:.2}", middle / limit));
+        println!(
+            "| {} | {} | {} | {} | {} | {ratio} |",
+            row.section,
+            row.name,
+            show(middle),
+            show(best),
+            row.unit
+        );
         report.push(serde_json::json!({
             "what": row.section, "how": row.name, "unit": row.unit, "median": middle, "best": best, "all": figures,
         }));
     }
     let costs = via::call_costs_ns();
-    println!("\nCalls in one thread, ns: post send {:.0}, send done {:.0}, post receive {:.0}, receive done {:.0}, RDMA write and done {:.0}.",
-        costs[0], costs[1], costs[2], costs[3], costs[4]);
+    println!(
+        "\nCalls in one thread, ns: post send {:.0}, send done {:.0}, post receive {:.0}, receive done {:.0}, RDMA write and done {:.0}.",
+        costs[0], costs[1], costs[2], costs[3], costs[4]
+    );
     if let Some(path) = options.json {
         let text = serde_json::to_string_pretty(&report).expect("numbers");
         if let Err(error) = std::fs::write(&path, text) {

@@ -73,7 +73,19 @@ pub fn libfabric(cores: Cores, bytes: usize) -> Option<(f64, f64)> {
     let mut server = on_core(cores.1, "fi_pingpong");
     server.args(["-p", "shm", "-e", "rdm", "-S", &bytes.to_string(), "-I", &iterations, "-B", &port]);
     let mut client = on_core(cores.0, "fi_pingpong");
-    client.args(["-p", "shm", "-e", "rdm", "-S", &bytes.to_string(), "-I", &iterations, "-P", &port, "127.0.0.1"]);
+    client.args([
+        "-p",
+        "shm",
+        "-e",
+        "rdm",
+        "-S",
+        &bytes.to_string(),
+        "-I",
+        &iterations,
+        "-P",
+        &port,
+        "127.0.0.1",
+    ]);
     let text = pair(server, client)?;
     let words: Vec<&str> = text.lines().last()?.split_whitespace().collect();
     let number = |index: usize| words.get(index)?.parse::<f64>().ok();

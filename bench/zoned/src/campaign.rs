@@ -95,7 +95,10 @@ impl Campaign {
         }
         let output = command.output().map_err(|error| error.to_string())?;
         if let (Some(9), Some(mib)) = (output.status.signal(), task.memory_mib) {
-            return Err(format!("{} from {from} was killed: {mib} MiB of memory may be too little", phase.name()));
+            return Err(format!(
+                "{} from {from} was killed: {mib} MiB of memory may be too little",
+                phase.name()
+            ));
         }
         if !output.status.success() {
             return Err(format!("{} from {from} ended with {}", phase.name(), output.status));

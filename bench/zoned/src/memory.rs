@@ -27,7 +27,8 @@ struct Place {
 impl Limit {
     /// A group that may have so many bytes of memory.
     pub fn new(bytes: u64) -> Outcome<Self> {
-        let read = |path: &str| std::fs::read_to_string(path).map_err(|error| without(&format!("{path}: {error}")));
+        let read =
+            |path: &str| std::fs::read_to_string(path).map_err(|error| without(&format!("{path}: {error}")));
         let place = place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
         Self::in_place(&place, bytes)
     }
@@ -39,9 +40,8 @@ impl Limit {
         let limit = group.join(place.limit);
         let processes = group.join("cgroup.procs");
         // The kernel makes both files with the group; where the memory controller is not delegated the first one is missing.
-        let opened = std::fs::write(&limit, bytes.to_string())
-            .map_err(|error| failed(&limit, error))
-            .and_then(|()| {
+        let opened =
+            std::fs::write(&limit, bytes.to_string()).map_err(|error| failed(&limit, error)).and_then(|()| {
                 OpenOptions::new().write(true).open(&processes).map_err(|error| failed(&processes, error))
             });
         match opened {
@@ -92,16 +92,18 @@ fn place(mounts: &str, groups: &str) -> Outcome<Place> {
     };
     let has = |list: &str, wanted: &str| list.split(',').any(|one| one == wanted);
     let older = group_of(&|_, controllers| has(controllers, "memory"));
-    let (path, kind, limit) = match (older, group_of(&|number, controllers| number == "0" && controllers.is_empty())) {
-        (Some(path), _) => (path, "cgroup", "memory.limit_in_bytes"),
-        (None, Some(path)) => (path, "cgroup2", "memory.max"),
-        (None, None) => return Err(without("this process is in no group with a memory controller")),
-    };
+    let (path, kind, limit) =
+        match (older, group_of(&|number, controllers| number == "0" && controllers.is_empty())) {
+            (Some(path), _) => (path, "cgroup", "memory.limit_in_bytes"),
+            (None, Some(path)) => (path, "cgroup2", "memory.max"),
+            (None, None) => return Err(without("this process is in no group with a memory controller")),
+        };
     for line in mounts.lines() {
         // ID, parent, device, root, mount point, options, optional fields, "-", kind, source, options.
         let Some((before, after)) = line.split_once(" - ") else { continue };
         let (before, after): (Vec<_>, Vec<_>) = (before.split(' ').collect(), after.split(' ').collect());
-        let ([_, _, _, root, point, ..], [this, _, options, ..]) = (before.as_slice(), after.as_slice()) else {
+        let ([_, _, _, root, point, ..], [this, _, options, ..]) = (before.as_slice(), after.as_slice())
+        else {
             continue;
         };
         if *this != kind || (kind == "cgroup" && !has(options, "memory")) {

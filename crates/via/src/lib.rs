@@ -27,3 +27,8 @@ pub use error::{AsynchronousError, Error, ErrorCode, Resource};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
 pub use nic::{Nic, NicAttributes};
 pub use vi::{Reliability, Vi, ViAttributes, ViState};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,7 +4,7 @@
 
 use crate::descriptor::{RemoteSegment, Segment};
 use crate::engine::memory_table::Region;
-use crate::engine::shared_bytes::copy;
+use crate::engine::shared_bytes::{copy, copy_from_own};
 use crate::error::Error;
 use crate::nic::NicShared;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl ProtectionTag {
     }
 
     /// The tag of that number, as a program gets it back from a place that holds numbers only. It is checked where it is used.
-    pub fn from_number(number: u32) -> ProtectionTag {
+    pub const fn from_number(number: u32) -> ProtectionTag {
         ProtectionTag(number)
     }
 }
@@ -104,10 +104,15 @@ impl MemoryRegion {
         RemoteSegment { address: self.address().wrapping_add(offset as u64), handle: self.handle }
     }
 
-    /// Changes who may use it (VipSetMemAttributes).
+    /// Changes who may use it (VipSetMemAttributes). Nobody may store to it meanwhile. On an error nothing has changed.
     pub fn set_attributes(&mut self, attributes: MemoryAttributes) -> Result<(), Error> {
+        let before = self.attributes();
         self.region = self.nic.memory.set_attributes(self.handle, attributes)?;
-        self.nic.provider.registered(&self.region.facts);
+        if let Err(error) = self.nic.provider.changed(&self.region.facts) {
+            self.region = self.nic.memory.set_attributes(self.handle, before)?;
+            self.nic.provider.registered(&self.region.facts);
+            return Err(error);
+        }
         Ok(())
     }
 
@@ -128,7 +133,7 @@ impl MemoryRegion {
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
         // SAFETY: as in `read`, with the directions exchanged.
-        unsafe { copy(from.as_ptr(), self.as_ptr().add(offset), from.len()) }
+        unsafe { copy_from_own(from, self.as_ptr().add(offset)) }
     }
 
     /// The 8 bytes at `offset` (a multiple of 8) as an atomic, for programs that poll for a peer's RDMA write.
@@ -165,6 +170,9 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if self.nic.is_a_childs() {
+            return;
+        }
         // First nobody finds it any more; then each VI's lock is had once, so that whoever found it before is done with it.
         self.nic.memory.remove(self.handle);
         self.nic.roster.retire(&self.region);

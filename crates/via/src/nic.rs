@@ -15,6 +15,7 @@ use crate::memory::{MemoryAttributes, MemoryRegion, ProtectionTag};
 use crate::provider::shared_memory::SharedMemory;
 use crate::provider::{Memory, Provider};
 use crate::vi::{Reliability, Vi, ViAttributes};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,13 +81,33 @@ impl Default for NicAttributes {
 
 /// What all handles of one open NIC share.
 pub(crate) struct NicShared {
-    pub(crate) provider: Box<dyn Provider>,
+    pub(crate) provider: ManuallyDrop<Box<dyn Provider>>,
     pub(crate) memory: MemoryTable,
     pub(crate) roster: Arc<Roster>,
     pub(crate) errors: ErrorDispatch,
+    /// The process that opened it.
+    home: u32,
 }
 
-/// An open NIC. Clones are the same NIC; it closes with the last of them and of what was made from it.
+impl NicShared {
+    /// Whether this is a copy in another process, a child of the one that opened it (fork(2)). What it would close, it would close for
+    /// that one: sockets, names and segments are the same.
+    pub(crate) fn is_a_childs(&self) -> bool {
+        std::process::id() != self.home
+    }
+}
+
+impl Drop for NicShared {
+    fn drop(&mut self) {
+        if !self.is_a_childs() {
+            // SAFETY: dropped here and nowhere else.
+            unsafe { ManuallyDrop::drop(&mut self.provider) }
+        }
+    }
+}
+
+/// An open NIC. Clones are the same NIC; it closes with the last of them and of what was made from it. It belongs to the process that
+/// opened it: in a child of that (fork(2)) dropping it, its VIs and its memory does nothing, and nothing else of it may be used.
 #[derive(Clone)]
 pub struct Nic {
     shared: Arc<NicShared>,
@@ -105,7 +126,9 @@ impl Nic {
         let memory = MemoryTable::new(attributes);
         let attention: std::sync::Weak<Roster> = Arc::downgrade(&roster);
         provider.attach(attention);
-        Nic { shared: Arc::new(NicShared { provider, memory, roster, errors: ErrorDispatch::default() }) }
+        let (provider, errors, home) =
+            (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
+        Nic { shared: Arc::new(NicShared { provider, memory, roster, errors, home }) }
     }
 
     /// What it can do.

@@ -11,7 +11,6 @@
 
 pub mod af_xdp;
 mod datagram;
-pub mod myrinet;
 pub mod shared_memory;
 pub(crate) mod slices;
 pub mod udp;
@@ -39,6 +38,8 @@ pub mod fuzzing {
     }
 }
 
+pub use crate::engine::memory_table::Pages;
+
 use crate::connection::{Address, Credentials};
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
@@ -49,6 +50,22 @@ use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+/// Appends the bytes of `slices` to `into`, for a provider that keeps messages.
+///
+/// # Safety
+/// The slices are of a post that is not complete, or a target gave them in the poll that goes on.
+pub unsafe fn gather(slices: &[Slice], into: &mut Vec<u8>) {
+    slices::gather(slices, into);
+}
+
+/// Stores `bytes` into `slices`, from their beginning; what does not fit is dropped.
+///
+/// # Safety
+/// As for [`gather`], and `bytes` is no registered memory.
+pub unsafe fn scatter(slices: &[Slice], bytes: &[u8]) {
+    slices::scatter(slices, bytes);
+}
 
 /// A kind of NIC.
 pub trait Provider: Send + Sync {
@@ -90,9 +107,15 @@ pub trait Provider: Send + Sync {
         Ok(None)
     }
 
-    /// A region was registered, or its attributes changed.
+    /// A region was registered.
     fn registered(&self, region: &RegionFacts) {
         let _ = region;
+    }
+
+    /// The attributes of a region changed. An error: what peers could do before they can do still.
+    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
+        self.registered(region);
+        Ok(())
     }
 
     /// A region was deregistered.
@@ -260,6 +283,15 @@ pub trait Link: Send {
 
     /// Says that this side is awake again.
     fn disarm(&mut self);
+
+    /// Says that nobody polls this link for now: whatever comes from here on gets [`Attention::look`], which polls it. After it, the
+    /// engine polls once. `false`: something has come already, or the provider cannot have it looked at; the link has to be polled.
+    fn park(&mut self) -> bool {
+        false
+    }
+
+    /// Says that this side polls again.
+    fn unpark(&mut self) {}
 
     /// Tells the peer that this side disconnects in good order; what was posted before is delivered first if the peer polls.
     fn disconnect(&mut self);

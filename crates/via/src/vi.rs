@@ -241,6 +241,10 @@ impl Vi {
 
 impl Drop for Vi {
     fn drop(&mut self) {
+        if self.endpoint.nic().is_a_childs() {
+            // Kept for good: its end would be the parent's connection's.
+            return std::mem::forget(self.endpoint.clone());
+        }
         self.endpoint.destroy();
     }
 }

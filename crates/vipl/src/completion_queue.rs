@@ -2,7 +2,6 @@
 //! Not the descriptors: a program collects those from the VI that it is told.
 //! Source: VIPL, completion queue management.
 
-use crate::data::NOTIFY_SLICE;
 use crate::handles::{Table, lock};
 use crate::layout::*;
 use crate::nic::{NICS, NicObject, give_out};
@@ -10,6 +9,10 @@ use longma_via::{CompletionQueue, Error, Queue};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often a thread that waits for the program looks whether its object is gone.
+pub(crate) const NOTIFY_SLICE: Duration = Duration::from_millis(100);
 
 /// What a `VIP_CQ_HANDLE` names.
 pub(crate) struct CqObject {

@@ -2,13 +2,14 @@
 //! Not trusting: a descriptor that contradicts itself completes with a format error.
 //! Source: VIA, descriptor format; VIPL, data transfer and completion operations.
 
+use crate::completion::status_of;
+use crate::completion_queue::NOTIFY_SLICE;
 use crate::layout::*;
 use crate::vi::{VIS, ViObject};
 use longma_via::{Completion, Descriptor, Error, MemoryHandle, Operation, RemoteSegment, Segment};
 use std::ffi::{c_ulong, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 /// The most segments, with the address segment.
 const MOST_SEGMENTS: usize = 253;
@@ -124,13 +125,6 @@ fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool)
     outcome(if receive { vi.vi.post_receive(&read) } else { vi.vi.post_send(&read) })
 }
 
-/// # Safety
-/// The descriptor must be mapped, and not be moved or freed while the reference is used.
-unsafe fn status_of<'a>(descriptor: *mut CDescriptor) -> &'a AtomicU32 {
-    // SAFETY: as the caller says; descriptors are aligned.
-    unsafe { AtomicU32::from_ptr(&raw mut (*descriptor).control.status) }
-}
-
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostSend(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
@@ -141,23 +135,6 @@ unsafe extern "C" fn VipPostSend(vi: Handle, descriptor: *mut CDescriptor, memor
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memory: u32) -> Return {
     VIS.with(vi, |vi| post(vi, descriptor, memory, true)).unwrap_or(Return::InvalidParameter)
-}
-
-/// Writes a completion into its descriptor. The engine calls this as soon as there is one, and only while the descriptor lies in
-/// registered memory.
-pub(crate) fn store_completion(completion: &Completion) {
-    let descriptor = completion.context as *mut CDescriptor;
-    // SAFETY: `post` gave this address, of a descriptor in memory that is registered still and so mapped; until the status is stored
-    // it is the library's.
-    unsafe {
-        let control = &raw mut (*descriptor).control;
-        (&raw mut (*control).length).write_volatile(completion.length);
-        if let Some(immediate) = completion.immediate {
-            (&raw mut (*control).immediate).write_volatile(immediate);
-        }
-        // Last: a program may look at the status alone.
-        status_of(descriptor).store(status_word(completion.operation, completion.status), Ordering::Release);
-    }
 }
 
 /// Gives a descriptor back whose completion was stored into it.
@@ -240,9 +217,6 @@ unsafe extern "C" fn VipRecvWait(
 }
 
 type Notified = unsafe extern "C" fn(*mut c_void, Handle, Handle, *mut CDescriptor);
-
-/// How often a thread that waits for the program looks whether its object is gone.
-pub(crate) const NOTIFY_SLICE: Duration = Duration::from_millis(100);
 
 /// # Safety
 /// As the crate's head says.

@@ -3,17 +3,29 @@
 //! Source: VIPL, VipOpenNic, which leaves the names to the provider.
 
 use crate::handles::lock;
-use longma_topology::Machine;
 use longma_via::provider::af_xdp::AfXdp;
-use longma_via::provider::myrinet::{Fabric, Kind, Parameters, Settings};
 use longma_via::provider::udp::Udp;
 use longma_via::{Error, Nic};
 use std::net::ToSocketAddrs;
 use std::sync::Mutex;
 
-/// The machine whose NICs `myrinet:` models, and the hosts that its switch has ports for.
-const MYRINET_MACHINE: &str = "piii-myrinet";
-const MYRINET_HOSTS: u32 = 16;
+/// Devices that another crate brings: a program opens them as `KIND:...`.
+#[derive(Clone, Copy)]
+pub struct Devices {
+    /// What their names begin with, before a colon.
+    pub kind: &'static str,
+    /// Their names, for messages.
+    pub names: &'static str,
+    /// Opens the one that has this behind the colon.
+    pub open: fn(&str) -> Result<Nic, Error>,
+}
+
+static ADDED: Mutex<Vec<Devices>> = Mutex::new(Vec::new());
+
+/// Lets programs open these too, beside those that this crate knows.
+pub fn add_devices(devices: Devices) {
+    lock(&ADDED).push(devices);
+}
 
 /// Opens the NIC of that name.
 pub(crate) fn open(name: &str) -> Result<Nic, Error> {
@@ -25,45 +37,25 @@ pub(crate) fn open(name: &str) -> Result<Nic, Error> {
         ("af_xdp", interface) if !interface.is_empty() => {
             Ok(Nic::with_provider(Box::new(AfXdp::open(interface)?)))
         }
-        ("myrinet", at) => open_myrinet(at),
-        _ => Err(Error::InvalidParameter(format!(
-            "\"{name}\" is none of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE, myrinet:bvia and myrinet:myvia"
-        ))),
+        (kind, at) => open_added(name, kind, at),
     }
+}
+
+fn open_added(name: &str, kind: &str, at: &str) -> Result<Nic, Error> {
+    let added = lock(&ADDED).clone();
+    if let Some(devices) = added.iter().find(|devices| devices.kind == kind) {
+        return (devices.open)(at);
+    }
+    let more: String = added.iter().map(|devices| format!(", {}", devices.names)).collect();
+    Err(Error::InvalidParameter(format!(
+        "\"{name}\" is none of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE{more}"
+    )))
 }
 
 fn open_udp(at: &str) -> Result<Nic, Error> {
     let address = at.to_socket_addrs().ok().and_then(|mut all| all.next());
     let unknown = || Error::InvalidParameter(format!("\"{at}\" is no address and port of this host"));
     Ok(Nic::with_provider(Box::new(Udp::open(address.ok_or_else(unknown)?)?)))
-}
-
-/// The modelled networks of this process, one a firmware, and how many of its NICs were opened.
-static NETWORKS: Mutex<[Option<(Fabric, usize)>; 2]> = Mutex::new([None, None]);
-
-/// `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each NIC opened is the next host's.
-fn open_myrinet(at: &str) -> Result<Nic, Error> {
-    let (firmware, host) = at.split_once(':').map_or((at, None), |(firmware, host)| (firmware, Some(host)));
-    let kind = match firmware {
-        "bvia" => Kind::Bvia,
-        "" | "myvia" => Kind::Myvia,
-        _ => return Err(Error::InvalidParameter(format!("\"{firmware}\" is no firmware: bvia or myvia"))),
-    };
-    let host = host.map(str::parse::<usize>).transpose();
-    let host = host.map_err(|_| Error::InvalidParameter(format!("\"{at}\" names no host by its number")))?;
-    let mut networks = lock(&NETWORKS);
-    let network = &mut networks[usize::from(kind == Kind::Myvia)];
-    if network.is_none() {
-        let invalid = |error: &dyn std::fmt::Display| Error::InvalidParameter(error.to_string());
-        let machine = Machine::open(MYRINET_MACHINE).map_err(|error| invalid(&error))?;
-        let parameters = Parameters::of(&machine).map_err(|error| invalid(&error))?;
-        let parameters = Parameters { hosts: MYRINET_HOSTS, ..parameters };
-        *network = Some((Fabric::new(parameters, Settings::of(kind))?, 0));
-    }
-    let Some((fabric, opened)) = network else { return Err(Error::Resource("no network".into())) };
-    let host = host.unwrap_or(*opened % MYRINET_HOSTS as usize);
-    *opened += 1;
-    Ok(Nic::with_provider(Box::new(fabric.nic(host)?)))
 }
 
 #[cfg(test)]
@@ -80,23 +72,28 @@ mod tests {
             assert!(refusal(name).contains("udp:ADDRESS:PORT"), "{name}");
         }
         assert!(refusal("udp:nowhere").contains("no address and port"));
-        assert!(refusal("myrinet:gm").contains("bvia or myvia"));
-        assert!(refusal("myrinet:bvia:x").contains("by its number"));
-        assert!(refusal("myrinet:bvia:16").contains("16 hosts"));
         assert!(refusal("af_xdp:no-such-interface").contains("no-such-interface"));
     }
 
     #[test]
     fn every_kind_of_nic_opens_by_its_name() {
-        for (name, host) in
-            [("", "local"), ("shm", "local"), ("myrinet:myvia:3", "3"), ("myrinet:bvia:0", "0")]
-        {
-            assert_eq!(open(name).unwrap().attributes().local_address, host.as_bytes(), "{name}");
+        for name in ["", "shm"] {
+            assert_eq!(open(name).unwrap().attributes().local_address, b"local", "{name}");
         }
         for name in ["udp:", "udp:127.0.0.1:0", "udp:localhost:0", "udp"] {
             assert_eq!(open(name).unwrap().attributes().name, "udp");
         }
-        let next = [open("myrinet:myvia").unwrap(), open("myrinet:myvia").unwrap()];
-        assert_ne!(next[0].attributes().local_address, next[1].attributes().local_address);
+    }
+
+    #[test]
+    fn devices_that_another_crate_brings_open_by_their_names_and_are_told_of() {
+        let open_it = |at: &str| match at {
+            "one" => Nic::open(),
+            _ => Err(Error::InvalidParameter(format!("no {at} here"))),
+        };
+        add_devices(Devices { kind: "brought", names: "brought:one", open: open_it });
+        assert!(open("brought:one").is_ok());
+        assert!(refusal("brought:two").contains("no two here"));
+        assert!(refusal("bought:one").contains(", af_xdp:INTERFACE, brought:one"));
     }
 }

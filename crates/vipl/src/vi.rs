@@ -2,8 +2,8 @@
 //! Not their connections and data.
 //! Source: VIPL, endpoint creation and destruction; querying information.
 
+use crate::completion::store_completion;
 use crate::completion_queue::CqObject;
-use crate::data::store_completion;
 use crate::handles::{Table, lock};
 use crate::layout::*;
 use crate::nic::{NICS, NicObject};

@@ -1,6 +1,7 @@
 //! C programs written to VIPL compile with the system's compiler, link with the library, and do what they should.
 //! Not a test of what descriptors do; that is the conformance suite of `longma-via`.
-//! Source: VI Architecture Specification 1.0 and the Developer's Guide, for what `c/rules.c` holds the library to.
+//! Source: VI Architecture Specification 1.0 and the Developer's Guide, for what `c/rules.c` holds the library to;
+//! `c/abuse.c` is ours.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -72,40 +73,58 @@ fn the_same_program_plays_over_udp_when_it_opens_that_device() {
     plays(&program, "udp", 300, [&[&device], &["udp:127.0.0.1:0", &server]]);
 }
 
-/// The program of the rules, built once for all its cases.
-fn rules() -> &'static Path {
-    static PROGRAM: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, program) = PROGRAM.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let program = compile("tests/c/rules.c", folder.path(), &["-lvipl"]);
-        (folder, program)
-    });
-    program
+/// A program of cases, built once for all of them.
+struct Cases {
+    source: &'static str,
+    /// What it is linked with.
+    library: &'static str,
+    built: OnceLock<(tempfile::TempDir, PathBuf)>,
 }
 
-fn is_kept(case: &str) {
-    let output = Command::new("timeout").arg("90").arg(rules()).arg(case).output().expect("a process");
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out == format!("{case}: kept\n"), "{:?} {error}", output.status);
+/// Of the rules, with the library that has the modelled NICs too.
+static RULES: Cases = Cases { source: "tests/c/rules.c", library: "-lvipl_myrinet", built: OnceLock::new() };
+static ABUSE: Cases = Cases { source: "tests/c/abuse.c", library: "-lvipl", built: OnceLock::new() };
+
+impl Cases {
+    fn program(&self) -> &Path {
+        let (_, program) = self.built.get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let program = compile(self.source, folder.path(), &[self.library]);
+            (folder, program)
+        });
+        program
+    }
+
+    fn is_kept(&self, case: &str) {
+        let output = Command::new("timeout").arg("90").arg(self.program()).arg(case).output();
+        let output = output.expect("a process");
+        let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out == format!("{case}: kept\n"), "{:?} {error}", output.status);
+    }
+
+    fn are(&self, cases: &[&str]) {
+        let output = Command::new(self.program()).arg("--list").output().expect("a process");
+        let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(listed.lines().collect::<Vec<_>>(), cases);
+    }
 }
 
-macro_rules! rules {
-    ($($case:ident: $test:ident),* $(,)?) => {
+macro_rules! cases {
+    ($program:ident, $all:ident, $($case:ident: $test:ident),* $(,)?) => {
         $(#[test]
         fn $test() {
-            is_kept(stringify!($case));
+            $program.is_kept(stringify!($case));
         })*
 
         #[test]
-        fn every_case_of_the_program_is_run() {
-            let output = Command::new(rules()).arg("--list").output().expect("a process");
-            let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!(listed.lines().collect::<Vec<_>>(), [$(stringify!($case)),*]);
+        fn $all() {
+            $program.are(&[$(stringify!($case)),*]);
         }
     };
 }
 
-rules! {
+cases! {
+    RULES, every_case_of_the_program_of_rules_is_run,
     accept_again: an_accept_that_fails_leaves_the_request_for_another_answer,
     peers: a_vi_that_asks_for_a_peer_is_pending_until_it_has_one_or_gives_up,
     stranger: who_is_not_the_peer_that_was_asked_for_is_refused,
@@ -121,4 +140,14 @@ rules! {
     long_name: a_name_too_long_for_the_servers_room_is_not_written_there,
     threads: threads_that_use_and_destroy_one_vi_do_no_harm,
     devices: one_program_moves_data_on_every_kind_of_nic,
+}
+
+cases! {
+    ABUSE, every_case_of_the_program_of_abuse_is_run,
+    nulls: a_null_pointer_is_refused_wherever_one_is_asked_for,
+    destroyed_at_once: of_threads_that_give_one_thing_back_one_succeeds,
+    destroyed_under_a_wait: what_somebody_waits_for_is_not_destroyed_and_the_wait_ends,
+    within_callbacks: everything_may_be_called_from_a_callback,
+    forked: a_child_that_closes_what_is_its_parents_does_no_harm,
+    signals: signals_end_no_wait_early,
 }

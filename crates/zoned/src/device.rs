@@ -11,7 +11,6 @@ mod faulty;
 mod file;
 mod kernel;
 mod memory;
-mod modelled;
 mod power_cut;
 mod zones;
 
@@ -23,7 +22,6 @@ pub use faulty::{Fault, FaultyDevice};
 pub use file::{FileDevice, StatesRepair};
 pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
-pub use modelled::{Emulated, Latencies, ModelledDevice, Parameters};
 pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 

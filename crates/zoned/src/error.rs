@@ -1,9 +1,9 @@
 //! What can go wrong with a map on a zoned device, each with what, where and what to do.
 //! Not what a device can say by itself: that is `device::DeviceError`, carried along here.
-//! Source: our own.
 
 use crate::device::{Block, DeviceError};
-use crate::store::LostBatches;
+use serde::Serialize;
+use std::fmt;
 
 /// Why a map did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +111,29 @@ pub enum Error {
         /// The earlier failure.
         what: String,
     },
+}
+
+/// Batches of the journal that cannot be brought back. Batches are numbered from 1 since the map was formatted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostBatches {
+    /// The first one.
+    pub first: u64,
+    /// The last one. Without, nothing of the journal is left that would tell: all from the first one on.
+    pub last: Option<u64>,
+    /// The block where the damage begins.
+    pub block: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl fmt::Display for LostBatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last {
+            Some(last) if last == self.first => write!(f, "batch {last}"),
+            Some(last) => write!(f, "batches {} to {last}", self.first),
+            None => write!(f, "batch {} and what came after it, if anything did", self.first),
+        }
+    }
 }
 
 fn journal_damaged(block: Block, what: &str, lost: &[LostBatches], later: u64) -> String {

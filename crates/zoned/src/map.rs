@@ -1,6 +1,5 @@
 //! The ordered map that every tree here is, so that one workload, test or benchmark drives them all.
 //! Not the whole interface of the durable map: snapshots and checkpoints are `store`'s own.
-//! Source: our own.
 
 use crate::error::Result;
 use std::ops::{Bound, ControlFlow};

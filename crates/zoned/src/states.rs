@@ -1,5 +1,5 @@
 //! How many leaves and interior nodes a checker found in which of the paper's states.
-//! Not the states themselves: `paper::State`, and where a node of the durable map lies.
+//! Not the states themselves: `State` of `longma-zoned-lab`'s trees, and where a node of the durable map lies.
 //! Source: the ZB+-tree paper's states `change`, `steady-hot`, `steady-cold` and `after`.
 
 use serde::Serialize;

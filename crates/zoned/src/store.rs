@@ -30,6 +30,7 @@ mod superblock;
 mod tree;
 mod writer;
 
+pub use crate::error::LostBatches;
 pub use batch::Batch;
 pub use check::{CheckReport, Problem};
 pub use edit::TreeCounts;
@@ -38,7 +39,6 @@ pub use iter::{Iter, Record};
 pub use open::Info;
 pub use reclaim::ReclaimCounts;
 pub use repair::{LostRange, RepairReport};
-pub use replay::LostBatches;
 pub use snapshot::Snapshot;
 pub use statistics::Statistics;
 

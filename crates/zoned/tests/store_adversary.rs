@@ -1,12 +1,11 @@
 //! Whatever is done to the map, and whatever its device does to it, nothing is lost in silence.
 //! Not what is done: that is `support/adversary.rs`.
-//! Source: our own.
 
 #[path = "support/adversary.rs"]
 mod adversary;
 
 use adversary::{Faced, run};
-use longma_zoned::ycsb::Chance;
+use longma_zoned_lab::ycsb::Chance;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 

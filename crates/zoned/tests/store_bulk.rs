@@ -1,12 +1,11 @@
 //! Records that are loaded in order are there all together or not at all, whatever else happens meanwhile.
 //! Not batches: see `store_model`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Error, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch, busy, geometry, memory, open};

@@ -1,12 +1,11 @@
 //! Damage of what had been written whole: a flipped bit in the journal, a write that never reached the medium, a panic in the middle of a
 //! batch. What was acknowledged is there, or an error says that it is not.
 //! Not all kinds together, by chance: see `store_adversary`. Not power cuts alone: see `store_power_cuts`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Block, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
-use longma_zoned::node::{Header, Kind};
+use longma_zoned::testing::{Header, Kind};
 use longma_zoned::{Error, Store, ZonedDevice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -281,6 +280,6 @@ fn a_map_of_another_version_is_refused_with_what_to_do() {
         let error = Store::open(Arc::clone(&device), OPTIONS).err().unwrap();
         let said = error.to_string();
         assert!(matches!(error, Error::Unsuitable { .. }) && said.contains(says), "{said}");
-        assert!(said.contains("`longma zoned load`"), "{said}");
+        assert!(said.contains("`longma zoned load --hex`"), "{said}");
     }
 }

@@ -2,15 +2,15 @@
 //! checker; the published trees under the paper's workloads. With LONGMA_ZONED_DEVICE, which names a zoned block device whose
 //! content does not matter, on that one too; with LONGMA_ZONED_PAIRS, the trees with so many pairs.
 //! Not in depth: `store_model.rs` and `store_power_cuts.rs` do that in memory.
-//! Source: our own.
 
 mod support;
 
-use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, ModelledDevice, Parameters};
-use longma_zoned::paper::{CowTree, Fanout, ZbTree};
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice};
 use longma_zoned::store::Statistics;
-use longma_zoned::ycsb::{Chance, Operation, Workload, scatter};
 use longma_zoned::{Batch, Options, Store, ZonedDevice};
+use longma_zoned_lab::paper::{CowTree, Fanout, ZbTree};
+use longma_zoned_lab::ycsb::{Chance, Operation, Workload, scatter};
+use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch};
 

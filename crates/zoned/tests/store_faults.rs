@@ -1,12 +1,11 @@
 //! What goes wrong on a device is said clearly, and loses nothing that was acknowledged.
 //! Not power cuts: see `store_power_cuts`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Block, Condition, DeviceError, Fault, FaultyDevice, ZoneNumber};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Error, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch, busy, geometry, open};
 

@@ -1,14 +1,13 @@
 //! One flipped bit anywhere in a file with a map: what is read is right or an error, a check sees it, nothing is written by looking, and a
 //! repair works and names what is lost.
 //! Not damage of several places at once: see `store_adversary`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{DeviceError, FileDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Options, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

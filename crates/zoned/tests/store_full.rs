@@ -1,12 +1,11 @@
 //! Small devices that a snapshot fills: a delete always has room, and once the snapshot is gone there is room for everything again.
 //! Not a mixed load on a nearly full device: see `store_load`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Geometry, MemoryDevice};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Error, Options, Store};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use support::{Model, assert_same, busy, campaign, open};
 

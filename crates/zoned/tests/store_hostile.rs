@@ -1,13 +1,12 @@
 //! A device that says anything, with right checksums, is refused or read: nothing panics, hangs or takes memory without end.
 //! Not faults of an honest device: see `store_faults`. The fuzz target `zoned_map` does the same for longer.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
-use longma_zoned::ycsb::Chance;
+use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
 use longma_zoned::{Batch, Direction, Error, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use support::{busy, campaign, memory, open};
 

@@ -1,13 +1,12 @@
 //! Readers beside a writer, and a mixed load on a nearly full device.
 //! Not single operations: see `store_model`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
-use longma_zoned::soak::{SoakOptions, soak};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Durability, Error, Options, Store, ZonedDevice};
+use longma_zoned_lab::soak::{SoakOptions, soak};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

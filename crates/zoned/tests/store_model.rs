@@ -1,14 +1,13 @@
 //! The durable map does what a `BTreeMap` does, with all kinds of records, through states, Sync, checkpoints, garbage collection and
 //! reopening; snapshots keep their moment.
 //! Not power cuts: see `store_power_cuts`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::MemoryDevice;
 use longma_zoned::store::Statistics;
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Direction, KeyRange, NodeStates, Snapshot, Store};
+use longma_zoned_lab::ycsb::Chance;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! After a power cut at any write, with any of the writes since the last flush lost or torn, everything acknowledged is there, nothing
 //! is half done, and the checker finds nothing.
 //! Not faults of the medium: see `store_faults`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{FaultyDevice, MemoryDevice};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Durability, Options, Store};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
 

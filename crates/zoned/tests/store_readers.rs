@@ -1,13 +1,12 @@
 //! Readers hold up nobody, whatever they do with what they read; what comes in order comes from both ends; a snapshot that is gone takes no
 //! room; a map that is open for reading stays as it is.
 //! Not many readers beside a writer under load: see `store_load`.
-//! Source: our own.
 
 mod support;
 
 use longma_zoned::device::{Counted, Counts, Fault, FaultyDevice, MemoryDevice};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Error, Iter, KeyRange, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};

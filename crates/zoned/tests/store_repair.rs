@@ -1,16 +1,15 @@
 //! A repaired map opens and checks well, holds all that could be read, and says of the rest that it is lost.
 //! Not power cuts: nothing needs repair after one.
-//! Source: our own.
 
 mod support;
 
-use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::node::{Header, Kind};
+use longma_zoned::device::{Block, Fault, FaultyDevice, MemoryDevice, ZoneNumber};
 use longma_zoned::store::RepairReport;
-use longma_zoned::ycsb::Chance;
-use longma_zoned::{Batch, Error, Store, ZonedDevice};
+use longma_zoned::testing::{Header, Kind};
+use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, Records, assert_same, busy, memory, open};
+use support::{Model, Records, assert_same, busy, memory, open, rows};
 
 /// What one batch does: the value that each key gets, or that it goes.
 type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
@@ -161,4 +160,62 @@ fn a_map_without_superblocks_comes_back_from_its_leaves() {
     let report = Store::repair(Arc::clone(&device), busy(50_000, 20_000)).unwrap();
     assert!(report.superblock_lost && report.older_copies == 2_000, "{report:?}");
     assert_same(&open(device, busy(50_000, 20_000)).snapshot(), &model, "from its leaves");
+}
+
+/// The blocks of interior nodes, the newest ones last.
+fn inner_nodes(device: &MemoryDevice) -> Vec<u64> {
+    let mut block_bytes = vec![0; device.geometry().block_bytes as usize];
+    let mut found = Vec::new();
+    for block in 0..device.geometry().blocks() {
+        if device.read(Block(block), &mut block_bytes).is_ok()
+            && let Ok(header) = Header::open(&block_bytes, Kind::Inner, block)
+        {
+            found.push((header.generation, block));
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(_, block)| block).collect()
+}
+
+fn content(device: Arc<MemoryDevice>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let store = open(device, busy(100_000, 45_000));
+    rows(&store.snapshot(), KeyRange::ALL, Direction::Ascending)
+}
+
+/// A repair that a power cut ends after any of its changes, or that an error of the device does, leaves all that the next one needs.
+#[test]
+fn a_repair_that_does_not_come_to_its_end_can_be_done_again() {
+    let options = busy(100_000, 45_000);
+    for records in [Records::Fixed, Records::Large] {
+        let (pristine, _) = filled(records);
+        let nodes = inner_nodes(&pristine);
+        let mut with_copies = 0;
+        for block in nodes.iter().rev().take(6) {
+            let damaged = pristine.snapshot();
+            damaged.flip_bit(Block(*block), 8 * 60).unwrap();
+            if Store::check(Arc::new(damaged.snapshot())).is_ok_and(|report| report.problems.is_empty()) {
+                continue;
+            }
+            let device = Arc::new(FaultyDevice::over(damaged.snapshot()));
+            let report = Store::repair(Arc::clone(&device), options).unwrap();
+            with_copies += usize::from(report.older_copies > 0);
+            let changes = device.changes();
+            let whole = content(Arc::new(device.cut().image_with_all()));
+            for after in 0..changes {
+                let device = Arc::new(FaultyDevice::over(damaged.snapshot()));
+                device.inject(Fault::PowerCut { after });
+                assert!(Store::repair(Arc::clone(&device), options).is_err());
+                for image in [device.cut().image_with_all(), device.cut().image_with_none()] {
+                    let image = Arc::new(image);
+                    Store::repair(Arc::clone(&image), options).unwrap();
+                    let again = content(image);
+                    assert!(
+                        again == whole,
+                        "{records:?}: block {block}, cut after change {after} of {changes}"
+                    );
+                }
+            }
+        }
+        assert!(with_copies > 0, "{records:?}: no repair took anything from older copies");
+    }
 }

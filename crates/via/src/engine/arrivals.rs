@@ -3,7 +3,7 @@
 //! Source: VIA, descriptor processing model, memory protection, reliability levels.
 
 use super::queues::{Arrival, Queues, Side};
-use super::shared_bytes::{copy, store_word};
+use super::shared_bytes::{copy_from_own, store_word};
 use super::work_queue::Stage;
 use crate::descriptor::{Operation, RemoteSegment, Status};
 use crate::error::ErrorCode;
@@ -233,7 +233,7 @@ fn scatter(slices: &[Slice], offset: u32, bytes: &[u8]) {
         let count = rest.len().min(length - skip);
         // SAFETY: the slice was checked to lie in registered memory, which its registration keeps mapped and writable;
         // `skip + count` is at most its length; `bytes` is not registered memory lent out as a slice.
-        unsafe { copy(rest.as_ptr(), slice.address.add(skip), count) };
+        unsafe { copy_from_own(&rest[..count], slice.address.add(skip)) };
         rest = &rest[count..];
         skip = 0;
         if rest.is_empty() {

@@ -1,5 +1,6 @@
 //! The notifications of a completion queue, and the VIs whose links it has to look at to get more.
-//! Not the completions: they stay in their work queues.
+//! Not the completions: they stay in their work queues. Nor all VIs that are tied to it: of thousands it looks at those for which something
+//! came lately, and the others are parked (`parking.rs`).
 //! Source: VIA, completion queues.
 
 use super::endpoint::Endpoint;
@@ -7,11 +8,17 @@ use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, has_too_m
 use crate::completion_queue::Queue;
 use crate::error::Error;
 use crate::provider::Bell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
+
+/// VIs that are looked at, and slept on, however long nothing came for them. More cost more than the provider's thread takes to tell.
+const KEPT: usize = 8;
+/// How often beyond those a VI is looked at in vain before it is parked.
+const VAIN_LOOKS: u32 = 512;
 
 struct Contents {
     notifications: VecDeque<(u32, Queue)>,
@@ -20,11 +27,21 @@ struct Contents {
     sleepers: u32,
 }
 
+/// The VIs tied to a queue, by their numbers.
+#[derive(Default)]
+struct Tied {
+    all: BTreeSet<u32>,
+    /// Those to look at.
+    hot: BTreeMap<u32, Weak<Endpoint>>,
+    /// The one looked at last. It goes round: who always has something holds up nobody else.
+    last: u32,
+}
+
 pub(crate) struct CompletionRing {
     most: usize,
     contents: Mutex<Contents>,
     has_some: AtomicBool,
-    tied: Mutex<Vec<(u32, Weak<Endpoint>)>>,
+    tied: Mutex<Tied>,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -51,7 +68,7 @@ impl CompletionRing {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tied(&self) -> MutexGuard<'_, Vec<(u32, Weak<Endpoint>)>> {
+    fn tied(&self) -> MutexGuard<'_, Tied> {
         self.tied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,21 +90,52 @@ impl CompletionRing {
         Ok(())
     }
 
-    pub(super) fn tie(&self, endpoint: &Arc<Endpoint>) {
-        let mut tied = self.tied();
-        if !tied.iter().any(|(number, _)| *number == endpoint.number()) {
-            tied.push((endpoint.number(), Arc::downgrade(endpoint)));
-        }
+    pub(super) fn tie(&self, number: u32) {
+        self.tied().all.insert(number);
     }
 
     pub(crate) fn is_tied(&self) -> bool {
-        !self.tied().is_empty()
+        !self.tied().all.is_empty()
     }
 
     /// A VI is gone, and with it what was notified of it.
     pub(super) fn untie(&self, number: u32) {
-        self.tied().retain(|(other, _)| *other != number);
+        let mut tied = self.tied();
+        tied.all.remove(&number);
+        tied.hot.remove(&number);
+        drop(tied);
         self.contents().notifications.retain(|(other, _)| *other != number);
+    }
+
+    /// Looks at that VI from now on. Under the VI's lock, as `cool`.
+    pub(super) fn heat(&self, number: u32, endpoint: &Weak<Endpoint>) {
+        let mut tied = self.tied();
+        if tied.all.contains(&number) {
+            tied.hot.entry(number).or_insert_with(|| endpoint.clone());
+        }
+    }
+
+    /// Looks at it no more.
+    pub(super) fn cool(&self, number: u32) {
+        self.tied().hot.remove(&number);
+    }
+
+    /// Whether somebody sleeps, or a future waits, until there is something in the queue.
+    pub(super) fn is_awaited(&self) -> bool {
+        let contents = self.contents();
+        contents.sleepers > 0 || contents.waker.is_some()
+    }
+
+    /// Has whoever waits look again.
+    pub(super) fn rouse(&self) {
+        let (sleepers, waker) = {
+            let mut contents = self.contents();
+            (contents.sleepers, contents.waker.take())
+        };
+        if sleepers > 0 {
+            self.bell.ring();
+        }
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Adds `count` notifications. Says whether all had room, and whom to wake.
@@ -119,20 +167,33 @@ impl CompletionRing {
         if let Some(notification) = self.pop() {
             return Some(notification);
         }
-        // One pass over the VIs. The list is copied by index, so that its lock is not held while a VI is looked at.
-        let mut index = 0;
-        loop {
-            let endpoint = match self.tied().get(index) {
-                None => return None,
-                Some((_, endpoint)) => endpoint.upgrade(),
-            };
-            index += 1;
-            let Some(endpoint) = endpoint else { continue };
-            endpoint.look();
+        // One round of the VIs. The lock of the list is not held while a VI is looked at.
+        let count = self.tied().hot.len();
+        for _ in 0..count {
+            let Some(endpoint) = self.next_hot()? else { continue };
+            endpoint.look_for_queue();
             if let Some(notification) = self.pop() {
+                endpoint.quiet_looks.store(0, Ordering::Relaxed);
                 return Some(notification);
             }
+            // Two threads may count one look between them.
+            let quiet = endpoint.quiet_looks.load(Ordering::Relaxed).saturating_add(1);
+            endpoint.quiet_looks.store(quiet, Ordering::Relaxed);
+            if count > KEPT && quiet > VAIN_LOOKS {
+                endpoint.park();
+            }
         }
+        self.pop()
+    }
+
+    /// The VI whose turn it is. `None`: there is none to look at.
+    fn next_hot(&self) -> Option<Option<Arc<Endpoint>>> {
+        let mut tied = self.tied();
+        let after = (Bound::Excluded(tied.last), Bound::Unbounded);
+        let next = tied.hot.range(after).next().or_else(|| tied.hot.first_key_value());
+        let (number, endpoint) = next.map(|(number, endpoint)| (*number, endpoint.upgrade()))?;
+        tied.last = number;
+        Some(endpoint)
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Result<(u32, Queue), Error> {
@@ -156,8 +217,16 @@ impl CompletionRing {
         self.contents().waker.is_some()
     }
 
-    pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        self.tied().iter().filter_map(|(_, endpoint)| endpoint.upgrade()).collect()
+    /// Parks what can be parked, but for those for which something came last. Gives the rest, which have to be waited for.
+    pub(crate) fn unparked(&self) -> Vec<Arc<Endpoint>> {
+        let mut hot: Vec<_> = self.tied().hot.values().filter_map(Weak::upgrade).collect();
+        if hot.len() > KEPT {
+            // Cached: others count meanwhile.
+            hot.sort_by_cached_key(|endpoint| endpoint.quiet_looks.load(Ordering::Relaxed));
+            let rest = hot.split_off(KEPT);
+            hot.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
+        }
+        hot
     }
 }
 
@@ -173,7 +242,7 @@ fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     Ok(capacity)
 }
 
-/// Somebody asleep on all VIs of a completion queue.
+/// Somebody asleep on a completion queue.
 struct RingSleeper<'a> {
     ring: &'a CompletionRing,
     armed: Vec<Arc<Endpoint>>,
@@ -186,15 +255,11 @@ impl Sleeper for RingSleeper<'_> {
 
     fn arm(&mut self, bells: &mut Vec<Bell>) {
         self.ring.contents().sleepers += 1;
-        let mut index = 0;
-        // More words than the kernel waits for at once are looked at every now and then: those VIs need not hear that we sleep.
-        while !has_too_many(bells) {
-            let endpoint = match self.ring.tied().get(index) {
-                None => return,
-                Some((_, endpoint)) => endpoint.upgrade(),
-            };
-            index += 1;
-            let Some(endpoint) = endpoint else { continue };
+        for endpoint in self.ring.unparked() {
+            // More words than the kernel waits for at once are looked at every now and then: those VIs need not hear that we sleep.
+            if has_too_many(bells) {
+                return;
+            }
             endpoint.arm(bells);
             self.armed.push(endpoint);
         }

@@ -15,8 +15,8 @@ use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
 use crate::nic::NicShared;
 use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
 use crate::vi::{ViAttributes, ViState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many messages one look at the link may bring.
@@ -47,6 +47,7 @@ pub(crate) struct Attempt {
 }
 
 pub(crate) struct Endpoint {
+    pub(super) itself: Weak<Endpoint>,
     pub(super) number: u32,
     pub(super) nic: Arc<NicShared>,
     pub(super) inner: Lock<Inner>,
@@ -57,6 +58,10 @@ pub(crate) struct Endpoint {
     pub(super) calls: AtomicU32,
     /// Threads of the program that sleep until this VI has news.
     pub(super) waiters: AtomicU32,
+    /// A copy of `Queues::parked` for those who only look.
+    pub(super) is_parked: AtomicBool,
+    /// How often in a row a completion queue has looked here and found nothing.
+    pub(super) quiet_looks: AtomicU32,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -88,6 +93,7 @@ impl Endpoint {
                 receive_waker: None,
                 tell: None,
                 malformed: 0,
+                parked: false,
                 is_special: false,
                 sleepers: 0,
                 cache: RegionCache::new(),
@@ -99,7 +105,8 @@ impl Endpoint {
                 news: News::default(),
                 fault: None,
             };
-            Arc::new(Endpoint {
+            Arc::new_cyclic(|itself| Endpoint {
+                itself: itself.clone(),
                 number,
                 nic: nic.clone(),
                 inner: Lock::new(Inner { link: None, tells_receives: false, attempts: 0, queues }),
@@ -107,6 +114,8 @@ impl Endpoint {
                 attended: AtomicBool::new(false),
                 calls: AtomicU32::new(0),
                 waiters: AtomicU32::new(0),
+                is_parked: AtomicBool::new(false),
+                quiet_looks: AtomicU32::new(0),
                 bell: LocalBell::new(),
                 spin: AdaptiveSpin::new(),
             })
@@ -119,7 +128,7 @@ impl Endpoint {
             }
         };
         for ring in [send, receive].into_iter().flatten() {
-            ring.tie(&endpoint);
+            ring.tie(endpoint.number);
         }
         Ok(endpoint)
     }
@@ -204,6 +213,7 @@ impl Endpoint {
         inner.tells_receives = link.holds_receives();
         inner.link = Some(link);
         self.enter(&mut inner, ViState::Connected);
+        self.have_polled(&inner);
         if inner.tells_receives {
             let Inner { link, queues, .. } = &mut *inner;
             for segments in queues.receive.all_queued_segments() {
@@ -215,10 +225,12 @@ impl Endpoint {
         }
         // What the peer did before the link was in place is seen now.
         self.progress(&mut inner);
+        // Whoever waits already has to wait for the link too.
+        (inner.queues.news.any, inner.queues.news.ring) = (true, true);
+        let rings: Vec<_> = inner.queues.rings().cloned().collect();
         self.unlock(inner);
-        if self.attended.load(Ordering::Relaxed) {
-            self.nic.roster.look_around();
-        }
+        rings.iter().for_each(|ring| ring.rouse());
+        self.nic.roster.look_around();
     }
 
     pub(super) fn leave_pending(&self, attempt: &Attempt) {
@@ -233,6 +245,9 @@ impl Endpoint {
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
+        if self.nic.is_a_childs() {
+            return Err(Error::InvalidState("the VI belongs to the process that opened its NIC".into()));
+        }
         let mut inner = self.inner.lock();
         if let Some(mut link) = inner.link.take() {
             // Completions that have come count still.
@@ -263,7 +278,7 @@ impl Endpoint {
         inner.queues.held.clear();
         inner.queues.arrival = None;
         inner.queues.malformed = 0;
-        inner.queues.is_special = inner.queues.tell.is_some();
+        self.end_parking(inner);
         let sent = inner.queues.send.flush(posted);
         let received = inner.queues.receive.flush(Status::FLUSHED);
         inner.queues.completed(Side::Send, sent);
@@ -296,7 +311,7 @@ impl Endpoint {
             )));
         }
         let mut inner = self.inner.lock();
-        self.note_call(&inner);
+        self.note_call(&mut inner);
         let outcome = self.post_send_locked(&mut inner, descriptor);
         self.unlock(inner);
         outcome
@@ -353,7 +368,7 @@ impl Endpoint {
             )));
         }
         let mut inner = self.inner.lock();
-        self.note_call(&inner);
+        self.note_call(&mut inner);
         let queues = &mut inner.queues;
         // Whether it is held, and whether a message can go to it.
         let (held, taken) = match queues.check(descriptor) {
@@ -398,7 +413,7 @@ impl Endpoint {
 
     /// Polls the link, and hands over what waited for room.
     #[inline]
-    fn progress(&self, inner: &mut Inner) {
+    pub(super) fn progress(&self, inner: &mut Inner) {
         self.progress_by(inner, POLL_BUDGET);
     }
 
@@ -466,7 +481,7 @@ impl Endpoint {
 
     /// Gives the lock back, and then tells others what happened under it.
     #[inline]
-    fn unlock(&self, mut inner: Guard<'_, Inner>) {
+    pub(super) fn unlock(&self, mut inner: Guard<'_, Inner>) {
         if inner.queues.fault.is_some() {
             let code = inner.queues.fault.unwrap_or(ErrorCode::Catastrophic);
             self.break_connection(&mut inner, code, Status::TRANSPORT_ERROR);
@@ -491,11 +506,11 @@ impl Endpoint {
         news.wakers.into_iter().flatten().for_each(std::task::Waker::wake);
     }
 
-    /// Polls once, for the program or its completion queue.
+    /// Polls once, for the program.
     #[inline]
     pub(crate) fn look(&self) {
         let mut inner = self.inner.lock();
-        self.note_call(&inner);
+        self.note_call(&mut inner);
         self.progress(&mut inner);
         self.unlock(inner);
     }
@@ -512,13 +527,17 @@ impl Endpoint {
     pub(super) fn look_long(&self) {
         let mut inner = self.inner.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
+        if inner.queues.parked && inner.queues.news.any {
+            // Where something has come, more may: its completion queues look themselves for a while.
+            self.have_polled(&inner);
+        }
         self.unlock(inner);
     }
 
     #[inline]
     pub(crate) fn done(&self, side: Side) -> Option<Completion> {
         let mut inner = self.inner.lock();
-        self.note_call(&inner);
+        self.note_call(&mut inner);
         let mut completion = inner.queues.collect(side);
         if completion.is_none() {
             self.progress(&mut inner);
@@ -570,8 +589,7 @@ impl Endpoint {
         let queues = &inner.queues;
         queues.send_waker.is_some()
             || queues.receive_waker.is_some()
-            || queues.send_ring.as_ref().is_some_and(|ring| ring.has_waker())
-            || queues.receive_ring.as_ref().is_some_and(|ring| ring.has_waker())
+            || !queues.parked && queues.rings().any(|ring| ring.has_waker())
     }
 
     /// Says to the peer that a thread of the program is about to sleep, and adds what it has to sleep on.

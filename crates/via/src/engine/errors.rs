@@ -17,7 +17,8 @@ pub(crate) struct ErrorDispatch {
 
 impl ErrorDispatch {
     pub(crate) fn set(&self, callback: Callback) -> Result<(), Error> {
-        *self.callback.lock().unwrap_or_else(PoisonError::into_inner) = Some(callback);
+        let before = self.callback.lock().unwrap_or_else(PoisonError::into_inner).replace(callback);
+        drop(before);
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.is_some() {
             return Ok(());
@@ -28,8 +29,13 @@ impl ErrorDispatch {
             .name("via-errors".into())
             .spawn(move || {
                 for error in receive {
-                    if let Some(callback) = callback.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                        callback(&error);
+                    // Not under the lock: it may set another.
+                    let place = || callback.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Some(mut current) = place().take() else { continue };
+                    current(&error);
+                    let mut next = place();
+                    if next.is_none() {
+                        *next = Some(current);
                     }
                 }
             })

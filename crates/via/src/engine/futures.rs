@@ -53,7 +53,7 @@ impl Future for NotificationFuture<'_> {
         if let Some(notification) = self.ring.poll_done(context.waker()) {
             return Poll::Ready(notification);
         }
-        for endpoint in self.ring.endpoints() {
+        for endpoint in self.ring.unparked() {
             endpoint.nic().roster.watch(&endpoint);
         }
         Poll::Pending

@@ -333,8 +333,8 @@ impl RegionCache {
     }
 }
 
-/// Zeroed pages of this process only.
-pub(crate) struct Pages {
+/// Zeroed pages of this process only: memory for a provider that needs nothing of its own of it.
+pub struct Pages {
     base: *mut u8,
     length: usize,
 }
@@ -345,7 +345,11 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    pub(crate) fn new(bytes: usize) -> Result<Pages, Error> {
+    /// So many bytes, more than none.
+    ///
+    /// # Errors
+    /// If the system has no room.
+    pub fn new(bytes: usize) -> Result<Pages, Error> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new anonymous mapping where the kernel likes; it touches no existing memory.

@@ -13,6 +13,7 @@ mod lock;
 mod lock_tests;
 pub(crate) mod meeting;
 pub(crate) mod memory_table;
+mod parking;
 pub(crate) mod queues;
 pub(crate) mod roster;
 pub(crate) mod shared_bytes;

@@ -62,7 +62,9 @@ pub(super) struct Queues {
     pub(super) tell: Option<Tell>,
     /// Queued receives that contradict themselves.
     pub(super) malformed: u32,
-    /// Whether completions are told or a receive contradicts itself: what the usual way has to look at.
+    /// Nobody polls the link: the provider has the engine look when something comes.
+    pub(super) parked: bool,
+    /// Whether completions are told, a receive contradicts itself or the VI is parked: what the usual way has to look at.
     pub(super) is_special: bool,
     /// Threads asleep on this VI.
     pub(super) sleepers: u32,
@@ -81,6 +83,11 @@ pub(super) struct Queues {
 }
 
 impl Queues {
+    /// The completion queues that are told of this VI.
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Arc<CompletionRing>> {
+        self.send_ring.iter().chain(&self.receive_ring)
+    }
+
     pub(super) fn tag(&self) -> ProtectionTag {
         self.attributes.tag
     }

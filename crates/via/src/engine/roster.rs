@@ -29,7 +29,7 @@ pub(crate) struct Roster {
 const LEAVE_TO_PROGRAM: Duration = Duration::from_millis(5);
 /// A VI that its program sleeps on wakes the program; it is looked at again so much later.
 const LEAVE_TO_SLEEPER: Duration = Duration::from_millis(50);
-/// Sleeping on a VI costs a barrier on all cores: more VIs than this are looked at by time.
+/// Sleeping on a VI costs a barrier on all cores: more VIs than this are parked, or looked at by time where they cannot be.
 const MOST_ARMED: usize = 64;
 
 impl Roster {
@@ -130,7 +130,8 @@ impl Roster {
             let Some(endpoint) = endpoint.upgrade() else { continue };
             let calls = endpoint.calls();
             let pause = match std::mem::replace(seen, calls) {
-                _ if endpoint.state() != ViState::Connected => continue,
+                // Of a parked one the provider's thread knows when there is something.
+                _ if endpoint.state() != ViState::Connected || endpoint.is_parked() => continue,
                 _ if endpoint.is_waited_for() => LEAVE_TO_SLEEPER,
                 before if before != calls => LEAVE_TO_PROGRAM,
                 _ => {
@@ -207,6 +208,9 @@ fn arm_alone(
     let mut armed = Vec::new();
     for endpoint in alone {
         if armed.len() == MOST_ARMED {
+            if endpoint.park() {
+                continue;
+            }
             again = Some(LEAVE_TO_PROGRAM);
             endpoint.look_for_others();
         } else if endpoint.arm_for_roster(bells) {

@@ -36,7 +36,7 @@ fn is_word(address: *const u8) -> bool {
 ///
 /// # Safety
 /// Both places must be mapped for `length` bytes, `from` readable and `to` writable, and no reference may promise that the bytes
-/// stay as they are.
+/// stay as they are; `copy_from_own` is for those of which one does.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     if length == size_of::<u64>() && is_word(from) && is_word(to) {
@@ -46,6 +46,21 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     }
     // SAFETY: a static of our own, and then what the caller promises, which is all that memmove asks.
     unsafe { (&raw const MOVE).read_volatile()(to.cast(), from.cast(), length) };
+}
+
+/// Copies bytes that nobody else changes. The place may change at any moment.
+///
+/// # Safety
+/// `to` must be mapped and writable for as many bytes, and no reference may promise that they stay as they are.
+#[inline]
+pub(crate) unsafe fn copy_from_own(from: &[u8], to: *mut u8) {
+    if let Ok(word) = <[u8; size_of::<u64>()]>::try_from(from) {
+        // SAFETY: as the caller promises.
+        return unsafe { store_word(to, u64::from_ne_bytes(word)) };
+    }
+    // SAFETY: a slice's bytes are readable, and not eight, so that they are not looked at as an atomic, which may not be made of what is
+    // borrowed for reading; the rest is the caller's promise.
+    unsafe { copy(from.as_ptr(), to, from.len()) };
 }
 
 /// Eight bytes; at once if they are aligned.
@@ -114,12 +129,23 @@ mod tests {
         }
 
         #[test]
+        fn bytes_that_are_borrowed_arrive_wherever_they_go(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40), place in 0usize..24,
+        ) {
+            let mut room = [0u8; 64];
+            // SAFETY: inside the array, which nobody else uses.
+            unsafe { copy_from_own(&bytes, room.as_mut_ptr().add(place)) };
+            prop_assert_eq!(&room[place..place + bytes.len()], &bytes[..]);
+        }
+
+        #[test]
         fn a_word_is_read_back_as_it_was_stored_wherever_it_lies(word: u64, place in 0usize..24) {
             let mut bytes = [0u8; 32];
+            let base = bytes.as_mut_ptr();
             // SAFETY: inside the array, which nobody else uses.
             let read = unsafe {
-                store_word(bytes.as_mut_ptr().add(place), word);
-                load_word(bytes.as_ptr().add(place))
+                store_word(base.add(place), word);
+                load_word(base.add(place))
             };
             prop_assert_eq!(read, word);
             prop_assert_eq!(&bytes[place..place + 8], &word.to_ne_bytes());

@@ -22,12 +22,15 @@ impl Endpoint {
         self.nic.roster.attend(self);
     }
 
-    /// The program called: the roster's thread can leave the VI to it for a while.
+    /// The program called: the roster's thread can leave the VI to it for a while, and its completion queues look at it again.
     #[inline]
-    pub(super) fn note_call(&self, inner: &Inner) {
+    pub(super) fn note_call(&self, inner: &mut Inner) {
         if inner.queues.is_special {
             // Two threads may count one call between them: what matters is that the count changes.
             self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            if inner.queues.parked {
+                self.called_while_parked(inner);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! Source: none.
 
 use super::Slice;
-use crate::engine::shared_bytes::copy;
+use crate::engine::shared_bytes::{copy, copy_from_own};
 
 /// Appends the slices' bytes to `into`.
 pub(crate) fn gather(slices: &[Slice], into: &mut Vec<u8>) {
@@ -27,7 +27,7 @@ pub(crate) fn scatter(slices: &[Slice], bytes: &[u8]) {
         let (now, later) = rest.split_at(rest.len().min(slice.length as usize));
         // SAFETY: the slice lies in registered memory, which its registration keeps mapped and writable; no more than its
         // length is stored, and `bytes` is not registered memory.
-        unsafe { copy(now.as_ptr(), slice.address, now.len()) };
+        unsafe { copy_from_own(now, slice.address) };
         rest = later;
     }
 }

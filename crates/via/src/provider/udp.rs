@@ -3,7 +3,7 @@
 //! guess two tags of 64 bits.
 //! Source: udp(7), ip(7).
 
-use super::datagram::medium::{Medium, Peer};
+use super::datagram::medium::{Medium, Peer, Resolve};
 use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -134,11 +134,14 @@ impl Medium for UdpMedium {
         self.room
     }
 
-    fn peer(&self, host: &[u8]) -> Result<Peer, Error> {
-        let text = String::from_utf8_lossy(host);
-        let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
-        let why = || format!("\"{text}\" is no address and port, such as 192.168.0.7:7471 or server:7471");
-        found.map(Peer::Socket).ok_or_else(|| Error::NotReachable(why()))
+    fn resolve(&self) -> Resolve {
+        |host| {
+            let text = String::from_utf8_lossy(host);
+            let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+            let why =
+                || format!("\"{text}\" is no address and port, such as 192.168.0.7:7471 or server:7471");
+            found.map(Peer::Socket).ok_or_else(|| Error::NotReachable(why()))
+        }
     }
 
     fn host(&self, peer: Peer) -> Vec<u8> {

@@ -92,6 +92,7 @@ statement of the section named; it is checked at every reliability level that th
 `n/a`: the provider has no such level. Sections are named by their titles, since copies in circulation number them differently. AF_XDP runs
 over a veth pair between two network namespaces; where the system does not permit that, the suite says so and leaves it out. The suite is `crates/via/tests/conformance`; this page is written by
 
+<!-- book: not run: it writes the chapter's table; the test compares it -->
 ```sh
 LONGMA_UPDATE=1 cargo test -p longma-via --test conformance
 ```

@@ -5,9 +5,9 @@
 use crate::bed::Bed;
 use crate::namespaces::Namespaces;
 use longma_topology::Machine;
-use longma_via::provider::myrinet::{Fabric, Kind, Parameters, Settings};
 use longma_via::provider::udp::Udp;
 use longma_via::{Address, Nic};
+use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All providers that this machine can run.

@@ -161,6 +161,33 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
+        claim: "a read of no bytes completes, whoever allocated the memory, and the connection stays",
+        levels: Levels::RdmaRead,
+        check: |bed| {
+            let (server, client) = bed.pair();
+            let mut own = vec![0u8; 4096];
+            // SAFETY: the vector outlives the region, and nobody refers to its bytes meanwhile.
+            let region = unsafe {
+                server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
+            }
+            .unwrap();
+            for remote in [server.memory.remote(0), region.remote(0)] {
+                for segments in [&[][..], &[client.memory.segment(0, 0)]] {
+                    let read = client.post_and_collect(&server, &Descriptor::rdma_read(segments, remote));
+                    assert!(read.is_success() && read.length == 0, "{read:?}");
+                }
+                // There and back, so that everything before has come.
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    to.receive_into(0, 64);
+                    let sent = from.post_and_collect(to, &Descriptor::send(&[from.memory.segment(0, 8)]));
+                    assert!(sent.is_success() && to.collect_receive(from).is_success(), "{sent:?}");
+                }
+                assert_eq!(client.vi.state(), ViState::Connected);
+            }
+        },
+    },
+    Case {
+        section: "RDMA Read",
         claim: "a read carries no immediate data: with it, it is a format error",
         levels: Levels::RdmaRead,
         check: |bed| {

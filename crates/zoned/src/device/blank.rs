@@ -3,7 +3,7 @@
 //! Source: the kernel's null_blk with zoned=1 and without memory_backed does the same.
 
 use super::zones::ZoneTable;
-use super::{Block, Condition, DeviceError, Emulated, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
+use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A zoned device without data. Reads leave the buffer as it is.
@@ -21,6 +21,16 @@ impl BlankDevice {
         Ok(Self { geometry, table: Mutex::new(ZoneTable::new(geometry)?) })
     }
 
+    /// Makes a sequential zone read-only or offline.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for any other condition or zone.
+    pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
+        let mut table = self.table();
+        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
+        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
+    }
+
     fn table(&self) -> MutexGuard<'_, ZoneTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -29,14 +39,6 @@ impl BlankDevice {
 impl Clone for BlankDevice {
     fn clone(&self) -> Self {
         Self { geometry: self.geometry, table: Mutex::new(self.table().clone()) }
-    }
-}
-
-impl Emulated for BlankDevice {
-    fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
-        let mut table = self.table();
-        let Zone { write_pointer, resets, .. } = table.zone(zone)?;
-        table.restore(zone, condition, write_pointer, resets.unwrap_or_default())
     }
 }
 

@@ -1,6 +1,5 @@
 //! A device that counts what is done to another one.
-//! Not a model of time: `modelled` is.
-//! Source: our own.
+//! Not a model of time: `longma-zoned-lab` has one.
 
 use super::{Block, DeviceError, Geometry, Read, Write, Zone, ZoneNumber, ZonedDevice};
 use serde::Serialize;

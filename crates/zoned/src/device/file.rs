@@ -1,6 +1,6 @@
 //! A zoned device in a sparse file, with the zone rules enforced and the zones' states safe from a power cut: the embedded
 //! default, where there is no zoned device.
-//! Not direct I/O: the file goes through the page cache. Not timed: `modelled` is.
+//! Not direct I/O: the file goes through the page cache. Not timed: `longma-zoned-lab` has a model that is.
 //! Source: our own; pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
@@ -74,16 +74,38 @@ struct Unsaved {
 }
 
 impl FileDevice {
+    /// Whether a file can emulate such a device.
+    ///
+    /// # Errors
+    /// As [`Geometry::check`]; [`DeviceError::Geometry`], too, for more zones than a file emulates (4 Mi).
+    pub fn admits(geometry: &Geometry) -> Result<(), DeviceError> {
+        layout::check(geometry)
+    }
+
     /// Makes a new device in a new file; an old one is replaced only if `replace`.
     ///
     /// # Errors
-    /// As [`Geometry::check`]; [`DeviceError::Host`] if the file is there already or cannot be made, or is in use.
+    /// As [`FileDevice::admits`]; [`DeviceError::NotUsable`] if something else than a regular file is there, or it is in use;
+    /// [`DeviceError::Host`] if the file is there already, cannot be made or cannot be so long. An old file is as it was then, unless a write
+    /// failed.
     pub fn create(path: &Path, geometry: Geometry, replace: bool) -> Result<Self, DeviceError> {
-        geometry.check()?;
+        Self::admits(&geometry)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).create_new(!replace);
-        let backing = Backing::open(path, &options, false)?;
-        let device = Self::create_in(backing, geometry)?;
+        options.read(true).write(true).create_new(true);
+        let (backing, is_new) = match Backing::open(path, &options, false) {
+            Err(DeviceError::Host { source, .. })
+                if replace && source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                (Backing::open(path, options.create_new(false).create(true), false)?, false)
+            }
+            made => (made?, true),
+        };
+        let device = Self::create_in(backing, geometry).inspect_err(|_| {
+            if is_new {
+                // It holds nothing that could be opened.
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
         device.backing.sync_folder()?;
         Ok(device)
     }
@@ -92,6 +114,10 @@ impl FileDevice {
         let table = ZoneTable::new(geometry)?;
         let places = Places::of(&geometry);
         let header = Header { identity: backing.identity()?, geometry };
+        // A file system that cannot have files of this length says so while an old device is still whole.
+        if backing.length()? < places.end {
+            backing.resize(places.end)?;
+        }
         // Of an old device nothing stays, so that nothing of it can be taken for the new one's.
         backing.resize(0)?;
         backing.resize(places.end)?;

@@ -1,6 +1,5 @@
 //! A zoned device in memory, with the zone rules enforced. It takes memory only for what was written, and its copies share it.
-//! Not lasting: `file` is. Not timed: `modelled` is.
-//! Source: our own.
+//! Not lasting: `file` is. Not timed: `longma-zoned-lab` has a model that is.
 
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};

@@ -41,12 +41,16 @@ impl ZoneTable {
     /// The zones of a new device, the sequential ones empty.
     ///
     /// # Errors
-    /// As [`Geometry::check`].
+    /// As [`Geometry::check`]; [`DeviceError::Geometry`], too, if there is no memory for the states of so many zones.
     pub fn new(geometry: Geometry) -> Result<Self, DeviceError> {
         geometry.check()?;
         let conventional = State { condition: Condition::Conventional, write_pointer: 0, resets: 0 };
         let sequential = State { condition: Condition::Empty, ..conventional };
-        let mut zones = vec![conventional; geometry.conventional_zones as usize];
+        let mut zones = Vec::new();
+        zones.try_reserve_exact(geometry.zones() as usize).map_err(|_| DeviceError::Geometry {
+            what: format!("{} zones: there is no memory for their states", geometry.zones()),
+        })?;
+        zones.resize(geometry.conventional_zones as usize, conventional);
         zones.resize(geometry.zones() as usize, sequential);
         Ok(Self { geometry, zones, implicit: VecDeque::new(), explicit: 0, closed: 0 })
     }

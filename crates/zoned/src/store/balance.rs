@@ -2,7 +2,7 @@
 //! Not leaves: see `edit`.
 //! Source: the ZB+-tree paper's bounds: strict at heads (half full, or evened out with a neighbour), opportunistic at interior nodes.
 
-use super::edit::{Editor, Left, Retired};
+use super::edit::{Editor, Left, Retired, Split};
 use super::keys::Keys;
 use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
@@ -21,17 +21,18 @@ impl<D: ZonedDevice> Editor<'_, D> {
             self.counts.inner_split += 1;
             *self.dirty += 1;
             let right = split_off(inner, middle(inner));
-            return Left::Split(right.keys.get(0).to_vec(), InnerSlot::new(right));
+            let separator = right.keys.get(0).to_vec();
+            return Left::Split(Box::new(Split { separator, right: InnerSlot::new(right) }));
         }
         if inner.used() < self.room() / 2 { Left::Small } else { Left::Done }
     }
 
     /// The root split: a new one over both parts.
-    pub fn grow(&mut self, tree: &mut Tree, separator: &[u8], right: Arc<InnerSlot>) {
+    pub fn grow(&mut self, tree: &mut Tree, Split { separator, right }: Split) {
         let level = tree.root.node.get().map_or(1, |inner| inner.level) + 1;
         let mut keys = Keys::default();
         keys.push(&[]);
-        keys.push(separator);
+        keys.push(&separator);
         let children = Children::Inners(vec![Arc::clone(&tree.root), right]);
         tree.root = InnerSlot::new(Inner { level, keys, children });
         *self.dirty += 1;

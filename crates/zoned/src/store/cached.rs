@@ -20,7 +20,7 @@ pub(super) struct Cached {
 
 /// Has the processor fetch what is at an address, if it is one.
 #[inline]
-fn fetch_ahead<T>(address: *const T) {
+pub(super) fn fetch_ahead<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint: an address where nothing is does no harm.
     unsafe {

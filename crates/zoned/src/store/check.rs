@@ -1,6 +1,5 @@
 //! Checking a map that is not open: every node, every large value, and whether what is in use is what the space table says.
 //! Not a repair: see `repair`. Changes that are in the journal only are counted, not applied.
-//! Source: our own.
 
 use super::Store;
 use super::io::Io;

@@ -82,10 +82,17 @@ pub(super) enum Effect {
 /// What a change left of an inner node.
 pub(super) enum Left {
     Done,
-    /// It split: the least key of the right part, and that part.
-    Split(Vec<u8>, Arc<InnerSlot>),
+    /// It split. In a box, as it is rare: what every change hands up stays a register or two.
+    Split(Box<Split>),
     /// Less than half of it is taken.
     Small,
+}
+
+/// What an inner node that became too long gives to its parent.
+pub(super) struct Split {
+    /// The least key of the right part.
+    pub separator: Vec<u8>,
+    pub right: Arc<InnerSlot>,
 }
 
 /// One who changes the tree.
@@ -115,7 +122,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         let (effect, left) = self.change_under(&mut tree.root, key, value)?;
         match left {
-            Left::Split(separator, right) => self.grow(tree, &separator, right),
+            Left::Split(split) => self.grow(tree, *split),
             Left::Small if effect == Effect::Deleted => self.shrink(tree),
             _ => {}
         }
@@ -153,9 +160,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
         match left {
             Left::Done => return Ok((effect, Left::Done)),
-            Left::Split(separator, right) => {
-                inners.insert(index + 1, right);
-                inner.keys.insert(index + 1, &separator);
+            Left::Split(split) => {
+                inners.insert(index + 1, split.right);
+                inner.keys.insert(index + 1, &split.separator);
             }
             Left::Small if effect == Effect::Deleted => self.rebalance(inner, index)?,
             Left::Small => {}

@@ -1,6 +1,5 @@
 //! Reading and writing nodes, counted by kind, and how many bytes of leaves are in memory.
 //! Not where nodes go: see `space`.
-//! Source: our own.
 
 use super::changes::Place;
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};

@@ -1,6 +1,5 @@
 //! What a snapshot holds, in order, from either end.
 //! Not single keys: see `snapshot`.
-//! Source: our own.
 
 use super::leaf::{LeafBody, merged};
 use super::load_value;

@@ -2,13 +2,14 @@
 //! Not how it changes (`edit`), and not how it gets to the device (`checkpoint`).
 //! Source: the ZB+-tree paper's leaves and logs; dropping them from memory is our own.
 
-use super::cached::Cached;
+use super::cached::{Cached, fetch_ahead};
 use super::changes::Changes;
 use super::io::{Io, Resident};
 use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
 use crate::error::{Result, ensure};
 use crate::node::{Page, Pointer, Value};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -128,6 +129,9 @@ impl LeafSlot {
     /// Has the processor fetch it, for one who is about to look at it.
     #[inline]
     pub fn fetch_ahead(&self) {
+        // The slot is longer than a cache line: both of its ends are waited for at once.
+        fetch_ahead(self);
+        fetch_ahead(ptr::from_ref(self).cast::<u8>().wrapping_add(size_of::<Self>() - 1));
         self.body.fetch_ahead();
     }
 

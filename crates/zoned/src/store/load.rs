@@ -266,8 +266,8 @@ impl Staged {
 impl<D: ZonedDevice> Editor<'_, D> {
     /// Puts a leaf into the tree that fits between two others.
     fn link(&mut self, tree: &mut Tree, leaf: &Staged) -> Result<()> {
-        if let Left::Split(separator, right) = self.link_under(&mut tree.root, leaf)? {
-            self.grow(tree, &separator, right);
+        if let Left::Split(split) = self.link_under(&mut tree.root, leaf)? {
+            self.grow(tree, *split);
         }
         tree.len += leaf.records;
         Ok(())
@@ -282,9 +282,9 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 inner.keys.insert(index + 1, &leaf.first);
             }
             Children::Inners(inners) => {
-                if let Left::Split(separator, right) = self.link_under(&mut inners[index], leaf)? {
-                    inners.insert(index + 1, right);
-                    inner.keys.insert(index + 1, &separator);
+                if let Left::Split(split) = self.link_under(&mut inners[index], leaf)? {
+                    inners.insert(index + 1, split.right);
+                    inner.keys.insert(index + 1, &split.separator);
                 }
             }
         }

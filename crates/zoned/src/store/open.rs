@@ -1,20 +1,20 @@
 //! Formatting, opening and what a power cut makes necessary at opening: the journal's changes are done again.
 //! Not repair of what a medium lost: see `check` and `repair`.
-//! Source: our own.
 
 use super::batch::Batch;
+use super::edit::Retired;
 use super::io::Io;
 use super::journal::{Journal, Position};
 use super::newest::Newest;
 use super::replay::{Replay, claim, large, replay};
-use super::space::{Space, slots_of};
+use super::space::{Space, Stream, slots_of};
 use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes};
 use super::tree::{InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Options, Shared, Store};
 use crate::device::{AlignedBuffer, Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::LARGEST;
+use crate::node::{LARGEST, Value};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -226,18 +226,51 @@ impl Writer {
         replay: Replay,
         collect: bool,
     ) -> Result<u64> {
-        let Replay { records, zones, end, .. } = replay;
+        let Replay { records, zones, end, safe, .. } = replay;
         claim(&mut self.space, &zones);
         self.journal.zones = zones.iter().copied().collect();
-        let batches: Vec<Batch> = records.into_iter().map(|record| record.batch).collect();
+        let first_unsafe = records.iter().position(|record| record.is_from(safe)).unwrap_or(records.len());
+        let mut batches: Vec<Batch> = records.into_iter().map(|record| record.batch).collect();
         batches.iter().for_each(|batch| self.claim_extents(shared, batch));
         if collect {
             self.release_waiting(shared)?;
-            self.make_room_to_recover(shared, &batches)?;
+            let mut spare = self.make_room_to_recover(shared, &batches)?;
+            for batch in &mut batches[first_unsafe..] {
+                *batch = self.write_extents_again(shared, batch, &mut spare)?;
+            }
         }
         self.apply_again(shared, &batches)?;
         self.journal.end = self.after_tail(shared, zones.last().copied(), end)?;
         Ok(batches.len() as u64)
+    }
+
+    /// Writes the large values of a batch anew of which nobody knows that they are safe. A flush may have failed: what was to be flushed can
+    /// then be read from the system's memory for as long as it stays there, and no later flush writes it (fsync(2)). Where there are no
+    /// `spare` blocks left for that, they stay where they are.
+    fn write_extents_again<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        batch: &Batch,
+        spare: &mut u64,
+    ) -> Result<Batch> {
+        let mut again = Batch::new();
+        for change in batch.changes() {
+            let Value::Extent(extent) = change.value else {
+                again.change(change);
+                continue;
+            };
+            let blocks = shared.io.extent_blocks(change.key, extent.bytes);
+            let has_room = *spare >= blocks && self.space.empty_zones() > 1;
+            match shared.io.read_extent(change.key, extent) {
+                Ok(value) if has_room && self.space.can_append(Stream::Extents, blocks) => {
+                    *spare -= blocks;
+                    again.put_extent(change.key, self.place_extent(shared, change.key, &value)?);
+                    self.retired.push(Retired::Extent(extent.block, blocks));
+                }
+                _ => again.change(change),
+            }
+        }
+        Ok(again)
     }
 
     fn apply_again<D: ZonedDevice>(&mut self, shared: &Shared<D>, batches: &[Batch]) -> Result<()> {

@@ -1,6 +1,5 @@
 //! Nodes on their way to the device: those that lie behind each other are written at once.
 //! Not the choice of their places: see `space`.
-//! Source: our own.
 
 use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};

@@ -1,10 +1,10 @@
 //! Repairing a map that is not open: what can be read stays, what cannot leaves the tree, older copies of it are put in its place where
 //! there are any, and all that is lost is listed.
 //! Not for a map that opens and checks well.
-//! Source: our own.
 
 use super::batch::Batch;
 use super::check::Bounds;
+use super::edit::Retired;
 use super::io::{Io, Traffic};
 use super::open::{assemble, empty_space};
 use super::replay::replay;
@@ -14,9 +14,9 @@ use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use super::{LostBatches, Options, Store};
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, Page, Pointer, Value};
+use crate::node::{Extent, HEADER_BYTES, Header, Kind, Page, Pointer, Value};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -52,21 +52,34 @@ pub struct RepairReport {
     pub superblock_old: bool,
 }
 
-/// Records that come back.
-type Copies = BTreeMap<Vec<u8>, Vec<u8>>;
+/// A record that comes back, or a deletion that keeps an older one away.
+struct Copy {
+    generation: u64,
+    value: Option<Vec<u8>>,
+    /// The node that it was found in, and where its value is if that is large.
+    node: u64,
+    extent: Option<Extent>,
+}
+
+/// Records that come back, and what of the device is theirs.
+type Copies = BTreeMap<Vec<u8>, Copy>;
 
 struct Repairer<'a, D> {
     io: &'a Io<D>,
     space: Space,
     report: RepairReport,
     keys: u64,
+    /// Nodes of the old tree that the new one does without. They are in use until its superblock is there: a repair that fails or is
+    /// interrupted leaves all that the next one needs.
+    needed: Vec<Retired>,
 }
 
 impl<D: ZonedDevice> Store<D> {
     /// Repairs the map on a device, which must not be open meanwhile, and says what was lost.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`] if nothing of a map is found, [`Error::Full`] if what came back does not fit, [`Error::Device`].
+    /// [`Error::NotFormatted`] if nothing of a map is found, [`Error::Full`] if what came back does not fit beside what it was read from,
+    /// [`Error::Device`]. What is needed to repair the map is still there then, as it is when the repair is interrupted.
     pub fn repair(device: D, options: Options) -> Result<RepairReport> {
         let found = Superblock::candidates(&device)?.pop();
         let node_bytes = match found {
@@ -74,8 +87,13 @@ impl<D: ZonedDevice> Store<D> {
             None => guess_node_bytes(&device)?,
         };
         let io = Io::new(device, node_bytes as usize);
-        let mut repairer =
-            Repairer { io: &io, space: empty_space(&io)?, report: RepairReport::default(), keys: 0 };
+        let mut repairer = Repairer {
+            io: &io,
+            space: empty_space(&io)?,
+            report: RepairReport::default(),
+            keys: 0,
+            needed: Vec::new(),
+        };
         let all = Bounds { low: &[], high: None };
         let root = match found {
             Some(superblock) if superblock.root == 0 => None,
@@ -86,7 +104,7 @@ impl<D: ZonedDevice> Store<D> {
             }
         };
         let (copies, generation) = repairer.older_copies()?;
-        let Repairer { mut space, mut report, keys, .. } = repairer;
+        let Repairer { mut space, mut report, keys, mut needed, .. } = repairer;
         report.superblock_lost = found.is_none();
         if let Some(found) = &found {
             match SpaceTable::read(&io, found) {
@@ -97,6 +115,7 @@ impl<D: ZonedDevice> Store<D> {
                 Err(_) => report.table_lost = true,
             }
         }
+        claim_copies(&io, &mut space, &copies, &mut needed);
         let superblock = match found {
             Some(superblock) => superblock,
             None => Superblock::fresh(generation, node_bytes),
@@ -107,7 +126,8 @@ impl<D: ZonedDevice> Store<D> {
         };
         let shared = assemble(io, options, superblock, space, tree);
         let mut writer = shared.writer();
-        report.older_copies = copies.len() as u64;
+        report.older_copies = copies.values().filter(|copy| copy.value.is_some()).count() as u64;
+        writer.retired.append(&mut needed);
         writer.rebuild(&shared, copies, &mut report)?;
         report.keys = shared.newest.tree().len;
         Ok(report)
@@ -148,7 +168,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             }
         }
         if kept.is_empty() {
-            self.space.release_node(block);
+            self.needed.push(Retired::Node(block));
             return None;
         }
         let pointers_changed = kept.iter().zip(&record.entries).any(|(kept, before)| kept.1 != before.1);
@@ -161,7 +181,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         }
         let slot = InnerSlot::new(inner);
         if changed {
-            self.space.release_node(block);
+            self.needed.push(Retired::Node(block));
         } else {
             slot.proof.store(proof, Ordering::Release);
             slot.home.store(block, Ordering::Release);
@@ -191,7 +211,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         });
         let Some(leaf) = merged.filter(|_| self.space.claim_node(pointer.home)) else {
             if let Some((at, ..)) = log {
-                self.space.release_node(at);
+                self.needed.push(Retired::Node(at));
             }
             self.lose(bounds);
             return None;
@@ -218,10 +238,10 @@ impl<D: ZonedDevice> Repairer<'_, D> {
 
     /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
     fn older_copies(&self) -> Result<(Copies, u64)> {
-        let mut newest: BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)> = BTreeMap::new();
+        let mut newest = Copies::new();
         let mut last = 0;
         if self.report.lost.is_empty() {
-            return Ok((BTreeMap::new(), last));
+            return Ok((newest, last));
         }
         for zone in self.io.device.zones()? {
             let written = match takes_writes(zone.condition) && !self.io.geometry.is_conventional(zone.number)
@@ -237,35 +257,42 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 let Ok(page) = Page::decode(&node, block) else { continue };
                 last = last.max(header.generation);
                 for index in 0..page.count() {
-                    self.consider(&page, index, header.generation, &mut newest);
+                    self.consider(&page, index, header.generation, block, &mut newest);
                 }
             }
         }
-        Ok((newest.into_iter().filter_map(|(key, (_, value))| Some((key, value?))).collect(), last))
+        Ok((newest, last))
     }
 
-    fn consider(
-        &self,
-        page: &Page,
-        index: usize,
-        generation: u64,
-        newest: &mut BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>,
-    ) {
+    fn consider(&self, page: &Page, index: usize, generation: u64, node: u64, newest: &mut Copies) {
         let key = page.key(index);
         let is_lost =
             |lost: &LostRange| key >= &lost.from[..] && lost.to.as_ref().is_none_or(|to| key < &to[..]);
-        if !self.report.lost.iter().any(is_lost) || newest.get(key).is_some_and(|known| known.0 >= generation)
+        if !self.report.lost.iter().any(is_lost)
+            || newest.get(key).is_some_and(|known| known.generation >= generation)
         {
             return;
         }
-        let value = match page.value(index) {
-            Value::Deleted => None,
+        let (value, extent) = match page.value(index) {
+            Value::Deleted => (None, None),
             value => match super::load_value(self.io, key, value) {
-                Ok(value) => value,
+                Ok(loaded) => (loaded, if let Value::Extent(extent) = value { Some(extent) } else { None }),
                 Err(_) => return,
             },
         };
-        newest.insert(key.to_vec(), (generation, value));
+        newest.insert(key.to_vec(), Copy { generation, value, node, extent });
+    }
+}
+
+/// Says that what copies are taken from is in use, as far as the tree does not say so already.
+fn claim_copies<D: ZonedDevice>(io: &Io<D>, space: &mut Space, copies: &Copies, needed: &mut Vec<Retired>) {
+    let nodes: BTreeSet<u64> = copies.values().map(|copy| copy.node).collect();
+    needed.extend(nodes.into_iter().filter(|node| space.claim_node(*node)).map(Retired::Node));
+    for (key, extent) in copies.iter().filter_map(|(key, copy)| Some((key, copy.extent?))) {
+        let blocks = io.extent_blocks(key, extent.bytes);
+        if space.claim_extent(extent.block, blocks) {
+            needed.push(Retired::Extent(extent.block, blocks));
+        }
     }
 }
 
@@ -311,7 +338,8 @@ impl super::writer::Writer {
         copies: Copies,
         report: &mut RepairReport,
     ) -> Result<()> {
-        let mut records = copies.iter().peekable();
+        let mut records =
+            copies.iter().filter_map(|(key, copy)| Some((key, copy.value.as_ref()?))).peekable();
         // The journal's zones are found before anything is written.
         let mut replay = replay(&shared.io, &self.space, &self.superblock)?;
         let (_, unreadable) = replay.settle(&shared.io, &self.space);

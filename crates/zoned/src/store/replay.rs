@@ -1,6 +1,5 @@
 //! Reading the journal: all batches since the last checkpoint, and what is missing of them.
 //! Not what is done with them: see `open`, `check` and `repair`.
-//! Source: our own.
 //!
 //! A power cut takes the end of what was not flushed, and leaves the write pointer where the first lost block was. So the journal ends at the
 //! write pointer, or with a part that reaches beyond it; and a part that lies before the write pointer as a whole had been written, whatever
@@ -13,33 +12,8 @@ use super::journal::{Part, Position};
 use super::space::{Role, Space, takes_writes};
 use super::superblock::Superblock;
 use crate::device::{Block, Condition, DeviceError, Operation, ZoneNumber, ZonedDevice};
-use crate::error::{Error, Result};
+use crate::error::{Error, LostBatches, Result};
 use crate::node::{Extent, Value};
-use serde::Serialize;
-use std::fmt;
-
-/// Batches of the journal that cannot be brought back. Batches are numbered from 1 since the map was formatted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LostBatches {
-    /// The first one.
-    pub first: u64,
-    /// The last one. Without, nothing of the journal is left that would tell: all from the first one on.
-    pub last: Option<u64>,
-    /// The block where the damage begins.
-    pub block: u64,
-    /// What is wrong there.
-    pub what: String,
-}
-
-impl fmt::Display for LostBatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.last {
-            Some(last) if last == self.first => write!(f, "batch {last}"),
-            Some(last) => write!(f, "batches {} to {last}", self.first),
-            None => write!(f, "batch {} and what came after it, if anything did", self.first),
-        }
-    }
-}
 
 /// A batch that is whole.
 pub(super) struct Record {
@@ -47,6 +21,13 @@ pub(super) struct Record {
     parts: (u64, u64),
     number: u64,
     pub batch: Batch,
+}
+
+impl Record {
+    /// Whether any of it is in the part with this number or behind it.
+    pub const fn is_from(&self, part: u64) -> bool {
+        self.parts.1 >= part
+    }
 }
 
 /// What the journal holds.
@@ -92,7 +73,7 @@ impl Replay {
             let record = &self.records[index];
             let damaged = match extents_of(io, space, &record.batch) {
                 Extents::Whole => continue,
-                Extents::Cut if record.parts.1 >= self.safe => {
+                Extents::Cut if record.is_from(self.safe) => {
                     let (first, number) = (record.parts.0, record.number);
                     self.records.truncate(index);
                     self.lost.retain(|lost| lost.first < number);
@@ -202,8 +183,8 @@ pub(super) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Sup
 
 impl<D: ZonedDevice> Reader<'_, D> {
     fn read(&mut self) -> Result<()> {
-        // Without a zone to go on in a checkpoint comes next.
-        while self.at.zone != 0 && self.at.sequence != self.cut {
+        // Without a zone to go on in a checkpoint comes next. Behind damage it may go on beyond the cut.
+        while self.at.zone != 0 && (self.cut == 0 || self.at.sequence < self.cut) {
             if !self.found.zones.contains(&self.at.zone) {
                 self.found.zones.push(self.at.zone);
             }

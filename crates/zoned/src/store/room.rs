@@ -213,6 +213,7 @@ impl Writer {
     }
 
     /// At opening: makes room for the checkpoint that follows the changes of the journal, which begins where the last one says until then.
+    /// Gives how many blocks there are beyond.
     ///
     /// # Errors
     /// [`Error::Full`], and errors of reading and writing.
@@ -220,7 +221,7 @@ impl Writer {
         &mut self,
         shared: &Shared<D>,
         batches: &[Batch],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut all = Batch::new();
         batches.iter().for_each(|batch| all.append(batch));
         let capacity = shared.io.geometry.zone_capacity_blocks;
@@ -231,7 +232,7 @@ impl Writer {
             let needed = demand.nodes * shared.io.node_blocks() + capacity;
             let free = self.space.available();
             if needed <= free && self.space.empty_zones() > 0 {
-                return Ok(());
+                return Ok(free - needed);
             }
             patience -= 1;
             if patience + 1 < PATIENCE && (patience == 0 || !self.collect_round(shared)?) {

@@ -1,6 +1,5 @@
 //! What a map did and what it takes.
 //! Not the device's own counts: those are `device::Counted`'s.
-//! Source: our own.
 
 use super::{ReclaimCounts, Store, TrafficCounts, TreeCounts};
 use crate::device::ZonedDevice;

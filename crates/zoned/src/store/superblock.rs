@@ -217,8 +217,8 @@ impl Superblock {
         if header.word != VERSION {
             let (version, which) = (header.word, if header.word < VERSION { "an older" } else { "a newer" });
             return unsuitable(format!(
-                "its map is of version {version}, of {which} longma, and this one reads version {VERSION} only; `longma zoned scan` of that \
-                 longma prints what is in it, and `longma zoned load` of this one takes that"
+                "its map is of version {version}, of {which} longma, and this one reads version {VERSION} only; `longma zoned scan --hex` of \
+                 that longma prints what is in it, and `longma zoned load --hex` of this one takes that"
             ));
         }
         let word = |index: usize| {

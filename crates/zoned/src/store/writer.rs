@@ -1,6 +1,5 @@
 //! The one writer: journals a batch, applies it to the tree, and does a bounded part of a checkpoint and of garbage collection with it.
 //! Not how nodes change (`edit`) or get to the device (`checkpoint`).
-//! Source: our own.
 
 use super::batch::{Batch, Change};
 use super::checkpoint::{Changed, Checkpoint, Freed, release, resolve};

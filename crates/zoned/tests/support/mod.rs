@@ -1,11 +1,10 @@
 //! What the durable map's tests share: small devices, random batches, and a model to compare with.
 //! Not tests.
-//! Source: our own.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use longma_zoned::device::{Geometry, MemoryDevice};
-use longma_zoned::ycsb::Chance;
 use longma_zoned::{Batch, Direction, KeyRange, Options, Snapshot, Store, ZonedDevice};
+use longma_zoned_lab::ycsb::Chance;
 use std::collections::BTreeMap;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;

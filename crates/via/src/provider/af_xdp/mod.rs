@@ -5,7 +5,7 @@
 mod program;
 mod rings;
 
-use super::datagram::medium::{Medium, Peer};
+use super::datagram::medium::{Medium, Peer, Resolve};
 use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
 use program::{ETHER_TYPE, Program};
@@ -307,10 +307,12 @@ impl Medium for Frames {
         FRAMES as usize / 4 * usize::from(self.mtu)
     }
 
-    fn peer(&self, host: &[u8]) -> Result<Peer, Error> {
-        let text = String::from_utf8_lossy(host);
-        let why = || format!("\"{text}\" is no hardware address, such as 02:00:00:00:00:07");
-        hardware_address(&text).map(Peer::Hardware).ok_or_else(|| Error::NotReachable(why()))
+    fn resolve(&self) -> Resolve {
+        |host| {
+            let text = String::from_utf8_lossy(host);
+            let why = || format!("\"{text}\" is no hardware address, such as 02:00:00:00:00:07");
+            hardware_address(&text).map(Peer::Hardware).ok_or_else(|| Error::NotReachable(why()))
+        }
     }
 
     fn host(&self, peer: Peer) -> Vec<u8> {

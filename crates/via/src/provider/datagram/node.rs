@@ -3,7 +3,7 @@
 //! Source: our own; connecting after VIA, VI connection and disconnection.
 
 use super::link::DatagramLink;
-use super::medium::{Medium, Peer};
+use super::medium::{Medium, Peer, Resolve};
 use super::message::{Greeting, HEAD_BYTES};
 use super::pump::Wakeup;
 use crate::connection::Address;
@@ -13,7 +13,7 @@ use crate::reliable::{
     Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray, ask_again,
 };
 use crate::vi::ViAttributes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -48,25 +48,41 @@ pub(super) struct Node {
     changed: Condvar,
     pub(super) attention: OnceLock<Weak<dyn Attention>>,
     pub(super) wakeup: Wakeup,
+    /// Called without the lock: it may take long.
+    resolve: Resolve,
     begin: Instant,
     config: Config,
 }
 
 pub(super) struct State {
     medium: Box<dyn Medium>,
-    by_tag: BTreeMap<u64, Path>,
+    paths: Paths,
     waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
     /// The key of what peers show that they hear us with: SipHash under a key from the system's generator.
     proofs: RandomState,
     datagram: Vec<u8>,
     out: Vec<u8>,
+    /// Connections that a turn has to do with.
+    tags: Vec<u64>,
     /// VIs that have news which nobody polled for yet.
     news: Vec<u32>,
     /// Threads that sleep until there are news.
     pub(super) sleepers: u32,
     /// When a program polled last.
     pub(super) polled: Duration,
+}
+
+/// All connections, and which of them there is something to do for: a turn costs what happens, not what there is.
+#[derive(Default)]
+struct Paths {
+    by_tag: BTreeMap<u64, Path>,
+    /// Those that were accepted, by who asked and his tag.
+    accepted: BTreeMap<(Peer, u64), u64>,
+    /// When each has something to do next.
+    due: BTreeSet<(Duration, u64)>,
+    /// Those whose VI has not taken all events.
+    holding: BTreeSet<u64>,
 }
 
 /// A connection with its peer.
@@ -78,6 +94,8 @@ struct Path {
     events: VecDeque<Event>,
     /// Something found no room: when there is some again, the VI is told.
     wants_room: bool,
+    /// Its time in `Paths::due`.
+    due: Option<Duration>,
     /// Since when it is left: it delivers what is under way, then closes.
     left: Option<Duration>,
 }
@@ -90,14 +108,16 @@ struct Wish {
 
 impl Node {
     pub(super) fn new(medium: Box<dyn Medium>, config: Config) -> Result<Arc<Self>, Error> {
+        let resolve = medium.resolve();
         let state = State {
             medium,
-            by_tag: BTreeMap::new(),
+            paths: Paths::default(),
             waiting: BTreeMap::new(),
             rejections: VecDeque::new(),
             proofs: RandomState::new(),
             datagram: Vec::new(),
             out: Vec::new(),
+            tags: Vec::new(),
             news: Vec::new(),
             sleepers: 0,
             polled: Duration::ZERO,
@@ -107,6 +127,7 @@ impl Node {
             changed: Condvar::new(),
             attention: OnceLock::new(),
             wakeup: Wakeup::new()?,
+            resolve,
             begin: Instant::now(),
             config,
         }))
@@ -131,18 +152,17 @@ impl Node {
 
     /// The host part of an address, in the form in which peers are told of.
     pub(super) fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
-        let state = self.lock();
-        Ok(state.medium.host(state.medium.peer(host)?))
+        let peer = (self.resolve)(host)?;
+        Ok(self.lock().medium.host(peer))
     }
 
     /// The same of an address of our own; one that stands for all of this host's addresses is none that a peer knows.
     pub(super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
-        let state = self.lock();
-        match state.medium.peer(host)? {
+        match (self.resolve)(host)? {
             Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
                 "{any} stands for every address of this host: name the one that the peer knows in the local address"
             ))),
-            named => Ok(state.medium.host(named)),
+            named => Ok(self.lock().medium.host(named)),
         }
     }
 
@@ -186,8 +206,8 @@ impl Node {
         attributes: &ViAttributes,
         deadline: Option<Instant>,
     ) -> Result<Established, Error> {
+        let peer = (self.resolve)(&remote.host)?;
         let mut state = self.lock();
-        let peer = state.medium.peer(&remote.host)?;
         let greeting = Greeting {
             asked: remote.discriminator.clone(),
             asking: local.discriminator.clone(),
@@ -195,14 +215,11 @@ impl Node {
         };
         let tag = state.fresh_tag()?;
         let connection = Connection::open(self.config_for(&state, peer), tag, &greeting.write(), self.now());
-        let events = VecDeque::new();
-        state
-            .by_tag
-            .insert(tag, Path { connection, peer, vi: Some(vi), events, wants_room: false, left: None });
+        state.paths.insert(tag, Path::new(connection, peer, vi));
         self.wakeup.ring();
         let answer = loop {
             state.turn(self.now());
-            if let Some(answer) = state.by_tag.get_mut(&tag).and_then(|path| path.events.pop_front()) {
+            if let Some(answer) = state.paths.take_event(tag) {
                 break answer;
             }
             match self.pause(state, deadline) {
@@ -239,18 +256,19 @@ impl Node {
         let now = self.now();
         let mut state = self.lock();
         state.polled = now;
-        let State { medium, by_tag, out, .. } = &mut *state;
-        let path = by_tag.get_mut(&tag).ok_or(SendError::NotOpen)?;
+        let State { medium, paths, out, .. } = &mut *state;
+        let path = paths.by_tag.get_mut(&tag).ok_or(SendError::NotOpen)?;
         let sent = path.connection.send(parts);
         path.wants_room |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
+        paths.schedule(tag);
         sent
     }
 
     /// Whether a connection would not refuse a message as one too many. If it would, its VI is told when that ends.
     pub(super) fn has_room(&self, tag: u64) -> bool {
         let mut state = self.lock();
-        let Some(path) = state.by_tag.get_mut(&tag) else { return true };
+        let Some(path) = state.paths.by_tag.get_mut(&tag) else { return true };
         path.wants_room = path.connection.is_full();
         !path.wants_room
     }
@@ -258,13 +276,15 @@ impl Node {
     /// What happened on a connection; with `looks`, the medium is looked at before.
     pub(super) fn poll(&self, tag: u64, looks: bool) -> Option<Event> {
         let mut state = self.lock();
-        if looks && state.by_tag.get(&tag).is_none_or(|path| path.events.is_empty()) {
+        if looks && !state.paths.holding.contains(&tag) {
             let now = self.now();
             state.polled = now;
             state.turn(now);
+            // There is room for its events again.
+            state.settle(now, tag);
             if !state.news.is_empty() {
                 // Some are other VIs': the node's thread tells them.
-                let own = state.by_tag.get(&tag).and_then(|path| path.vi);
+                let own = state.paths.by_tag.get(&tag).and_then(|path| path.vi);
                 state.news.retain(|vi| Some(*vi) != own);
                 if !state.news.is_empty() {
                     self.wakeup.ring();
@@ -272,7 +292,7 @@ impl Node {
                 self.changed.notify_all();
             }
         }
-        state.by_tag.get_mut(&tag)?.events.pop_front()
+        state.paths.take_event(tag)
     }
 
     /// A thread sleeps from now on, or does no longer.
@@ -291,11 +311,10 @@ impl Node {
     pub(super) fn leave(&self, tag: u64) {
         let now = self.now();
         let mut state = self.lock();
-        let State { medium, by_tag, out, .. } = &mut *state;
-        if let Some(path) = by_tag.get_mut(&tag) {
+        if let Some(path) = state.paths.by_tag.get_mut(&tag) {
             (path.vi, path.left) = (None, Some(now));
             path.events.clear();
-            path.transmit(now, &mut **medium, out);
+            state.settle(now, tag);
         }
         drop(state);
         self.wakeup.ring();
@@ -308,10 +327,11 @@ impl Node {
         state.turn(now);
         let mut news = std::mem::take(&mut state.news);
         // Whoever polled last may have gone to sleep before it took all.
-        news.extend(state.by_tag.values().filter(|path| !path.events.is_empty()).filter_map(|path| path.vi));
+        let paths = &state.paths;
+        news.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
         news.sort_unstable();
         news.dedup();
-        let deadline = state.by_tag.values().filter_map(Path::deadline).min();
+        let deadline = paths.due.first().map(|(at, _)| *at);
         self.changed.notify_all();
         (news, deadline)
     }
@@ -320,15 +340,72 @@ impl Node {
     pub(super) fn close(&self) {
         let now = self.now();
         let mut state = self.lock();
-        let State { medium, by_tag, out, .. } = &mut *state;
-        for path in by_tag.values_mut() {
+        let State { medium, paths, out, .. } = &mut *state;
+        for path in paths.by_tag.values_mut() {
             path.connection.close(now);
             path.transmit(now, &mut **medium, out);
         }
     }
 }
 
+impl Paths {
+    fn insert(&mut self, tag: u64, path: Path) {
+        self.by_tag.insert(tag, path);
+        self.schedule(tag);
+    }
+
+    fn remove(&mut self, tag: u64) {
+        let Some(path) = self.by_tag.remove(&tag) else { return };
+        self.holding.remove(&tag);
+        if let Some(at) = path.due {
+            self.due.remove(&(at, tag));
+        }
+        let asked = (path.peer, path.connection.peer());
+        if self.accepted.get(&asked) == Some(&tag) {
+            self.accepted.remove(&asked);
+        }
+    }
+
+    /// Notes when the connection has something to do next.
+    fn schedule(&mut self, tag: u64) {
+        let Some(path) = self.by_tag.get_mut(&tag) else { return };
+        let at = path.deadline();
+        if let Some(before) = path.due.filter(|before| Some(*before) != at) {
+            self.due.remove(&(before, tag));
+        }
+        if let Some(at) = at.filter(|at| path.due != Some(*at)) {
+            self.due.insert((at, tag));
+        }
+        path.due = at;
+    }
+
+    /// The connections for which it is time.
+    fn take_due(&mut self, now: Duration, tags: &mut Vec<u64>) {
+        while let Some((at, tag)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, tag));
+            if let Some(path) = self.by_tag.get_mut(&tag) {
+                path.due = None;
+            }
+            tags.push(tag);
+        }
+    }
+
+    fn take_event(&mut self, tag: u64) -> Option<Event> {
+        let path = self.by_tag.get_mut(&tag)?;
+        let event = path.events.pop_front();
+        if path.events.is_empty() {
+            self.holding.remove(&tag);
+        }
+        event
+    }
+}
+
 impl Path {
+    fn new(connection: Connection, peer: Peer, vi: u32) -> Path {
+        let events = VecDeque::new();
+        Path { connection, peer, vi: Some(vi), events, wants_room: false, due: None, left: None }
+    }
+
     fn transmit(&mut self, now: Duration, medium: &mut dyn Medium, out: &mut Vec<u8>) {
         let delivered = self.connection.is_drained();
         if self.left.is_some_and(|at| delivered || now.saturating_sub(at) > LINGER) {
@@ -357,7 +434,8 @@ impl Path {
     }
 
     fn deadline(&self) -> Option<Duration> {
-        let linger = self.left.map(|at| at + LINGER);
+        // What closes already has its own times.
+        let linger = self.left.filter(|_| self.connection.is_open()).map(|at| at + LINGER);
         self.connection.deadline().into_iter().chain(linger).min()
     }
 
@@ -372,7 +450,7 @@ impl State {
         loop {
             let tag = getrandom::u64()
                 .map_err(|error| Error::system("drawing a connection's tag", error.into()))?;
-            if tag != 0 && !self.by_tag.contains_key(&tag) {
+            if tag != 0 && !self.paths.by_tag.contains_key(&tag) {
                 return Ok(tag);
             }
         }
@@ -385,31 +463,52 @@ impl State {
     /// Takes what has come, and sends what is due.
     fn turn(&mut self, now: Duration) {
         let mut datagram = std::mem::take(&mut self.datagram);
+        let mut tags = std::mem::take(&mut self.tags);
         for _ in 0..BATCH {
             let Some(peer) = self.medium.receive(&mut datagram) else { break };
             if let Ok(packet) = Packet::parse(&datagram) {
-                self.arrived(now, peer, &packet);
+                tags.extend(self.arrived(now, peer, &packet));
             }
         }
         self.datagram = datagram;
-        let Self { medium, by_tag, out, news, .. } = self;
-        by_tag.retain(|_, path| {
-            if path.left.is_some() || path.deadline().is_some_and(|at| at <= now) {
-                path.transmit(now, &mut **medium, out);
-            }
-            if path.listen() {
-                news.extend(path.vi);
-            }
-            !path.is_over()
-        });
+        self.paths.take_due(now, &mut tags);
+        // Once each: packets of one connection come in rows.
+        tags.dedup();
+        tags.drain(..).for_each(|tag| self.settle(now, tag));
+        self.tags = tags;
     }
 
-    fn arrived(&mut self, now: Duration, peer: Peer, packet: &Packet) {
+    /// Does what is to be done for a connection to which something has happened, or for which it is time.
+    fn settle(&mut self, now: Duration, tag: u64) {
+        let Self { medium, paths, out, news, .. } = self;
+        let Some(path) = paths.by_tag.get_mut(&tag) else { return };
+        if path.left.is_some() || path.deadline().is_some_and(|at| at <= now) {
+            path.transmit(now, &mut **medium, out);
+        }
+        if path.listen() {
+            news.extend(path.vi);
+        }
+        if path.is_over() {
+            return paths.remove(tag);
+        }
+        if path.vi.is_some() && !path.events.is_empty() {
+            paths.holding.insert(tag);
+        } else {
+            paths.holding.remove(&tag);
+        }
+        paths.schedule(tag);
+    }
+
+    /// Takes a packet in; gives the connection that it is for.
+    fn arrived(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if packet.kind == Kind::Open {
             return self.asked(now, peer, packet);
         }
-        match self.by_tag.get_mut(&packet.to) {
-            Some(path) if path.peer == peer => path.connection.receive(now, packet),
+        match self.paths.by_tag.get_mut(&packet.to) {
+            Some(path) if path.peer == peer => {
+                path.connection.receive(now, packet);
+                return Some(packet.to);
+            }
             Some(_) => {}
             None => {
                 self.out.clear();
@@ -418,22 +517,26 @@ impl State {
                 }
             }
         }
+        None
     }
 
-    fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) {
-        let known = |path: &&mut Path| path.peer == peer && path.connection.peer() == packet.from;
-        if let Some(path) = self.by_tag.values_mut().find(known) {
-            return path.connection.receive(now, packet);
+    /// Somebody asks for a connection; gives the one that he has already.
+    fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
+        if let Some(tag) = self.paths.accepted.get(&(peer, packet.from)).copied() {
+            self.paths.by_tag.get_mut(&tag)?.connection.receive(now, packet);
+            return Some(tag);
         }
         if let Some((_, _, answer)) = self.rejections.iter().find(|r| (r.0, r.1) == (peer, packet.from)) {
-            return self.medium.send(peer, answer);
+            self.medium.send(peer, answer);
+            return None;
         }
-        let Some(opening) = Opening::read(packet) else { return };
-        let Some(greeting) = Greeting::read(&opening.request) else { return };
+        let opening = Opening::read(packet)?;
+        let greeting = Greeting::read(&opening.request)?;
         if !self.proves_itself(now, peer, packet) {
             self.out.clear();
             ask_again(packet, self.proof(now, peer, packet.from), &mut self.out);
-            return self.medium.send(peer, &self.out);
+            self.medium.send(peer, &self.out);
+            return None;
         }
         let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
@@ -448,6 +551,7 @@ impl State {
             Some(_) => self.reject(peer, &opening, REFUSED),
             None => self.reject(peer, &opening, NOBODY),
         }
+        None
     }
 
     /// What only somebody who gets datagrams at `peer` knows. Never 0.
@@ -517,12 +621,11 @@ impl Incoming for Asked {
         let tag = state.fresh_tag()?;
         let config = node.config_for(&state, wish.peer);
         let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
-        let events = VecDeque::new();
-        let mut path =
-            Path { connection, peer: wish.peer, vi: Some(vi), events, wants_room: false, left: None };
-        let State { medium, out, by_tag, .. } = &mut *state;
+        let mut path = Path::new(connection, wish.peer, vi);
+        let State { medium, out, paths, .. } = &mut *state;
         path.transmit(now, &mut **medium, out);
-        by_tag.insert(tag, path);
+        paths.insert(tag, path);
+        paths.accepted.insert((wish.peer, wish.opening.from), tag);
         drop(state);
         node.wakeup.ring();
         Ok(Box::new(DatagramLink::new(node, tag, attributes.reliability)))

@@ -50,18 +50,20 @@ impl Drop for Foreign {
 }
 
 /// The most letters that are taken from a socket before it is closed; one with more is closed elsewhere.
-const MOST_UNREAD: usize = 1024;
+const MOST_UNREAD: usize = 64;
 
 /// A socket to a peer. Closing one closes what is on its way in letters that nobody has read, in the thread that closes it; a socket with
 /// such letters is therefore closed elsewhere, as the one descriptor that it is: taken out, they could be thousands.
 pub(super) struct Channel {
     socket: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
+    /// The process that has it: what a child does to its copy (fork(2)), it does to the parent's.
+    home: u32,
 }
 
 impl Channel {
     pub(super) fn new(socket: OwnedFd) -> Channel {
-        Channel { socket: ManuallyDrop::new(socket), account: None }
+        Channel { socket: ManuallyDrop::new(socket), account: None, home: std::process::id() }
     }
 
     /// From now on what comes over it is on that account.
@@ -84,6 +86,9 @@ impl AsRawFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if std::process::id() != self.home {
+            return;
+        }
         // Nothing comes any more, and the peer is told.
         // SAFETY: numbers only.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };

@@ -12,19 +12,55 @@ use super::process::Process;
 use super::settings::{Allow, Settings, SingleCopy};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A region of the peer, mapped here.
 pub(super) struct PeerRegion {
     pub(super) showing: Showing,
-    mapping: Mapping,
-    _charge: Charge,
+    /// `None` only while it is dropped.
+    mapping: Option<(Mapping, Charge)>,
+    base: *mut u8,
 }
+
+// SAFETY: the address of a mapping, which belongs to the whole process.
+unsafe impl Send for PeerRegion {}
+// SAFETY: as above; it is only read.
+unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
     /// Where it is mapped; `showing.length` bytes from there on are.
     pub(super) fn base(&self) -> *mut u8 {
-        self.mapping.base()
+        self.base
+    }
+}
+
+impl Drop for PeerRegion {
+    fn drop(&mut self) {
+        if let Some(mapping) = self.mapping.take()
+            && self.showing.length > LARGE_BYTES
+        {
+            unmap_elsewhere(mapping);
+        }
+    }
+}
+
+/// From here on unmapping a region, of which all may have been touched, takes longer than whoever drops it may have.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// Has a thread unmap it, and give its charge back.
+fn unmap_elsewhere(mapping: (Mapping, Charge)) {
+    static TO_THREAD: Mutex<Option<Sender<(Mapping, Charge)>>> = Mutex::new(None);
+    let mut thread = TO_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+    if thread.is_none() {
+        let (sender, mappings) = channel::<(Mapping, Charge)>();
+        let named = std::thread::Builder::new().name("via-unmapping".into());
+        let unmap = move || mappings.into_iter().for_each(drop);
+        // Without a thread it is done here.
+        *thread = named.spawn(unmap).is_ok().then_some(sender);
+    }
+    if let Some(thread) = thread.as_ref() {
+        let _ = thread.send(mapping);
     }
 }
 
@@ -48,6 +84,14 @@ pub(super) struct Contact {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
+/// Whoever is at the other end of a socket is not let in.
+pub(super) struct Denied {
+    pub(super) socket: Channel,
+    pub(super) reason: String,
+    /// It may be otherwise soon, whoever goes until then.
+    pub(super) again: bool,
+}
+
 impl Contact {
     /// Whoever is at the other end of `socket`, if the settings let them; or why not.
     pub(super) fn new(
@@ -55,12 +99,18 @@ impl Contact {
         settings: &Settings,
         allow: &Allow,
         ledger: &Arc<Ledger>,
-    ) -> Result<Contact, (Channel, String)> {
-        let process = Process::behind(&socket);
+    ) -> Result<Contact, Denied> {
+        let process = match Process::behind(&socket) {
+            Ok(process) => process,
+            Err(why) => {
+                let reason = format!("there is no descriptor to watch the process with: {why}");
+                return Err(Denied { socket, reason, again: true });
+            }
+        };
         let uid = process.uid;
         if !allow.permits(uid, process.gid) {
             let reason = format!("user {uid} with group {} is not allowed", process.gid);
-            return Err((socket, reason));
+            return Err(Denied { socket, reason, again: false });
         }
         // SAFETY: asks for a number.
         let same_user = uid == unsafe { libc::geteuid() };
@@ -71,7 +121,7 @@ impl Contact {
         };
         let account = match ledger.open(uid) {
             Ok(account) => account,
-            Err(reason) => return Err((socket, reason)),
+            Err(reason) => return Err(Denied { socket, reason, again: false }),
         };
         let regions = Mutex::default();
         let socket = socket.with_account(&account);
@@ -123,7 +173,9 @@ impl Contact {
         let handle = showing.handle;
         self.forget(|region| region.showing.slot == showing.slot || region.showing.handle == handle);
         let answer = match self.map(showing, file) {
-            Ok(()) => Letter::Mapped { handle },
+            Ok(()) if self.single_copy => Letter::Mapped { handle },
+            // For RDMA of ours only: that no message is to lie there is what the peer takes for granted.
+            Ok(()) => return,
             Err(reason) => {
                 self.account.note(false, &reason);
                 Letter::Declined { handle, reason }
@@ -137,7 +189,8 @@ impl Contact {
         let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
         let charge = self.account.charge(showing.length).map_err(about)?;
         let mapping = map_foreign(file, showing.length, showing.write, false).map_err(about)?;
-        self.regions().push(Arc::new(PeerRegion { showing, mapping, _charge: charge }));
+        let base = mapping.base();
+        self.regions().push(Arc::new(PeerRegion { showing, mapping: Some((mapping, charge)), base }));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }

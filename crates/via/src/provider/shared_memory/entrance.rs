@@ -3,11 +3,12 @@
 //! Source: unix(7); accept(2).
 
 use super::closing::{Channel, Foreign};
-use super::contact::{Contact, Segment, refuse};
+use super::contact::{Contact, Denied, Segment, refuse};
 use super::layout::EXPORTS;
 use super::ledger::Ledger;
 use super::letters::Letter;
 use super::names::Place;
+use super::process::user_behind;
 use super::settings::Settings;
 use crate::connection::Address;
 use crate::error::Error;
@@ -27,6 +28,11 @@ const MOST_SILENT_OF_USER: usize = 64;
 const MOST_READY_OF_USER: usize = 64;
 /// Sockets taken in at one look.
 const MOST_AT_A_LOOK: usize = 64;
+/// Letters taken at one look, from all and from one. A letter costs some ten system calls, and whoever looks may have others to serve.
+const LETTERS_A_LOOK: usize = 128;
+const LETTERS_OF_ONE: usize = 16;
+/// Of those who are let go, as many as that cost at most: what they have shown is unmapped, and what they have said is thrown away.
+const LETTERS_OF_ONE_WHO_GOES: usize = 16;
 /// How long to leave new sockets where they are when there is no descriptor for them.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -73,6 +79,8 @@ pub(super) struct Listener {
 enum Step {
     /// It has not said everything.
     More,
+    /// Nor has everything been heard that it has said.
+    Busy,
     /// It has.
     Whole,
     /// It said something else, or went.
@@ -82,13 +90,18 @@ enum Step {
 }
 
 impl Entrant {
-    /// Takes the letters that have come.
-    fn step(&mut self) -> Step {
+    /// Takes the letters that have come, as far as the look's allowance goes.
+    fn step(&mut self, allowance: &mut usize) -> Step {
+        let mut left = LETTERS_OF_ONE;
         loop {
             // Everything that may be said at the beginning, and no more.
             if self.letters > EXPORTS + 2 {
                 return Step::Gone;
             }
+            if left == 0 || *allowance == 0 {
+                return Step::Busy;
+            }
+            (left, *allowance) = (left - 1, *allowance - 1);
             match self.contact.socket.receive() {
                 Ok((letter, file)) => {
                     self.letters += 1;
@@ -138,6 +151,7 @@ impl Listener {
     ) -> Result<Listener, Error> {
         let place = Place::own(settings, discriminator)?;
         let socket = place.listen(discriminator)?;
+        make_room(&socket, settings.limits.nic_connections);
         let (settings, ledger) = (settings.clone(), ledger.clone());
         Ok(Listener { socket, place, settings, ledger, room: Mutex::default() })
     }
@@ -151,8 +165,9 @@ impl Listener {
         loop {
             let (sockets, next) = {
                 let mut room = self.room();
-                self.look(&mut room);
-                self.take_in(&mut room);
+                let mut allowance = LETTERS_A_LOOK;
+                self.look(&mut room, &mut allowance);
+                self.take_in(&mut room, &mut allowance);
                 if let Some(wish) = room.ready.pop_front() {
                     return Some(wish);
                 }
@@ -165,36 +180,53 @@ impl Listener {
                 (sockets, [expiry, room.full_until].into_iter().flatten().min())
             };
             let until = [deadline, next].into_iter().flatten().min();
-            if !readable(&sockets, until) && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            readable(&sockets, until);
+            // Though more has come: somebody may always have something to say. The next call hears it.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;
             }
         }
     }
 
-    /// Hears all who are there, and throws out who has been silent for too long.
-    fn look(&self, room: &mut Room) {
+    /// Hears those who are there, from where the last look ended, and throws out who has been silent for too long.
+    fn look(&self, room: &mut Room, allowance: &mut usize) {
         let now = Instant::now();
         for _ in 0..room.entrants.len() {
+            if *allowance == 0 {
+                return;
+            }
             let Some(mut entrant) = room.entrants.pop_front() else { break };
             // Whatever came is heard first, however long ago.
-            match entrant.step() {
-                Step::More if now >= entrant.until => entrant.refuse("nothing was said for too long", false),
-                Step::More => room.entrants.push_back(entrant),
-                step => self.leave(room, entrant, step),
+            match entrant.step(allowance) {
+                Step::More if now >= entrant.until => {
+                    *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
+                    entrant.refuse("nothing was said for too long", false);
+                }
+                Step::More | Step::Busy => room.entrants.push_back(entrant),
+                step => {
+                    if matches!(step, Step::Gone) {
+                        *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
+                    }
+                    self.leave(room, entrant, step);
+                }
             }
         }
     }
 
     /// Takes new sockets in, and hears them.
-    fn take_in(&self, room: &mut Room) {
+    fn take_in(&self, room: &mut Room, allowance: &mut usize) {
         let now = Instant::now();
         if room.full_until.is_some_and(|until| now < until) {
             return;
         }
         room.full_until = None;
         for _ in 0..MOST_AT_A_LOOK {
+            // What has come before is heard before others come in.
+            if *allowance == 0 {
+                return;
+            }
             match self.next_socket() {
-                Ok(socket) => self.enter(room, socket),
+                Ok(socket) => self.enter(room, socket, allowance),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     io::ErrorKind::WouldBlock => return,
@@ -218,17 +250,18 @@ impl Listener {
     }
 
     /// A socket has connected.
-    fn enter(&self, room: &mut Room, socket: Channel) {
+    fn enter(&self, room: &mut Room, socket: Channel, allowance: &mut usize) {
         let mut socket = socket;
         // Of a user who has as much as is allowed, the one goes that has been silent the longest.
         let contact = loop {
             match Contact::new(socket, &self.settings, &self.settings.clients, &self.ledger) {
                 Ok(contact) => break Arc::new(contact),
-                Err((refused, reason)) => {
-                    let uid = super::process::Process::behind(&refused).uid;
-                    if !self.evict(room, |entrant| entrant.contact.process.uid == uid) {
+                Err(Denied { socket: refused, reason, again }) => {
+                    let uid = user_behind(&refused);
+                    let of_user = |entrant: &Entrant| entrant.contact.process.uid == uid;
+                    if again || !self.evict(room, of_user, allowance) {
                         self.ledger.note(uid, false, &reason);
-                        return refuse(&refused, &reason, false);
+                        return refuse(&refused, &reason, again);
                     }
                     socket = refused;
                 }
@@ -236,29 +269,42 @@ impl Listener {
         };
         let until = Instant::now() + PATIENCE;
         let mut entrant = Entrant { contact, until, asked: None, letters: 0 };
-        match entrant.step() {
-            Step::More => {
+        match entrant.step(allowance) {
+            Step::More | Step::Busy => {
                 let uid = entrant.contact.process.uid;
                 let of_user = |other: &Entrant| other.contact.process.uid == uid;
-                if room.entrants.iter().filter(|other| of_user(other)).count() >= MOST_SILENT_OF_USER {
-                    self.evict(room, of_user);
-                } else if room.entrants.len() >= MOST_SILENT {
-                    self.evict(room, |_| true);
+                let has_room =
+                    if room.entrants.iter().filter(|other| of_user(other)).count() >= MOST_SILENT_OF_USER {
+                        self.evict(room, of_user, allowance)
+                    } else {
+                        room.entrants.len() < MOST_SILENT || self.evict(room, |_| true, allowance)
+                    };
+                if has_room {
+                    room.entrants.push_back(entrant);
+                } else {
+                    entrant.refuse("others came before, and are still being heard", true);
                 }
-                room.entrants.push_back(entrant);
             }
             step => self.leave(room, entrant, step),
         }
     }
 
-    /// Makes room: of the entrants that `which` says, the one that came first is heard once more and goes. `false`: there is none.
-    fn evict(&self, room: &mut Room, which: impl Fn(&Entrant) -> bool) -> bool {
+    /// Makes room: of the entrants that `which` says, the one that came first is heard once more and goes, unless there is more to hear.
+    /// `false`: there is none.
+    fn evict(&self, room: &mut Room, which: impl Fn(&Entrant) -> bool, allowance: &mut usize) -> bool {
         let oldest = (0..room.entrants.len())
             .filter(|index| which(&room.entrants[*index]))
             .min_by_key(|index| room.entrants[*index].until);
         let Some(mut entrant) = oldest.and_then(|index| room.entrants.remove(index)) else { return false };
-        match entrant.step() {
-            Step::More => entrant.refuse("others came, and not everything had been said", true),
+        match entrant.step(allowance) {
+            Step::Busy => {
+                room.entrants.push_back(entrant);
+                return false;
+            }
+            Step::More => {
+                *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
+                entrant.refuse("others came, and not everything had been said", true);
+            }
             step => self.leave(room, entrant, step),
         }
         true
@@ -280,7 +326,7 @@ impl Listener {
                     room.ready.push_back(Wish { contact, asked });
                 }
             }
-            Step::More | Step::Gone => {}
+            Step::More | Step::Busy | Step::Gone => {}
         }
     }
 }
@@ -292,6 +338,24 @@ impl Drop for Listener {
         // SAFETY: numbers only.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         while self.next_socket().is_ok() {}
+    }
+}
+
+/// Has the kernel make its table of this process's descriptors large enough for so many connections, now: when it grows later, under a
+/// descriptor that a peer brings, that waits for all cores (expand_files in fs/file.c), and everybody waits for us.
+fn make_room(socket: &OwnedFd, connections: u32) {
+    /// Eight bytes each.
+    const MOST: u32 = 1 << 16;
+    let mut room = connections.saturating_mul(2).saturating_add(256).min(MOST) as i32;
+    while room > 64 {
+        // SAFETY: numbers only.
+        let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, room - 1) };
+        if fd >= 0 {
+            // SAFETY: just opened, and nobody else has it.
+            return drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        // More than may be open.
+        room /= 2;
     }
 }
 
@@ -309,8 +373,13 @@ pub(super) fn readable(sockets: &[RawFd], deadline: Option<Instant>) -> bool {
         if count > 0 {
             return true;
         }
-        if count == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return false;
+        }
+        if count < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // More sockets than may be waited for at once, since the limit was lowered, or no memory: look, now and then.
+            std::thread::sleep(PAUSE);
+            return true;
         }
     }
 }

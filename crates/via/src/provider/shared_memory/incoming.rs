@@ -309,7 +309,8 @@ impl SharedLink {
         // SAFETY: inside the arena, as `offset_of` compared; the engine checked the slices, which hold the read's length.
         unsafe { scatter(slices, reading.received, self.peer.their_arena().add(offset), message.length) };
         reading.received += message.length;
-        let more = reading.received < reading.length;
+        reading.whole = reading.received == reading.length;
+        let more = !reading.whole;
         self.next(message.length.next_multiple_of(64), true);
         if more && self.inn.peek().is_none() {
             // There is room again for what is missing, and the peer's program need not know.

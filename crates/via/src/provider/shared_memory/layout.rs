@@ -81,9 +81,14 @@ pub(super) struct Progress {
 /// Written by a side about itself, seldom.
 #[repr(C, align(64))]
 pub(super) struct Presence {
-    /// 1 while it sleeps or is about to.
+    /// Of `SLEEPS` and `PARKED`, what holds or is about to. 0: it polls.
     pub(super) asleep: AtomicU32,
 }
+
+/// A side sleeps on its bell.
+pub(super) const SLEEPS: u32 = 1;
+/// A side does not look at the ring until it gets a letter.
+pub(super) const PARKED: u32 = 2;
 
 /// Written by the peer of a side to wake it: a futex word.
 #[repr(C, align(64))]

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Changes with every change of a letter or of the segment.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MOST_BYTES: usize = 1024;
 /// The most bytes of a reason. Longer ones are cut.
 const MOST_REASON_BYTES: usize = 300;
@@ -69,7 +69,7 @@ pub(in crate::provider) enum Letter {
         handle: u32,
         reason: String,
     },
-    /// There is a message that has to be placed although nobody may be polling.
+    /// There is a message that has to be placed although nobody may be polling, or news for a side that is parked.
     Nudge,
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Pending {
 pub(super) struct Reading {
     pub(super) length: u32,
     pub(super) received: u32,
+    /// All of it has come, if it is anything.
+    pub(super) whole: bool,
 }
 
 /// An RDMA read of the peer's that is being answered.
@@ -56,7 +58,8 @@ pub(super) enum Use {
     Write,
     /// An RDMA read of ours.
     Read,
-    /// A message of the peer's lies there, as it says itself: no right is needed, and the region may be one that was lent.
+    /// A message of the peer's lies there, as it says itself: no right is needed, and the region may be one that was lent. Only where
+    /// single copies are agreed to: the peer decides which pages are touched.
     Fetch,
 }
 
@@ -103,6 +106,8 @@ pub(super) struct SharedLink {
     pub(super) owed: u32,
     /// Messages posted since the last one came.
     pub(super) posted_in_a_row: u32,
+    /// What the peer is to do when there is news: `SLEEPS`, `PARKED`.
+    asleep: u32,
     /// The peer said goodbye.
     pub(super) bye: bool,
     /// The peer broke the protocol.
@@ -140,6 +145,7 @@ impl SharedLink {
             peer,
             owed: 0,
             posted_in_a_row: 0,
+            asleep: 0,
             bye: false,
             broken: false,
         }
@@ -152,6 +158,19 @@ impl SharedLink {
             fence(Ordering::SeqCst);
         }
         self.peer.ring_if_asleep();
+    }
+
+    /// Has the peer tell of its news from here on. `false`: it may miss that.
+    fn announce(&mut self, how: u32) -> bool {
+        self.asleep |= how;
+        self.peer.ours().presence.asleep.store(self.asleep, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.fences || barrier::everywhere()
+    }
+
+    fn take_back(&mut self, how: u32) {
+        self.asleep &= !how;
+        self.peer.ours().presence.asleep.store(self.asleep, Ordering::Relaxed);
     }
 
     /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, if that use is allowed.
@@ -171,7 +190,7 @@ impl SharedLink {
         let allowed = match for_what {
             Use::Write => last.write,
             Use::Read => last.read,
-            Use::Fetch => true,
+            Use::Fetch => self.peer.contact.single_copy,
         };
         // The peer takes a region back by clearing its word; what lies in it was sent before.
         let live =
@@ -211,7 +230,7 @@ impl SharedLink {
         let mut last = None;
         while let Some(first) = self.pending.front() {
             let complete = match (&first.read, first.position) {
-                (Some(reading), _) => reading.received == reading.length,
+                (Some(reading), _) => reading.whole,
                 (None, Some(position)) => self.out.is_consumed(position),
                 (None, None) => false,
             };
@@ -353,19 +372,32 @@ impl Link for SharedLink {
         if self.inn.publish() {
             self.published();
         }
-        let ours = self.peer.ours();
-        let value = ours.bell.rung.load(Ordering::SeqCst);
-        ours.presence.asleep.store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if !self.fences && !barrier::everywhere() {
+        let value = self.peer.ours().bell.rung.load(Ordering::SeqCst);
+        if !self.announce(SLEEPS) {
             // It worked before; should it not now, the peer may miss that we sleep. Do not sleep.
             return Bell::None;
         }
-        Bell::Word { word: &raw const ours.bell.rung, value }
+        Bell::Word { word: &raw const self.peer.ours().bell.rung, value }
     }
 
     fn disarm(&mut self) {
-        self.peer.ours().presence.asleep.store(0, Ordering::Relaxed);
+        self.take_back(SLEEPS);
+    }
+
+    fn park(&mut self) -> bool {
+        if self.inn.publish() {
+            self.published();
+        }
+        // What came before it was announced nobody was told of.
+        let parked = self.announce(PARKED) && self.inn.peek().is_none();
+        if !parked {
+            self.take_back(PARKED);
+        }
+        parked
+    }
+
+    fn unpark(&mut self) {
+        self.take_back(PARKED);
     }
 
     fn disconnect(&mut self) {
@@ -378,7 +410,7 @@ impl Link for SharedLink {
         fence(Ordering::SeqCst);
         let theirs = self.peer.theirs();
         theirs.bell.rung.fetch_add(1, Ordering::SeqCst);
-        crate::engine::waiting::wake_all(&theirs.bell.rung, false);
+        crate::engine::waiting::wake_some(&theirs.bell.rung);
     }
 }
 

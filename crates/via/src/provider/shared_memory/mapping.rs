@@ -3,6 +3,7 @@
 //! Source: memfd_create(2), fcntl(2) file sealing, mmap(2).
 
 use super::closing::Foreign;
+use super::layout::SEGMENT_BYTES;
 use crate::error::Error;
 use crate::provider::Memory;
 use std::io;
@@ -52,9 +53,31 @@ impl Drop for Mapping {
 /// The peer can neither shrink the file under us, which would be a bus error, nor take that promise back.
 const FIXED_SIZE: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// What a segment's file is sealed with once both sides have mapped it: from then on nobody can make a hole in it either, which would keep
+/// the other side from its pages meanwhile.
+const WHOLE: i32 = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+
+/// A new file for a segment and our mapping of it. It is to be sealed with `keep_whole` when the peer has mapped it.
+pub(super) fn create_segment() -> Result<(OwnedFd, Mapping), Error> {
+    create_sealed(SEGMENT_BYTES, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+}
+
+/// Seals a segment's file for good. `false`: it is not.
+pub(super) fn keep_whole(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: numbers only. It fails where the other side was first.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, WHOLE) };
+    // SAFETY: numbers only.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & WHOLE == WHOLE
+}
+
 /// A new zeroed memory file of `length` bytes and our mapping of it. With `peers_write` off nobody can map it for writing
 /// from then on, not even by opening it again.
 pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mapping), Error> {
+    create_sealed(length, FIXED_SIZE | if peers_write { 0 } else { libc::F_SEAL_FUTURE_WRITE })
+}
+
+fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a constant; makes a new descriptor.
     let fd = unsafe { libc::memfd_create(c"longma-via".as_ptr(), flags) };
@@ -68,7 +91,6 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
         return Err(Error::last_system("sizing shared memory"));
     }
     let mapping = Mapping::new(file.as_fd(), length, true)?;
-    let seals = FIXED_SIZE | if peers_write { 0 } else { libc::F_SEAL_FUTURE_WRITE };
     // SAFETY: numbers only.
     if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
         return Err(Error::last_system("sealing shared memory"));
@@ -77,8 +99,7 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
 }
 
 /// Maps `length` bytes of a file that came from a peer, if it is an ordinary memory file at least that long that cannot shrink, or
-/// says why not. `exactly`: it must be that long and stay so, since who makes a hole in a file keeps others from its pages meanwhile, and a
-/// hole in a short file is soon made.
+/// says why not. `exactly`: it must be that long, and is sealed against all but what is done with the mappings that there are.
 pub(super) fn map_foreign(
     file: &Foreign,
     length: u64,
@@ -111,7 +132,11 @@ pub(super) fn map_foreign(
         return Err(format!("it has {size} bytes and should have {length}"));
     }
     let length = usize::try_from(length).map_err(|_| "it is longer than an address space")?;
-    Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())
+    let mapping = Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())?;
+    if exactly && !keep_whole(file.as_fd()) {
+        return Err("it cannot be sealed against holes".into());
+    }
+    Ok(mapping)
 }
 
 /// Registered memory that peers can map: a memory file and our mapping of it.
@@ -141,12 +166,13 @@ impl SharedPages {
         Ok(SharedPages { mapping: Mapping { base: base.cast(), length }, sharing: Mutex::default() })
     }
 
-    /// Makes the pages such that peers can map them, for writing or only for reading, or (`None`) not at all. What peers have
-    /// mapped before is theirs to keep, but is no longer this memory. Contents stay; nobody may store to them meanwhile.
-    pub(super) fn share(&self, peers_write: Option<bool>) -> Result<(), Error> {
+    /// Makes the pages such that peers can map them, for writing or only for reading, or (`None`) not at all. If that is another thing
+    /// than before, or with `anew`, what peers have mapped is theirs to keep, but is no longer this memory. Contents stay; nobody may
+    /// store to them meanwhile. On an error all is as it was.
+    pub(super) fn share(&self, peers_write: Option<bool>, anew: bool) -> Result<(), Error> {
         let mut sharing = self.sharing();
         let in_use = std::mem::replace(&mut sharing.in_use, true);
-        if sharing.file.as_ref().is_some_and(|(_, write)| *write == peers_write) {
+        if !anew && sharing.file.as_ref().is_some_and(|(_, write)| *write == peers_write) {
             return Ok(());
         }
         let length = self.mapping.length;

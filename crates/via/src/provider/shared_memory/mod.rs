@@ -180,25 +180,32 @@ impl Provider for Arc<SharedMemory> {
     }
 
     fn registered(&self, region: &RegionFacts) {
+        // Without a file peers reach the region by messages, which is slower and means the same.
+        let _ = self.changed(region);
+    }
+
+    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
         let Some(pages) =
             region.memory.as_ref().and_then(|memory| memory.as_any().downcast_ref::<SharedPages>())
         else {
-            return;
+            return Ok(());
         };
-        // What peers were shown before, they were shown under other attributes.
+        // What peers were shown before, they were shown under other attributes. Those of another tag keep what they have mapped.
+        let before = self.regions().get(&region.handle.0).map(|before| before.tag);
         self.deregistered(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
-        // Without a file peers reach the region by messages, which is slower and means the same.
-        if pages.share(peers_write).is_err() {
-            return;
+        if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
+            return if before.is_some() { Err(error) } else { Ok(()) };
         }
         // What is not shown may be lent, as far as there are places for it; the rest need not keep a descriptor open.
         let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
         if peers_write.is_none() && !lends {
-            return pages.close_file();
+            pages.close_file();
+            return Ok(());
         }
         self.regions().insert(region.handle.0, region.clone());
         self.each_peer(|peer| peer.show(region));
+        Ok(())
     }
 
     fn deregistered(&self, handle: MemoryHandle) {

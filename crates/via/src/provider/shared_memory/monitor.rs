@@ -149,6 +149,8 @@ impl Monitor {
                 break;
             }
         }
+        // For a parked VI letters mean news, whatever they say: the one that says so may have had no room behind them.
+        look |= peer.is_parked();
         // Whoever else may still send letters in its name.
         gone |= peer.contact.process.has_ended();
         if gone {
@@ -168,10 +170,9 @@ impl Monitor {
 mod tests {
     use super::super::closing::Channel;
     use super::super::contact::Contact;
-    use super::super::layout::SEGMENT_BYTES;
     use super::super::ledger::Ledger;
     use super::super::letters::send;
-    use super::super::mapping::create;
+    use super::super::mapping::create_segment;
     use super::super::peer::Meeting;
     use super::super::settings::{Allow, Settings};
     use super::*;
@@ -194,8 +195,8 @@ mod tests {
         let settings = Settings::default();
         let ledger = Ledger::new(settings.limits);
         let contact = Contact::new(Channel::new(ours), &settings, &Allow::Everyone, &ledger);
-        let contact = Arc::new(contact.map_err(|(_, reason)| reason).unwrap());
-        let segment = contact.enter_segment(create(SEGMENT_BYTES, true).unwrap().1).unwrap();
+        let contact = Arc::new(contact.map_err(|denied| denied.reason).unwrap());
+        let segment = contact.enter_segment(create_segment().unwrap().1).unwrap();
         let attributes = ViAttributes::new(ProtectionTag::default());
         let peer = Arc::new(Peer::new(Meeting { vi: 0, tag: 0, attributes, contact, segment, first: true }));
         let sent = (0..LETTERS_A_TURN + 5)

@@ -203,8 +203,11 @@ fn lock(directory: &OwnedFd) -> Result<Alone<'_>, Error> {
         // SAFETY: just opened, and nobody else has it.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: numbers only. Only root and this user can open it, and their processes have a moment's work with it.
-        if unsafe { libc::flock(fd, libc::LOCK_EX) } < 0 {
-            return Err(Error::last_system("locking the directory of names"));
+        while unsafe { libc::flock(fd, libc::LOCK_EX) } < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(Error::system("locking the directory of names", error));
+            }
         }
         let ours =
             status(&file, c"").map_err(|error| Error::system("locking the directory of names", error))?;
@@ -275,6 +278,37 @@ mod tests {
         let left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["6e616d65"]);
+    }
+
+    #[test]
+    fn a_signal_does_not_end_the_wait_for_the_lock() {
+        extern "C" fn nothing(_signal: i32) {}
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        // SAFETY: plain old data; the handler does nothing, and calls are not begun again after it.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
+        }
+        let opened = Place::own(&settings, b"name").unwrap().file.unwrap().0;
+        let held = lock(&opened).unwrap();
+        let (told, waiter) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            // SAFETY: asks for a number.
+            told.send(unsafe { libc::pthread_self() }).unwrap();
+            Place::own(&settings, b"name").unwrap().listen(b"name").map(|_| ())
+        });
+        let waiter = waiter.recv().unwrap();
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            // SAFETY: the thread waits for the lock, which is held until after this.
+            unsafe { libc::pthread_kill(waiter, libc::SIGUSR2) };
+        }
+        let ended_early = waits.is_finished();
+        drop(held);
+        assert!(!ended_early);
+        waits.join().unwrap().unwrap();
     }
 
     #[test]

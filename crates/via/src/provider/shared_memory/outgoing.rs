@@ -284,7 +284,7 @@ impl SharedLink {
         self.out.push(head(Kind::ReadRequest, Place::Slot, 0, 0), outgoing.length, 0, &words);
         self.reads += 1;
         let position = Some(self.out.position() - 1);
-        let read = Some(Reading { length: outgoing.length, received: 0 });
+        let read = Some(Reading { length: outgoing.length, received: 0, whole: false });
         self.pending.push_back(Pending { token: outgoing.token, position, in_memory: false, read });
         self.published();
         self.nudge();

@@ -3,10 +3,10 @@
 //! Source: unix(7), futex(2).
 
 use super::contact::{Broken, Contact, PeerRegion, Segment};
-use super::layout::{EXPORTS, SEGMENT_BYTES, Side};
+use super::layout::{EXPORTS, PARKED, SEGMENT_BYTES, SLEEPS, Side};
 use super::letters::{Letter, Showing, send};
 use super::mapping::SharedPages;
-use crate::engine::waiting::wake_all;
+use crate::engine::waiting::wake_some;
 use crate::provider::RegionFacts;
 use crate::vi::ViAttributes;
 use std::os::fd::AsRawFd;
@@ -103,17 +103,34 @@ impl Peer {
     /// Wakes whoever sleeps on this connection in this process.
     pub(super) fn ring_ourselves(&self) {
         self.ours().bell.rung.fetch_add(1, Ordering::SeqCst);
-        wake_all(&self.ours().bell.rung, false);
+        wake_some(&self.ours().bell.rung);
     }
 
-    /// Wakes the peer, if it sleeps.
+    /// Tells the peer that there is news, if it does not look itself.
     #[inline]
     pub(super) fn ring_if_asleep(&self) {
-        let theirs = self.theirs();
-        if theirs.presence.asleep.load(Ordering::Relaxed) != 0 {
-            theirs.bell.rung.fetch_add(1, Ordering::SeqCst);
-            wake_all(&theirs.bell.rung, false);
+        let asleep = self.theirs().presence.asleep.load(Ordering::Relaxed);
+        if asleep != 0 {
+            self.rouse(asleep);
         }
+    }
+
+    #[inline(never)]
+    fn rouse(&self, asleep: u32) {
+        let bell = &self.theirs().bell.rung;
+        if asleep & SLEEPS != 0 {
+            bell.fetch_add(1, Ordering::SeqCst);
+            wake_some(bell);
+        }
+        if asleep & PARKED != 0 {
+            // Where the socket is full, there are letters in it that bring the peer here.
+            self.tell(&Letter::Nudge, None);
+        }
+    }
+
+    /// Whether our side is parked, as far as the peer leaves that standing.
+    pub(super) fn is_parked(&self) -> bool {
+        self.ours().presence.asleep.load(Ordering::Relaxed) & PARKED != 0
     }
 
     // ---- our regions ------------------------------------------------------------------------------------------------

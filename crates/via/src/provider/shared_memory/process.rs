@@ -8,6 +8,7 @@
 use super::closing::Foreign;
 use super::ledger::Account;
 use crate::connection::Credentials;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -25,26 +26,42 @@ pub(super) struct Process {
     pub(super) file: Option<OwnedFd>,
 }
 
+/// The user and the like of whoever is behind a socket.
+fn credentials_of(socket: RawFd) -> libc::ucred {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: writes at most `length` bytes to the structure.
+    unsafe {
+        let place = (&raw mut credentials).cast();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
+    };
+    credentials
+}
+
+/// The user behind a socket.
+pub(super) fn user_behind(socket: &impl AsRawFd) -> u32 {
+    credentials_of(socket.as_raw_fd()).uid
+}
+
 impl Process {
-    /// Whoever is behind that socket. Without credentials (which Unix sockets always have) it is nobody.
-    pub(super) fn behind(socket: &impl AsRawFd) -> Process {
-        let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    /// Whoever is behind that socket. Without credentials (which Unix sockets always have) it is nobody. An error: there is no descriptor
+    /// left for the process, without which its end might go unnoticed.
+    pub(super) fn behind(socket: &impl AsRawFd) -> io::Result<Process> {
         let socket = socket.as_raw_fd();
-        // SAFETY: writes at most `length` bytes to the structure.
-        unsafe {
-            let place = (&raw mut credentials).cast();
-            libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
-        };
+        let credentials = credentials_of(socket);
         let mut file: RawFd = -1;
         let mut length = size_of::<RawFd>() as libc::socklen_t;
         // SAFETY: writes at most four bytes to `file`.
         let got = unsafe {
             libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut file).cast(), &raw mut length)
         };
+        let why = io::Error::last_os_error();
+        if got < 0 && matches!(why.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) {
+            return Err(why);
+        }
         // SAFETY: just opened, and nobody else has it.
         let file = (got == 0 && file >= 0).then(|| unsafe { OwnedFd::from_raw_fd(file) });
-        Process { id: credentials.pid, uid: credentials.uid, gid: credentials.gid, file }
+        Ok(Process { id: credentials.pid, uid: credentials.uid, gid: credentials.gid, file })
     }
 
     /// Whether it is known to have ended.

@@ -7,7 +7,7 @@ use super::barrier;
 use super::closing::{Channel, Foreign};
 use super::contact::Contact;
 use super::entrance::{Asked, Listener, PATIENCE, Wish, readable};
-use super::layout::{EXPORTS, SEGMENT_BYTES};
+use super::layout::EXPORTS;
 use super::letters::{Letter, send};
 use super::link::SharedLink;
 use super::mapping;
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::provider::{Ask, Established, Incoming, Link};
 use crate::vi::ViAttributes;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -212,11 +212,12 @@ fn request_once(
     deadline: Option<Instant>,
 ) -> Result<Result<Established, (String, bool)>, Error> {
     let socket = Channel::new(reach(place, ask.remote, deadline)?);
-    let contact = Contact::new(socket, nic.settings(), &nic.settings().servers, nic.ledger()).map_err(
-        |(_, reason)| Error::Refused(format!("by this side: {} is served by: {reason}", ask.remote)),
-    )?;
+    let contact =
+        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.ledger()).map_err(|denied| {
+            Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
+        })?;
     let contact = Arc::new(contact);
-    let (file, mapping) = mapping::create(SEGMENT_BYTES, true)?;
+    let (file, mapping) = mapping::create_segment()?;
     let segment = contact.enter_segment(mapping).map_err(Error::Resource)?;
     let hello = Letter::Hello {
         local: ask.local.clone(),
@@ -225,7 +226,6 @@ fn request_once(
     };
     // Should it fail, an answer may be there nevertheless.
     let _ = send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd()));
-    drop(file);
     let meeting =
         Meeting { vi: ask.vi, tag: ask.tag, attributes: *ask.attributes, contact, segment, first: true };
     let peer = Arc::new(Peer::new(meeting));
@@ -235,6 +235,11 @@ fn request_once(
         Answer::Accepted { attributes, barrier } => (attributes, barrier),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
+    // Who accepts has mapped it.
+    if !mapping::keep_whole(file.as_fd()) {
+        return Err(broken("the shared segment cannot be sealed"));
+    }
+    drop(file);
     hearing.deadline = Some(Instant::now() + PATIENCE);
     hearing.regions(&peer)?;
     let link = Box::new(join(nic, peer.clone(), ask.attributes, barrier)?);

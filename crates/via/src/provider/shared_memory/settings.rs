@@ -93,8 +93,9 @@ fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// With whom large messages are copied once, out of the sender's own memory, instead of twice, through the segment. Memory that the
-/// program enables for RDMA reads is shown to the peer in any case, and copied from once.
+/// With whom large messages are copied once, out of the sender's own memory, instead of twice, through the segment. Whoever copies so
+/// touches pages that the sender has chosen: they count as the receiver's memory from then on, and a sender who makes holes in them can
+/// hold the receiver up. RDMA that this program itself asks for is direct in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SingleCopy {
     /// With nobody.

@@ -1,12 +1,12 @@
 //! The file behind a device in a file, and what it is called in messages.
 //! Not what is in it: `layout` knows that.
-//! Source: pread(2), pwrite(2), fdatasync(2), fallocate(2), flock(2).
+//! Source: open(2), inode(7), pread(2), pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 use crate::device::{DeviceError, Operation};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file, locked.
@@ -24,7 +24,8 @@ enum Store {
 }
 
 impl Backing {
-    /// Opens a file for writing and for this process alone, or for reading with others that read.
+    /// Opens a file for writing and for this process alone, or for reading with others that read. What is no regular file is refused without
+    /// being opened: opening a named pipe waits for somebody at its other end, and opening a device may make it do something.
     pub fn open(path: &Path, options: &OpenOptions, is_read_only: bool) -> Result<Self, DeviceError> {
         let failed = |source| DeviceError::Host {
             name: path.display().to_string(),
@@ -32,11 +33,19 @@ impl Backing {
             source,
         };
         let not_usable =
-            |what: &str| Err(DeviceError::NotUsable { name: path.display().to_string(), what: what.into() });
-        let file = options.open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return not_usable("is not a file");
+            |what: &str| DeviceError::NotUsable { name: path.display().to_string(), what: what.into() };
+        let must_be_regular = |data: &Metadata| match kind(data) {
+            None => Ok(()),
+            Some(kind) => Err(not_usable(&format!(
+                "is {kind}, not a regular file: give a file that `longma zoned format` made, or a zoned block device"
+            ))),
+        };
+        if let Ok(there) = std::fs::metadata(path) {
+            must_be_regular(&there)?;
         }
+        // What is there may have changed meanwhile; reads and writes of a regular file are the same with this flag.
+        let file = options.clone().custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
+        must_be_regular(&file.metadata().map_err(failed)?)?;
         let lock = if is_read_only {
             FlockOperation::NonBlockingLockShared
         } else {
@@ -44,7 +53,7 @@ impl Backing {
         };
         match flock(&file, lock) {
             Ok(()) => Ok(Self { store: Store::File(file), path: path.into() }),
-            Err(rustix::io::Errno::WOULDBLOCK) => not_usable("is in use by another process"),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(not_usable("is in use by another process")),
             Err(errno) => Err(failed(errno.into())),
         }
     }
@@ -96,6 +105,20 @@ impl Backing {
         }
     }
 
+    /// Reads a part that may be long: memory that is not there is an error.
+    pub fn read_part(&self, at: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
+        let no_memory = || {
+            let what = format!("no memory for {bytes} bytes from byte {at} on");
+            self.host(Operation::Read, io::Error::new(io::ErrorKind::OutOfMemory, what))
+        };
+        let bytes = usize::try_from(bytes).map_err(|_| no_memory())?;
+        let mut part = Vec::new();
+        part.try_reserve_exact(bytes).map_err(|_| no_memory())?;
+        part.resize(bytes, 0);
+        self.read(at, &mut part)?;
+        Ok(part)
+    }
+
     pub fn write(&self, at: u64, data: &[u8]) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.write_all_at(data, at).map_err(|e| self.host(Operation::Write, e)),
@@ -141,6 +164,19 @@ impl Backing {
         let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         filled.map_err(|errno| self.host(Operation::Examine, errno.into()))?;
         Ok(u128::from_le_bytes(bytes))
+    }
+}
+
+/// What it is, if no regular file: inode(7).
+fn kind(data: &Metadata) -> Option<&'static str> {
+    let kind = data.file_type();
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_dir() => Some("a folder"),
+        () if kind.is_fifo() => Some("a named pipe"),
+        () if kind.is_socket() => Some("a socket"),
+        () if kind.is_block_device() => Some("a block device"),
+        () => Some("a character device"),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
 //! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
 
-use crate::device::{Condition, Geometry, ZoneNumber};
+use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
 
 /// The first bytes of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
@@ -19,6 +19,9 @@ pub const COPY_BYTES: usize = PAGE_BYTES / 2;
 
 /// How many records the log has room for.
 pub const LOG_RECORDS: u64 = 1024;
+
+/// The most zones of a device: their states are in memory, and a header may say anything. Drives have up to some hundred thousand.
+const MOST_ZONES: u32 = 1 << 22;
 
 /// Where the zones begin is a multiple of this, bytes.
 const ZONES_ALIGNMENT: u64 = 1 << 20;
@@ -59,6 +62,19 @@ pub struct Entry {
     pub data_blocks: u64,
     /// Their CRC-32C: the record may have reached the medium before them.
     pub data_crc: u32,
+}
+
+/// Whether a file can emulate such a device.
+///
+/// # Errors
+/// As [`Geometry::check`]; [`DeviceError::Geometry`], too, for more than [`MOST_ZONES`].
+pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
+    geometry.check()?;
+    if geometry.zones() > MOST_ZONES {
+        let what = format!("{} zones, of which a file emulates at most {MOST_ZONES}", geometry.zones());
+        return Err(DeviceError::Geometry { what });
+    }
+    Ok(())
 }
 
 /// A checkpoint (of all zones) or a record (of those that changed).
@@ -178,8 +194,8 @@ impl Header {
         if version != VERSION {
             let which = if version < VERSION { "an older" } else { "a newer" };
             return Err(format!(
-                "has layout version {version}, of {which} longma, and this one knows {VERSION} only: `longma zoned scan` of that longma prints \
-                 what is in it, and `longma zoned load` of this one takes that"
+                "has layout version {version}, of {which} longma, and this one knows {VERSION} only: `longma zoned scan --hex` of that longma \
+                 prints what is in it, and `longma zoned load --hex` of this one takes that"
             ));
         }
         let mut read = || {
@@ -197,7 +213,7 @@ impl Header {
             })
         };
         let header = read().ok_or_else(short)?;
-        header.geometry.check().map_err(|error| format!("has an impossible header: {error}"))?;
+        check(&header.geometry).map_err(|error| format!("has an impossible header: {error}"))?;
         Ok(header)
     }
 }
@@ -331,7 +347,28 @@ mod tests {
             let mut page = header().encode()[..HEADER_BYTES].to_vec();
             page[8..12].copy_from_slice(&u32::to_le_bytes(version));
             let what = Header::decode(&seal(page, PAGE_BYTES)).unwrap_err();
-            assert!(what.contains(which) && what.contains("longma zoned load"), "{what}");
+            assert!(what.contains(which) && what.contains("longma zoned load --hex"), "{what}");
+            assert!(what.contains("longma zoned scan --hex"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_header_of_more_zones_than_memory_can_hold_is_refused_with_their_number() {
+        for (conventional_zones, sequential_zones) in [(1, MOST_ZONES), (1 << 31, 64), (MOST_ZONES, 1)] {
+            let (zone_blocks, zone_capacity_blocks) = (1, 1);
+            let geometry = Geometry {
+                block_bytes: 512,
+                zone_blocks,
+                zone_capacity_blocks,
+                conventional_zones,
+                sequential_zones,
+                ..header().geometry
+            };
+            let what = Header::decode(&Header { identity: 1, geometry }.encode()).unwrap_err();
+            assert!(what.contains(&format!("{} zones", geometry.zones())), "{what}");
+            let fewer = Geometry { conventional_zones: 1, sequential_zones: MOST_ZONES - 1, ..geometry };
+            let most = Header { identity: 1, geometry: fewer };
+            assert_eq!(Header::decode(&most.encode()), Ok((most, true)));
         }
     }
 

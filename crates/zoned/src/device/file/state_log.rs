@@ -1,6 +1,5 @@
 //! How the zones' states of a device in a file outlast a power cut with one fdatasync a flush: a log of records after a checkpoint.
 //! Not the zones' content, except that the newest record's is checked against its CRC.
-//! Source: our own.
 //!
 //! A record and the data it speaks of are made safe by the same fdatasync, so either may be there without the other. A flush
 //! begins only when the one before has returned; so all records but the newest are known to have their data, and of the newest each
@@ -214,8 +213,7 @@ fn checkpoint(
     places: &Places,
     index: usize,
 ) -> Result<std::vec::IntoIter<Listing>, DeviceError> {
-    let mut bytes = vec![0; 2 * places.checkpoint_bytes as usize];
-    backing.read(places.checkpoints[index], &mut bytes)?;
+    let bytes = backing.read_part(places.checkpoints[index], 2 * places.checkpoint_bytes)?;
     Ok(Listing::decode_both(&bytes).collect::<Vec<_>>().into_iter())
 }
 

@@ -52,14 +52,18 @@ struct Expected {
 
 /// A file of as many bytes as the device needs, whose power can be cut.
 fn store() -> Arc<FaultyDevice> {
-    let blocks = Places::of(&geometry()).end / BLOCK as u64;
+    store_of(&geometry())
+}
+
+fn store_of(geometry: &Geometry) -> Arc<FaultyDevice> {
+    let blocks = Places::of(geometry).end / BLOCK as u64;
     let one_zone = Geometry {
         zone_blocks: blocks,
         zone_capacity_blocks: blocks,
         sequential_zones: 0,
         max_open_zones: 0,
         max_active_zones: 0,
-        ..geometry()
+        ..*geometry
     };
     Arc::new(FaultyDevice::new(one_zone).unwrap())
 }
@@ -191,5 +195,36 @@ fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flu
         let mut there = [0; 2 * BLOCK];
         device.read(start, &mut there).unwrap();
         assert_eq!(there[..2], [7 ^ 1 << 5, 7]);
+    }
+}
+
+/// What a flush that failed left unwritten is read from the system's memory, and no later flush writes it.
+#[test]
+fn what_a_map_shows_after_a_failed_flush_is_safe_once_it_is_open_again() {
+    let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
+    let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
+    let options = crate::Options::with_cache(40_000);
+    for failing in 0..6 {
+        let store = store_of(&geometry);
+        let again = || FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
+        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry).unwrap();
+        drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
+        let map = crate::Store::open(again(), options).unwrap();
+        map.put(b"key", &[1; 400]).unwrap();
+        store.inject(crate::device::Fault::FlushError { after: store.changes() + failing });
+        let failed = (2..12u8).find(|&value| map.put(b"key", &[value; 400]).is_err()).unwrap();
+        drop(map);
+        let map = crate::Store::open(again(), options).unwrap();
+        let shown = map.snapshot().get(b"key").unwrap().unwrap();
+        assert!(shown[0] + 1 >= failed, "{}, and {failed} failed", shown[0]);
+        map.put(b"other", b"value").unwrap();
+        std::mem::forget(map);
+        let image = Arc::new(FaultyDevice::over(store.cut().image_with_none()));
+        let map = crate::Store::open(FileDevice::open_in(Backing::faulty(image)).unwrap(), options).unwrap();
+        assert_eq!(
+            map.snapshot().get(b"key").unwrap().as_deref(),
+            Some(&shown[..]),
+            "failing flush {failing}"
+        );
     }
 }

@@ -162,7 +162,7 @@ pub(super) struct Attacker {
 impl Attacker {
     /// Over a socket that has connected, or was accepted.
     pub(super) fn new(socket: OwnedFd, first: bool) -> Attacker {
-        let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
+        let (file, segment) = create_segment().unwrap();
         let (memory, _) = create(1 << 16, false).unwrap();
         Attacker {
             socket: Some(socket),
@@ -363,9 +363,13 @@ impl Attacker {
             }
             Step::Hole => {
                 let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                // SAFETY: numbers only.
-                unsafe { libc::fallocate(self.file.as_raw_fd(), how, 0, SEGMENT_BYTES as libc::off_t) };
-                self.position = 0;
+                // SAFETY: numbers only. It fails where the segment is sealed against that.
+                let made = unsafe {
+                    libc::fallocate(self.file.as_raw_fd(), how, 0, SEGMENT_BYTES as libc::off_t) == 0
+                };
+                if made {
+                    self.position = 0;
+                }
             }
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
             Step::HalfClose => {

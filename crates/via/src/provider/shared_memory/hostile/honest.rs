@@ -29,6 +29,46 @@ impl Queued {
     }
 }
 
+/// Time for which this whole process did not run (SIGSTOP, a virtual machine that was paused), in microseconds, as a thread sees it that
+/// wakes every millisecond.
+pub(super) struct Halts(AtomicU64);
+
+/// No wait for a processor is so long for a thread that seldom wants one.
+const HALT: Duration = Duration::from_millis(300);
+
+impl Halts {
+    pub(super) const fn new() -> Halts {
+        Halts(AtomicU64::new(0))
+    }
+
+    fn so_far(&self) -> Duration {
+        Duration::from_micros(self.0.load(Order::Acquire))
+    }
+
+    /// Looks until `stop` is set.
+    pub(super) fn look(&self, stop: &AtomicBool) {
+        be_nice();
+        let mut before = Instant::now();
+        while !stop.load(Order::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+            let passed = before.elapsed();
+            before += passed;
+            if passed > HALT {
+                self.0.fetch_add(passed.as_micros() as u64, Order::AcqRel);
+            }
+        }
+    }
+}
+
+/// Gives this thread the priority that `LONGMA_VIA_HONEST_NICE` says: beside other work the campaign may be nice, and those who are watched not.
+fn be_nice() {
+    if let Some(nice) = std::env::var("LONGMA_VIA_HONEST_NICE").ok().and_then(|nice| nice.parse().ok()) {
+        // SAFETY: numbers only.
+        let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, this_thread() as u32, nice) };
+        assert_eq!(done, 0, "a priority of {nice} is not permitted");
+    }
+}
+
 fn this_thread() -> i32 {
     // SAFETY: takes nothing and gives a number.
     unsafe { libc::gettid() }
@@ -76,22 +116,42 @@ impl fmt::Display for Answers {
 }
 
 /// Sends and waits for the answer of the server's `thread`, again and again, with a pause between.
-pub(super) fn ask_honestly(nic: &Nic, name: &str, thread: &AtomicI32, stop: &AtomicBool) -> Answers {
+pub(super) fn ask_honestly(
+    nic: &Nic,
+    name: &str,
+    thread: &AtomicI32,
+    halts: &Halts,
+    stop: &AtomicBool,
+) -> Answers {
+    be_nice();
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     vi.connect(&Address::local("honest"), &Address::local(name), SOON).unwrap();
     // The server has taken us in, so that its thread runs.
     let threads = [Queued::of(this_thread()), Queued::of(thread.load(Order::Acquire))];
-    let waited = || threads.iter().map(Queued::so_far).sum::<Duration>();
+    let waited = || threads.iter().map(Queued::so_far).sum::<Duration>() + halts.so_far();
     let mut answers = Answers::default();
     while !stop.load(Order::Acquire) {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
         let (waited_before, begin) = (waited(), Instant::now());
         vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
-        let answer = vi.receive_wait(SOON).expect("an answer within ten seconds");
+        let halted_before = halts.so_far();
+        let answer = loop {
+            match vi.receive_wait(SOON) {
+                Ok(answer) => break answer,
+                Err(error) => {
+                    std::thread::sleep(HALT / 10);
+                    assert!(halts.so_far() > halted_before, "no answer within ten seconds: {error}");
+                }
+            }
+        };
         let whole = begin.elapsed();
         assert!(answer.is_success(), "{answer:?}");
+        if whole > HALT {
+            // Whoever sees halts may run a moment later.
+            std::thread::sleep(HALT / 10);
+        }
         let net = whole.saturating_sub(waited() - waited_before);
         answers.whole.push(whole.as_micros() as u64);
         answers.net.push(net.as_micros() as u64);
@@ -110,13 +170,13 @@ pub(super) struct Served {
 }
 
 /// Serves everybody who comes in one thread, which it says in `thread`, as long as `stop` is not set: whoever holds it up holds up all.
-pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, stop: &AtomicBool) -> Served {
+pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop: &AtomicBool) -> Served {
     thread.store(this_thread(), Order::Release);
     let queued = Queued::of(this_thread());
     let (mut vis, mut turn) = (Vec::new(), 0);
     let mut served = Served { taken_in: 0, longest_turn: Duration::ZERO };
     while !stop.load(Order::Acquire) {
-        let (waited_before, begin) = (queued.so_far(), Instant::now());
+        let (waited_before, begin) = (queued.so_far() + halts.so_far(), Instant::now());
         let before = vis.len();
         victim.take_in(&mut vis);
         served.taken_in += vis.len() - before;
@@ -129,7 +189,10 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, stop: &AtomicBool) 
         turn += 1;
         let whole = begin.elapsed();
         if whole > served.longest_turn {
-            let net = whole.saturating_sub(queued.so_far() - waited_before);
+            if whole > HALT {
+                std::thread::sleep(HALT / 10);
+            }
+            let net = whole.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
             served.longest_turn = served.longest_turn.max(net);
         }
         std::thread::yield_now();

@@ -4,15 +4,18 @@
 
 mod attacker;
 mod campaign;
+mod costs;
 mod executed;
 mod honest;
 mod one_trick;
+mod rights;
+mod scarce;
 mod stall;
 
 use super::SharedMemory;
 use super::layout::*;
 use super::letters::{Letter, Showing, receive, send};
-use super::mapping::{Mapping, create, map_foreign};
+use super::mapping::{Mapping, create, create_segment, map_foreign};
 use super::names::Place as Named;
 use super::rendezvous;
 use super::settings::{Limits, Settings};
@@ -44,6 +47,8 @@ struct Hostile {
     socket: OwnedFd,
     segment: Mapping,
     shown: Vec<(u64, u32, u64)>,
+    /// The files of those.
+    files: Vec<super::closing::Foreign>,
 }
 
 fn reach(name: &str) -> Result<OwnedFd, Error> {
@@ -56,7 +61,7 @@ fn hear(socket: &OwnedFd) -> std::io::Result<Letter> {
 }
 
 fn say_hello_at(socket: &OwnedFd, level: Reliability) -> Mapping {
-    let (file, segment) = create(SEGMENT_BYTES, true).unwrap();
+    let (file, segment) = create_segment().unwrap();
     let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
     let local = Address::local("hostile");
     let hello = Letter::Hello { local, attributes, barrier: true };
@@ -87,18 +92,21 @@ fn connect(name: &str, level: Reliability) -> Hostile {
     };
     let segment = say_hello_at(&socket, level);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
-    let mut shown = Vec::new();
+    let (mut shown, mut files) = (Vec::new(), Vec::new());
     loop {
-        match hear(&socket) {
-            Ok(Letter::Shown) => break,
-            Ok(Letter::Show(showing)) => shown.push((showing.address, showing.handle, showing.length)),
+        match receive(&socket, None) {
+            Ok((Letter::Shown, _)) => break,
+            Ok((Letter::Show(showing), file)) => {
+                shown.push((showing.address, showing.handle, showing.length));
+                files.extend(file);
+            }
             Ok(_) => {}
             Err(error) => {
                 assert!(error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end, "{error}")
             }
         }
     }
-    Hostile { socket, segment, shown }
+    Hostile { socket, segment, shown, files }
 }
 
 impl Hostile {

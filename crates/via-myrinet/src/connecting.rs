@@ -1,0 +1,238 @@
+//! The modelled network from outside: opening NICs on it, meeting of those who ask and those who wait, and its clock.
+//! Not the path of messages: that is `link`.
+//! Source: VIA, VI connection and disconnection.
+
+use super::Settings;
+use super::lanai::Parameters;
+use super::link::MyrinetLink;
+use super::meeting::{Answer, Shared, Wish};
+use super::world::{Counts, World};
+use longma_sim::Duration;
+use longma_via::provider::{Ask, Established, Incoming, Link, Memory, Pages, Provider, RegionFacts};
+use longma_via::{Address, Error, MemoryHandle, NicAttributes, Reliability, ViAttributes};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A modelled network: a switch and hosts with a NIC each. Clones are the same network.
+#[derive(Clone)]
+pub struct Fabric {
+    shared: Arc<Shared>,
+}
+
+impl Fabric {
+    /// The network of a machine, whose NICs run the firmware of `settings`.
+    ///
+    /// # Errors
+    /// If the settings do not fit the NIC.
+    pub fn new(parameters: Parameters, settings: Settings) -> Result<Self, Error> {
+        if settings.kind == super::Kind::Myvia {
+            let ring = settings.small_ring;
+            if ring == 0 || settings.low_water >= ring {
+                let low = settings.low_water;
+                let why =
+                    format!("a small ring of {ring} with a low-water mark of {low}: the mark must be less");
+                return Err(Error::InvalidParameter(why));
+            }
+        }
+        parameters.check_memory(settings.table_bytes(32)).map_err(Error::InvalidParameter)?;
+        Ok(Self { shared: Arc::new(Shared::new(World::new(parameters, settings))) })
+    }
+
+    /// The NIC of host number `station`, for [`longma_via::Nic::with_provider`].
+    ///
+    /// # Errors
+    /// If there is no such host.
+    pub fn nic(&self, station: usize) -> Result<Myrinet, Error> {
+        let world = self.shared.world();
+        let parameters = world.parameters();
+        if station >= parameters.hosts as usize {
+            return Err(Error::InvalidParameter(format!("the machine has {} hosts", parameters.hosts)));
+        }
+        let attributes = NicAttributes {
+            name: format!("myrinet{station}"),
+            local_address: station.to_string().into_bytes(),
+            max_transfer_bytes: parameters.mtu,
+            native_mtu_bytes: parameters.mtu,
+            max_segments_per_descriptor: 252,
+            ..NicAttributes::default()
+        };
+        drop(world);
+        Ok(Myrinet { shared: self.shared.clone(), station, attributes })
+    }
+
+    /// The clock of the program on a host.
+    pub fn time(&self, station: usize) -> Duration {
+        Duration::from_ps(self.shared.world().time(station).ps())
+    }
+
+    /// Lets time pass until some host has news: for a program that drives several hosts and has nothing to do on any.
+    /// `false` if nothing is under way.
+    pub fn skip(&self) -> bool {
+        self.shared.world().skip()
+    }
+
+    /// What a host's NIC did so far.
+    pub fn counts(&self, station: usize) -> Counts {
+        self.shared.world().counts(station)
+    }
+}
+
+/// A NIC of the modelled network.
+pub struct Myrinet {
+    shared: Arc<Shared>,
+    station: usize,
+    attributes: NicAttributes,
+}
+
+impl Provider for Myrinet {
+    fn attributes(&self) -> &NicAttributes {
+        &self.attributes
+    }
+
+    fn known_hosts(&self) -> Vec<Vec<u8>> {
+        let hosts = self.shared.world().parameters().hosts as usize;
+        let others = (0..hosts).filter(|host| *host != self.station);
+        std::iter::once(self.station).chain(others).map(|host| host.to_string().into_bytes()).collect()
+    }
+
+    fn wait(&self, local: &Address, deadline: Option<Instant>) -> Result<Box<dyn Incoming>, Error> {
+        let key = (self.station, local.discriminator.clone());
+        let mut meeting = self.shared.meeting();
+        loop {
+            if let Some(wish) = meeting.waiting.entry(key.clone()).or_default().pop_front() {
+                let shared = self.shared.clone();
+                return Ok(Box::new(Asked { shared, station: self.station, wish: Some(wish) }));
+            }
+            self.shared.changed.notify_all();
+            let (again, in_time) = self.shared.pause(meeting, deadline);
+            meeting = again;
+            if !in_time {
+                return Err(Error::Timeout);
+            }
+        }
+    }
+
+    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+        let mut meeting = self.shared.meeting();
+        let host = std::str::from_utf8(&ask.remote.host).ok().and_then(|host| host.parse().ok());
+        let found = meeting.waiting.keys().find(|(station, discriminator)| {
+            *discriminator == ask.remote.discriminator && host.is_none_or(|host: usize| host == *station)
+        });
+        let Some(key) = found.cloned() else {
+            return Err(Error::NoMatch(ask.remote.to_string()));
+        };
+        let slot = self.shared.world().add_vi(self.station);
+        let number = meeting.next;
+        meeting.next += 1;
+        meeting.answers.insert(number, None);
+        let (station, attributes) = (self.station, *ask.attributes);
+        let from = Address::new(station.to_string(), &ask.local.discriminator);
+        let wish = Wish { number, from, station, slot, attributes };
+        meeting.waiting.entry(key.clone()).or_default().push_back(wish);
+        self.shared.changed.notify_all();
+        loop {
+            match meeting.answers.get_mut(&number).and_then(Option::take) {
+                Some(Answer::Rejected) => {
+                    meeting.answers.remove(&number);
+                    self.shared.world().station(self.station).vis[slot].active = false;
+                    return Err(Error::Rejected);
+                }
+                Some(Answer::Accepted { slot: peer, attributes }) => {
+                    meeting.answers.remove(&number);
+                    let (own, peer) = ((self.station, slot), (key.0, peer));
+                    let link = MyrinetLink::new(self.shared.clone(), own, peer, ask.attributes.reliability);
+                    return Ok(Established { link: Box::new(link), remote_attributes: attributes });
+                }
+                None => {}
+            }
+            let (again, in_time) = self.shared.pause(meeting, deadline);
+            meeting = again;
+            if !in_time {
+                // From now on an acceptance fails, so that no side believes in a connection that the other does not have.
+                meeting.answers.remove(&number);
+                let asked = meeting.waiting.get_mut(&key);
+                asked.into_iter().for_each(|wishes| wishes.retain(|wish| wish.number != number));
+                self.shared.world().station(self.station).vis[slot].active = false;
+                return Err(Error::Timeout);
+            }
+        }
+    }
+
+    fn allocate(&self, length: usize) -> Result<Option<Arc<dyn Memory>>, Error> {
+        Ok(Some(Arc::new(Pages::new(length)?)))
+    }
+
+    fn registered(&self, region: &RegionFacts) {
+        let mut world = self.shared.world();
+        let regions = &mut world.station(self.station).regions;
+        regions.insert(region.handle.0, region.address, region.length, region.memory.is_some());
+    }
+
+    fn deregistered(&self, handle: MemoryHandle) {
+        self.shared.world().station(self.station).regions.remove(handle.0);
+    }
+}
+
+struct Asked {
+    shared: Arc<Shared>,
+    station: usize,
+    wish: Option<Wish>,
+}
+
+impl Asked {
+    /// Says whether somebody still waits for it.
+    fn answer(&mut self, answer: Answer) -> bool {
+        let Some(wish) = self.wish.take() else { return false };
+        let mut meeting = self.shared.meeting();
+        let Some(place) = meeting.answers.get_mut(&wish.number) else { return false };
+        *place = Some(answer);
+        self.shared.changed.notify_all();
+        true
+    }
+}
+
+impl Incoming for Asked {
+    fn remote(&self) -> &Address {
+        static NOBODY: Address = Address { host: Vec::new(), discriminator: Vec::new() };
+        self.wish.as_ref().map_or(&NOBODY, |wish| &wish.from)
+    }
+
+    fn remote_attributes(&self) -> &ViAttributes {
+        static NONE: ViAttributes = ViAttributes {
+            reliability: Reliability::Unreliable,
+            max_transfer_bytes: 0,
+            tag: longma_via::ProtectionTag::from_number(0),
+            rdma_write: false,
+            rdma_read: false,
+        };
+        self.wish.as_ref().map_or(&NONE, |wish| &wish.attributes)
+    }
+
+    fn accept(
+        mut self: Box<Self>,
+        _vi: u32,
+        attributes: &ViAttributes,
+        _tag: u32,
+    ) -> Result<Box<dyn Link>, Error> {
+        let Some(peer) = self.wish.as_ref().map(|wish| (wish.station, wish.slot)) else {
+            return Err(Error::NoMatch("the request was answered already".into()));
+        };
+        let slot = self.shared.world().add_vi(self.station);
+        if !self.answer(Answer::Accepted { slot, attributes: *attributes }) {
+            self.shared.world().station(self.station).vis[slot].active = false;
+            return Err(Error::NotReachable("the peer no longer waits for the answer".into()));
+        }
+        let own = (self.station, slot);
+        Ok(Box::new(MyrinetLink::new(self.shared.clone(), own, peer, attributes.reliability)))
+    }
+
+    fn reject(mut self: Box<Self>) {
+        self.answer(Answer::Rejected);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.answer(Answer::Rejected);
+    }
+}

@@ -1,0 +1,196 @@
+//! A connected VI's path on the modelled network: posts become work of its NIC, and what the NIC did becomes completions.
+//! Not timing: that is the world's.
+//! Source: VIA, reliability levels, RDMA.
+
+use super::job::{Content, Packet, Work};
+use super::meeting::{Place, Shared};
+use super::station::{News, Side};
+use super::translation::Piece;
+use longma_via::provider::{
+    Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
+};
+use longma_via::{Reliability, Segment, Status};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(super) struct MyrinetLink {
+    shared: Arc<Shared>,
+    own: Place,
+    peer: Place,
+    reliability: Reliability,
+    /// Posts that are not complete, in their order, with what has become of them.
+    pending: VecDeque<(u32, Option<Status>)>,
+    waits: bool,
+    over: bool,
+}
+
+impl MyrinetLink {
+    pub(super) fn new(shared: Arc<Shared>, own: Place, peer: Place, reliability: Reliability) -> Self {
+        Self { shared, own, peer, reliability, pending: VecDeque::new(), waits: false, over: false }
+    }
+
+    fn packet(&self, token: u32, content: Content) -> Packet {
+        Packet { to: self.peer, from: self.own, token, wants_acknowledgement: false, content }
+    }
+
+    fn content(&self, outgoing: &Outgoing<'_>) -> Content {
+        let Outgoing { request, length, immediate, .. } = *outgoing;
+        let header = Header { request, length, immediate };
+        match request {
+            Request::RdmaRead(_) => Content::ReadRequest(header),
+            Request::Send | Request::RdmaWrite(_) => {
+                let mut payload = Vec::with_capacity(length as usize);
+                // SAFETY: the engine gave the slices with this post.
+                unsafe { gather(outgoing.slices, &mut payload) };
+                Content::Message { header, payload }
+            }
+        }
+    }
+
+    /// Says to the engine what is complete, in the order of the posts.
+    fn completed(&mut self, token: u32, status: Status, target: &mut dyn Target) {
+        if let Some(entry) = self.pending.iter_mut().find(|entry| entry.0 == token) {
+            entry.1 = Some(status);
+        }
+        while let Some((token, Some(status))) = self.pending.front().copied() {
+            self.pending.pop_front();
+            target.completed(token, status);
+        }
+    }
+
+    fn arrived(&mut self, packet: Packet, target: &mut dyn Target) -> Result<(), Gone> {
+        let token = packet.token;
+        match packet.content {
+            Content::Message { header, payload } => match target.deliver(&header, &payload) {
+                Ok(()) if packet.wants_acknowledgement => {
+                    let acknowledgement = self.packet(token, Content::Acknowledgement(token));
+                    self.shared.world().reply(self.own.0, acknowledgement, Vec::new());
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
+                Err(refusal) => self.refused(token, packet.wants_acknowledgement, refusal),
+            },
+            Content::ReadRequest(header) => self.answer_read(token, &header, target),
+            Content::ReadResponse { token, payload } => {
+                if let Some(slices) = target.reading(token) {
+                    // SAFETY: the target gave the slices in this poll.
+                    unsafe { scatter(slices, &payload) };
+                    self.completed(token, Status::DONE, target);
+                }
+                Ok(())
+            }
+            Content::Acknowledgement(_) => Ok(()),
+        }
+    }
+
+    fn answer_read(&mut self, token: u32, header: &Header, target: &mut dyn Target) -> Result<(), Gone> {
+        let Request::RdmaRead(remote) = header.request else { return Ok(()) };
+        match target.readable(remote, header.length) {
+            Ok(slice) => {
+                let mut payload = Vec::with_capacity(slice.length as usize);
+                // SAFETY: the target gave the slice in this poll.
+                unsafe { gather(&[slice], &mut payload) };
+                let mut pieces: Vec<Piece> = Vec::new();
+                let mut world = self.shared.world();
+                let regions = &world.station(self.own.0).regions;
+                regions.pieces(remote.handle.0, remote.address, slice.length, &mut pieces);
+                let response = self.packet(token, Content::ReadResponse { token, payload });
+                world.reply(self.own.0, response, pieces);
+                Ok(())
+            }
+            Err(refusal) => self.refused(token, true, refusal),
+        }
+    }
+
+    /// The engine did not take what the peer sent: the peer hears of it as its reliability level says.
+    fn refused(&mut self, token: u32, waits: bool, refusal: Refusal) -> Result<(), Gone> {
+        if self.reliability == Reliability::Unreliable {
+            return Ok(());
+        }
+        let status = waits.then(|| (token, refusal.remote_status()));
+        self.end(status, Gone::Lost);
+        Err(Gone::Lost)
+    }
+
+    fn end(&mut self, status: Option<(u32, Status)>, gone: Gone) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let mut world = self.shared.world();
+        world.drain(self.own.0, self.own.1);
+        world.station(self.own.0).vis[self.own.1].active = false;
+        let (station, slot) = self.peer;
+        if world.station(station).vis[slot].active {
+            world.tell_gone(station, slot, status, gone);
+        }
+    }
+}
+
+impl Link for MyrinetLink {
+    fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
+        let mut work = Work { segments: outgoing.slices.len() as u32, ..Work::default() };
+        let mut packet = self.packet(outgoing.token, self.content(outgoing));
+        packet.wants_acknowledgement = self.reliability == Reliability::ReliableReception;
+        work.packet = Some(packet);
+        let mut world = self.shared.world();
+        let regions = &world.station(self.own.0).regions;
+        for slice in outgoing.slices {
+            regions.pieces(slice.handle.0, slice.address as u64, slice.length, &mut work.pieces);
+        }
+        world.post(self.own.0, self.own.1, Side::Send, work);
+        self.pending.push_back((outgoing.token, None));
+        Posted::Pending
+    }
+
+    fn holds_receives(&self) -> bool {
+        true
+    }
+
+    fn receive_posted(&mut self, segments: &[Segment]) {
+        let mut work = Work { segments: segments.len() as u32, ..Work::default() };
+        let mut world = self.shared.world();
+        let regions = &world.station(self.own.0).regions;
+        for segment in segments {
+            regions.pieces(segment.handle.0, segment.address, segment.length, &mut work.pieces);
+        }
+        world.post(self.own.0, self.own.1, Side::Receive, work);
+    }
+
+    fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
+        for turn in 0..budget.max(1) {
+            // Only the first look waits: what comes with it is taken, and then the program goes on.
+            let waits = self.waits && turn == 0;
+            let news = self.shared.world().poll(self.own.0, self.own.1, waits);
+            match news {
+                None => return Ok(()),
+                Some(News::Completed(token, status)) => self.completed(token, status, target),
+                Some(News::Packet(packet)) => self.arrived(packet, target)?,
+                Some(News::Gone(gone)) => {
+                    self.over = true;
+                    self.shared.world().station(self.own.0).vis[self.own.1].active = false;
+                    return Err(gone);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Bell {
+        self.waits = true;
+        Bell::None
+    }
+
+    fn disarm(&mut self) {
+        self.waits = false;
+    }
+
+    fn disconnect(&mut self) {
+        self.end(None, Gone::Disconnected);
+    }
+}
+
+impl Drop for MyrinetLink {
+    fn drop(&mut self) {
+        self.end(None, Gone::Disconnected);
+    }
+}

@@ -1,0 +1,140 @@
+//! Where memory lies for the NIC: regions cut into the pieces that a DMA moves, and BVIA's TLB of page addresses.
+//! Not the protection check: the engine has done that.
+//! Source: Jiao Zhenqiang et al.: BVIA's translations in host memory with a TLB on the NIC; MyVIA's buffers of one MTU in one piece.
+
+use std::collections::BTreeMap;
+
+/// Memory that one DMA moves: bytes, and the page they lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes.
+    pub bytes: u32,
+    /// Number of the page in the host's table.
+    pub page: u64,
+}
+
+/// The regions of a host.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    page_bytes: u64,
+    /// Bytes that lie in one piece in memory from the library's own allocator; a page elsewhere.
+    contiguous_bytes: u64,
+    by_handle: BTreeMap<u32, Region>,
+    next_page: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    address: u64,
+    first_page: u64,
+    piece_bytes: u64,
+}
+
+impl Regions {
+    /// No regions. Memory of the library's own allocator lies in pieces of `contiguous_bytes`.
+    pub fn new(page_bytes: u32, contiguous_bytes: u32) -> Self {
+        let page_bytes = u64::from(page_bytes.max(1));
+        let contiguous_bytes = u64::from(contiguous_bytes).max(page_bytes);
+        // Page 0 is the one that descriptors lie on.
+        Self { page_bytes, contiguous_bytes, by_handle: BTreeMap::new(), next_page: 1 }
+    }
+
+    /// A region was registered. Its pages get the next numbers, so that nothing depends on where the system put it.
+    pub fn insert(&mut self, handle: u32, address: u64, length: u64, is_own: bool) {
+        let piece_bytes = if is_own { self.contiguous_bytes } else { self.page_bytes };
+        self.by_handle.insert(handle, Region { address, first_page: self.next_page, piece_bytes });
+        self.next_page += length / self.page_bytes + 2;
+    }
+
+    /// It was deregistered.
+    pub fn remove(&mut self, handle: u32) {
+        self.by_handle.remove(&handle);
+    }
+
+    /// Cuts `length` bytes at `address` into what one DMA moves.
+    pub fn pieces(&self, handle: u32, address: u64, length: u32, into: &mut Vec<Piece>) {
+        let unknown = Region { address, first_page: 0, piece_bytes: self.page_bytes };
+        let region = self.by_handle.get(&handle).copied().unwrap_or(unknown);
+        let mut offset = address.wrapping_sub(region.address);
+        // What the allocator gave begins a piece; elsewhere the pages decide.
+        let shift = if region.piece_bytes == self.page_bytes { region.address % self.page_bytes } else { 0 };
+        let mut left = u64::from(length);
+        while left > 0 {
+            let inside = (offset + shift) % region.piece_bytes;
+            let bytes = left.min(region.piece_bytes - inside);
+            let page = region.first_page + (offset + region.address % self.page_bytes) / self.page_bytes;
+            into.push(Piece { bytes: bytes as u32, page });
+            offset += bytes;
+            left -= bytes;
+        }
+    }
+}
+
+/// BVIA's TLB in SRAM, direct-mapped.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    entries: Vec<Option<u64>>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Tlb {
+    /// An empty TLB.
+    pub fn new(entries: usize) -> Self {
+        Self { entries: vec![None; entries.max(1)], hits: 0, misses: 0 }
+    }
+
+    /// Whether the page's address is there; it is from now on.
+    pub fn look_up(&mut self, page: u64) -> bool {
+        let index = (page % self.entries.len() as u64) as usize;
+        let hit = self.entries[index] == Some(page);
+        self.entries[index] = Some(page);
+        self.hits += u64::from(hit);
+        self.misses += u64::from(!hit);
+        hit
+    }
+
+    /// Hits and misses so far.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(pieces: &[Piece]) -> Vec<u32> {
+        pieces.iter().map(|p| p.bytes).collect()
+    }
+
+    #[test]
+    fn memory_of_the_program_is_cut_at_pages_and_the_allocators_only_at_the_mtu() {
+        let mut regions = Regions::new(4096, 102_400);
+        regions.insert(1, 0x10_0800, 20_000, false);
+        regions.insert(2, 0x20_0000, 300_000, true);
+        let mut pieces = Vec::new();
+        regions.pieces(1, 0x10_0800, 10_000, &mut pieces);
+        assert_eq!(bytes(&pieces), [2048, 4096, 3856]);
+        assert!(pieces.windows(2).all(|p| p[1].page == p[0].page + 1));
+        pieces.clear();
+        regions.pieces(2, 0x20_0000, 102_400, &mut pieces);
+        assert_eq!(bytes(&pieces), [102_400]);
+        pieces.clear();
+        regions.pieces(2, 0x20_0000 + 100_000, 10_000, &mut pieces);
+        assert_eq!(bytes(&pieces), [2400, 7600]);
+        pieces.clear();
+        regions.pieces(2, 0x20_0000, 0, &mut pieces);
+        assert!(pieces.is_empty());
+    }
+
+    #[test]
+    fn a_page_hits_once_it_was_looked_up_until_another_takes_its_place() {
+        let mut tlb = Tlb::new(4);
+        assert_eq!(
+            [1, 1, 5, 1, 2, 2].map(|page| tlb.look_up(page)),
+            [false, true, false, false, false, true]
+        );
+        assert_eq!(tlb.counts(), (2, 4));
+    }
+}

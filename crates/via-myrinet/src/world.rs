@@ -1,0 +1,465 @@
+//! All hosts of the modelled network in one simulated time: events, the wire between NICs, and what the hosts' programs do.
+//! Not the VIA interface: that is the provider. Connections are set up by the hosts' operating systems and take no time here.
+//! Source: Jiao Zhenqiang et al.; the hardware's timing is `lanai`'s.
+
+use super::Settings;
+use super::job::{Content, PACKET_BYTES, Packet, Work};
+use super::lanai::{Engine, Parameters, Switch};
+use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
+use super::settings::Kind;
+use super::station::{News, Next, Order, Side, Station};
+use super::steps::host;
+use super::translation::Piece;
+use super::{bvia, myvia};
+use longma_sim::{Duration, EventQueue, Time};
+use longma_via::Status;
+use longma_via::provider::Gone;
+use std::collections::VecDeque;
+
+/// How long a VI that leaves waits for what it has sent.
+const LINGER: Duration = Duration::from_ps(50_000_000_000);
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The firmware goes on.
+    Resume(usize),
+    /// Something happened that the firmware may look for.
+    Poke(usize),
+    /// The host engine is done, if no access put it off.
+    HostDma(usize),
+    /// The send engine is done.
+    Sent(usize),
+    /// A packet is in a receive buffer.
+    Arrived(usize, Packet),
+    /// A descriptor (MyVIA) or a doorbell (BVIA) has come through the bus.
+    Posted(usize, usize, Side, Work),
+    /// The flag of a small ring has come through the bus.
+    Flag(usize, usize, Side, bool),
+    /// The interrupt handler begins, or goes on with the next descriptor.
+    Refill(usize, usize, Side, bool),
+}
+
+/// The modelled network.
+#[derive(Clone, Debug)]
+pub struct World {
+    parameters: Parameters,
+    settings: Settings,
+    now: Time,
+    events: EventQueue<Event>,
+    stations: Vec<Station>,
+    switch: Switch,
+    /// Packets offered to each station, oldest first, with who sends them and since when.
+    offered: Vec<VecDeque<(Time, usize, Packet)>>,
+    news: u64,
+    orders: Vec<Order>,
+}
+
+/// What a station did, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Seconds that the NIC's processor worked.
+    pub processor_seconds: f64,
+    /// Interrupts of the host.
+    pub interrupts: u64,
+    /// Bytes moved over the bus by DMA.
+    pub bus_bytes: u64,
+    /// Programmed accesses over the bus.
+    pub bus_accesses: u64,
+    /// BVIA: translations found on the NIC.
+    pub tlb_hits: u64,
+    /// BVIA: translations fetched.
+    pub tlb_misses: u64,
+    /// MyVIA: the most descriptors in a big ring.
+    pub most_in_big_ring: usize,
+}
+
+impl World {
+    /// The hosts of `parameters`, whose NICs run the firmware of `settings`.
+    pub fn new(parameters: Parameters, settings: Settings) -> Self {
+        let stations: Vec<_> = (0..parameters.hosts).map(|_| Station::new(&parameters, &settings)).collect();
+        Self {
+            now: Time::ZERO,
+            events: EventQueue::new(),
+            switch: Switch::new(&parameters),
+            offered: vec![VecDeque::new(); stations.len()],
+            stations,
+            news: 0,
+            orders: Vec::new(),
+            parameters,
+            settings,
+        }
+    }
+
+    /// The hardware.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// A host.
+    pub fn station(&mut self, station: usize) -> &mut Station {
+        &mut self.stations[station]
+    }
+
+    /// A place for a VI of a host that is being connected.
+    pub fn add_vi(&mut self, station: usize) -> usize {
+        self.stations[station].add_vi(&self.settings)
+    }
+
+    /// The clock of a host's program.
+    pub fn time(&self, station: usize) -> Time {
+        self.stations[station].local.max(self.now)
+    }
+
+    /// What a station did so far.
+    pub fn counts(&self, station: usize) -> Counts {
+        let station = &self.stations[station];
+        let (tlb_hits, tlb_misses) = station.tlb.counts();
+        let most = station.vis.iter().map(|vi| vi.sends.most_big().max(vi.receives.most_big())).max();
+        Counts {
+            processor_seconds: station.card.busy_cycles() as f64 / self.parameters.clock_hz as f64,
+            interrupts: station.card.interrupts(),
+            bus_bytes: station.bus.bytes(),
+            bus_accesses: station.bus.accesses(),
+            tlb_hits,
+            tlb_misses,
+            most_in_big_ring: most.unwrap_or(0),
+        }
+    }
+
+    // ---- the program's side -----------------------------------------------------------------------------------------
+
+    /// Time that the host's processor takes for `cycles`.
+    fn host_time(&self, cycles: u64) -> Duration {
+        Duration::from_ps(cycles * 1_000_000_000_000 / self.parameters.host_hz.max(1))
+    }
+
+    /// The program of a host does something: its clock is at least where the world is, and the world comes along.
+    fn catch_up(&mut self, station: usize, cycles: u64) -> Time {
+        let spent = self.host_time(cycles);
+        let local = plus(self.stations[station].local.max(self.now), spent);
+        self.stations[station].local = local;
+        self.run_until(local);
+        local
+    }
+
+    /// An access of the host's processor to the NIC, of `words` that take `each`; the program's clock goes along.
+    fn access(&mut self, station: usize, words: u32, each: Duration) -> Time {
+        let local = self.stations[station].local;
+        let held = Duration::from_ps(each.ps() * u64::from(words));
+        let through = self.stations[station].bus.access(local, held);
+        self.stations[station].local = through;
+        through
+    }
+
+    /// The library posts a descriptor.
+    pub fn post(&mut self, station: usize, slot: usize, side: Side, work: Work) {
+        let segments = u64::from(work.segments);
+        self.stations[station].vis[slot].under_way += u32::from(side == Side::Send);
+        let build = host::BUILD_DESCRIPTOR + host::BUILD_SEGMENT * segments;
+        match self.settings.kind {
+            Kind::Bvia => {
+                self.catch_up(station, build);
+                self.stations[station].vis[slot].rings(side).write();
+                let through = self.access(station, 2, self.parameters.pio_write);
+                self.arrives(through, Event::Posted(station, slot, side, work));
+            }
+            Kind::Myvia => {
+                self.catch_up(station, build + host::TRANSLATE * segments);
+                self.post_physical(station, slot, side, work);
+            }
+        }
+    }
+
+    fn post_physical(&mut self, station: usize, slot: usize, side: Side, work: Work) {
+        if self.stations[station].vis[slot].rings(side).has_big() {
+            return self.put_big(station, slot, side, work);
+        }
+        if self.stations[station].vis[slot].rings(side).known_free == 0 {
+            let read = self.access(station, 1, self.parameters.pio_read);
+            self.run_until(read);
+            let rings = self.stations[station].vis[slot].rings(side);
+            rings.known_free = rings.free();
+            if rings.known_free == 0 {
+                self.put_big(station, slot, side, work);
+                let through = self.access(station, 1, self.parameters.pio_write);
+                self.arrives(through, Event::Flag(station, slot, side, true));
+                return;
+            }
+        }
+        let rings = self.stations[station].vis[slot].rings(side);
+        rings.known_free -= 1;
+        rings.write();
+        let through = self.access(station, words(&work), self.parameters.pio_write);
+        self.arrives(through, Event::Posted(station, slot, side, work));
+    }
+
+    fn put_big(&mut self, station: usize, slot: usize, side: Side, work: Work) {
+        let spent = self.host_time(host::PUT_BIG);
+        let station = &mut self.stations[station];
+        station.local = plus(station.local, spent);
+        station.vis[slot].rings(side).put_big(work);
+    }
+
+    /// What was written to the NIC comes through the bridge.
+    fn arrives(&mut self, through: Time, event: Event) {
+        self.events.push(plus(through, self.parameters.bus_latency), event);
+    }
+
+    /// The program looks whether its VI has news. With `waits`, it does nothing else until there are some.
+    pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<News> {
+        let mut local = self.catch_up(station, host::POLL);
+        loop {
+            if let Some((visible, _)) = self.stations[station].vis[slot].news.front() {
+                if *visible <= local {
+                    return self.collect(station, slot);
+                }
+                if waits {
+                    local = *visible;
+                    self.stations[station].local = local;
+                    self.run_until(local);
+                    continue;
+                }
+            }
+            if !waits || !self.step() {
+                return None;
+            }
+        }
+    }
+
+    fn collect(&mut self, station: usize, slot: usize) -> Option<News> {
+        let spent = self.host_time(host::COLLECT).ps() + self.parameters.memory_latency.ps();
+        let station = &mut self.stations[station];
+        station.local = Time::from_ps(station.local.ps() + spent);
+        station.vis[slot].news.pop_front().map(|news| news.1)
+    }
+
+    /// Everybody waits: time passes until somebody has news. `false` if nobody ever will.
+    pub fn skip(&mut self) -> bool {
+        let before = self.news;
+        while self.news == before {
+            if !self.step() {
+                return false;
+            }
+        }
+        self.now = plus(self.now, self.parameters.bus_latency);
+        self.run_until(self.now);
+        true
+    }
+
+    /// The NIC sends something of itself for a VI: an acknowledgement, or bytes that the peer reads.
+    pub fn reply(&mut self, station: usize, packet: Packet, pieces: Vec<Piece>) {
+        self.stations[station].replies.push_back((packet, pieces));
+        self.poke(station);
+    }
+
+    /// A VI is about to leave: time passes until what it has sent is with its peer.
+    pub fn drain(&mut self, station: usize, slot: usize) {
+        // A peer that takes nothing cannot hold it up for ever.
+        let limit = plus(self.now, LINGER);
+        while self.stations[station].vis[slot].under_way > 0
+            && self.events.next_time().is_some_and(|at| at <= limit)
+        {
+            self.step();
+        }
+    }
+
+    /// The peer of a connection that ends hears of it behind all that is under way: the way of a small packet later.
+    pub fn tell_gone(&mut self, station: usize, slot: usize, status: Option<(u32, Status)>, gone: Gone) {
+        let path = self.parameters.path_latency.ps();
+        let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
+        let visible = plus(self.now, Duration::from_ps(path)).max(last);
+        let news = &mut self.stations[station].vis[slot].news;
+        news.extend(status.map(|(token, status)| (visible, News::Completed(token, status))));
+        news.push_back((visible, News::Gone(gone)));
+        self.news += 1;
+    }
+
+    // ---- time -------------------------------------------------------------------------------------------------------
+
+    /// Everything that happens up to `until`.
+    pub fn run_until(&mut self, until: Time) {
+        while let Some((at, event)) = self.events.pop_until(until) {
+            self.now = self.now.max(at);
+            self.handle(event);
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// The next thing that happens. `false` if nothing does.
+    fn step(&mut self) -> bool {
+        let Some((at, event)) = self.events.pop() else { return false };
+        self.now = self.now.max(at);
+        self.handle(event);
+        true
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Resume(station) => self.resume(station),
+            Event::Poke(station) => self.poke(station),
+            Event::HostDma(station) => {
+                let ends = self.stations[station].bus.dma_end();
+                if ends > self.now {
+                    self.events.push(ends, Event::HostDma(station));
+                } else {
+                    self.stations[station].card.end_host();
+                    self.poke(station);
+                }
+            }
+            Event::Sent(station) => {
+                self.stations[station].card.set_link(Engine::Send, false);
+                self.poke(station);
+            }
+            Event::Arrived(station, packet) => {
+                let to = &mut self.stations[station];
+                to.card.set_link(Engine::Receive, false);
+                to.arrivals.push_back(packet);
+                self.poke(station);
+            }
+            Event::Posted(station, slot, side, work) => self.posted(station, slot, side, work),
+            Event::Flag(station, slot, side, flag) => {
+                self.stations[station].vis[slot].rings(side).flag = flag;
+                self.poke(station);
+            }
+            Event::Refill(station, slot, side, begins) => self.refill(station, slot, side, begins),
+        }
+    }
+
+    fn posted(&mut self, station: usize, slot: usize, side: Side, work: Work) {
+        let vi = &mut self.stations[station].vis[slot];
+        if side == Side::Receive && self.settings.kind == Kind::Bvia {
+            vi.rung.push_back(work);
+        } else {
+            vi.rings(side).arrive(work);
+        }
+        self.poke(station);
+    }
+
+    /// The interrupt handler: reads how much room there is, then moves descriptors until the ring is full or there are no more.
+    fn refill(&mut self, station: usize, slot: usize, side: Side, begins: bool) {
+        let (now, pio_write) = (self.now, self.parameters.pio_write);
+        if begins {
+            let read = self.stations[station].bus.access(now, self.parameters.pio_read);
+            self.events.push(read, Event::Refill(station, slot, side, false));
+            return;
+        }
+        let spent = self.host_time(host::REFILL);
+        let Station { bus, vis, .. } = &mut self.stations[station];
+        let rings = vis[slot].rings(side);
+        rings.known_free = 0;
+        if rings.free() == 0 {
+            rings.refilling = false;
+            return self.poke(station);
+        }
+        let Some(work) = rings.take_big() else {
+            rings.refilling = false;
+            let through = bus.access(now, pio_write);
+            return self.arrives(through, Event::Flag(station, slot, side, false));
+        };
+        rings.write();
+        let held = Duration::from_ps(pio_write.ps() * u64::from(words(&work)));
+        let through = bus.access(plus(now, spent), held);
+        self.arrives(through, Event::Posted(station, slot, side, work));
+        self.events.push(through, Event::Refill(station, slot, side, false));
+    }
+
+    /// Something happened on a NIC: a firmware that idles sees it at the start of its next round.
+    fn poke(&mut self, station: usize) {
+        let Some((since, round)) = self.stations[station].idle.take() else {
+            self.stations[station].poked = true;
+            return;
+        };
+        let round = round.ps().max(1);
+        let waited = self.now.ps().saturating_sub(since.ps());
+        let at = Time::from_ps(since.ps() + waited.next_multiple_of(round));
+        self.plan(station, at);
+    }
+
+    fn plan(&mut self, station: usize, at: Time) {
+        if !self.stations[station].planned {
+            self.stations[station].planned = true;
+            self.events.push(at, Event::Resume(station));
+        }
+    }
+
+    fn resume(&mut self, number: usize) {
+        let mut orders = std::mem::take(&mut self.orders);
+        let station = &mut self.stations[number];
+        station.planned = false;
+        station.idle = None;
+        let next = match self.settings.kind {
+            Kind::Bvia => bvia::resume(station, self.now, &self.settings, &mut orders),
+            Kind::Myvia => myvia::resume(station, self.now, &self.settings, &mut orders),
+        };
+        match next {
+            Next::After(took) => self.plan(number, plus(self.now, took)),
+            Next::Idle(round) => self.stations[number].idle = Some((self.now, round)),
+        }
+        for order in orders.drain(..) {
+            self.carry_out(number, order);
+        }
+        self.orders = orders;
+    }
+
+    fn carry_out(&mut self, number: usize, order: Order) {
+        match order {
+            Order::Transmit(packet) => {
+                let to = packet.to.0;
+                self.offered[to].push_back((self.now, number, packet));
+                self.pass(to);
+            }
+            Order::Armed => self.pass(number),
+            Order::HostDma => {
+                let ends = self.stations[number].bus.dma_end();
+                self.events.push(ends, Event::HostDma(number));
+            }
+            Order::Tell(slot, news) => {
+                let visible = plus(self.now, self.parameters.bus_latency);
+                if let News::Packet(packet) = &news
+                    && !matches!(packet.content, Content::ReadResponse { .. })
+                {
+                    let (from, sender) = packet.from;
+                    let under_way = &mut self.stations[from].vis[sender].under_way;
+                    *under_way = under_way.saturating_sub(1);
+                }
+                let vi = &mut self.stations[number].vis[slot];
+                if vi.active {
+                    vi.news.push_back((visible, news));
+                    self.news += 1;
+                }
+            }
+            Order::Refill(slot, side) => {
+                let at = plus(self.now, self.parameters.interrupt);
+                self.events.push(at, Event::Refill(number, slot, side, true));
+            }
+            Order::WakeAt(at) => {
+                self.events.push(at, Event::Poke(number));
+            }
+        }
+    }
+
+    /// The next packet for a station goes, if its receive engine takes it.
+    fn pass(&mut self, to: usize) {
+        if !self.stations[to].armed {
+            return;
+        }
+        let Some((since, from, packet)) = self.offered[to].pop_front() else { return };
+        self.stations[to].armed = false;
+        self.stations[to].card.set_link(Engine::Receive, true);
+        let bytes = (PACKET_BYTES + packet.bytes()).next_multiple_of(self.parameters.send_alignment.max(1));
+        let passage = self.switch.pass(since, self.now, to, bytes);
+        self.events.push(passage.sent.max(self.now), Event::Sent(from));
+        self.events.push(passage.arrived, Event::Arrived(to, packet));
+    }
+}
+
+/// Words that the host writes for a physical descriptor, with the ring's new tail.
+fn words(work: &Work) -> u32 {
+    let pieces = work.pieces.len() as u32;
+    let is_message = work.packet.as_ref().is_none_or(|p| matches!(p.content, Content::Message { .. }));
+    DESCRIPTOR_WORDS + SEGMENT_WORDS * pieces.saturating_sub(1) + u32::from(!is_message) + 1
+}
+
+fn plus(time: Time, duration: Duration) -> Time {
+    Time::from_ps(time.ps().saturating_add(duration.ps()))
+}

@@ -1,0 +1,133 @@
+//! What a peer can have done for it in the program's own thread: so much at a time, whatever it says and however much it has shown.
+//! Not waits for a peer; there are none. Measured is processor time of the thread, since the machine may have other work.
+//! Source: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
+
+use super::*;
+
+/// Processor time of this thread so far.
+fn worked() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to the structure given.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What an honest client may have to wait, with room for a slow machine.
+const MOST: Duration = Duration::from_millis(10);
+
+#[test]
+fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
+    let nic = Nic::open().unwrap();
+    let name = format!("costs-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
+    let _ = listen(Duration::ZERO);
+    let (file, _mapping) = create(4096, false).unwrap();
+    let talkers: Vec<_> = (0..60)
+        .map(|_| {
+            let socket = reach(&name).unwrap();
+            let segment = say_hello(&socket);
+            let showing = |slot| Showing {
+                handle: 1 + slot,
+                address: 0x1000,
+                length: 4096,
+                write: false,
+                read: true,
+                slot,
+            };
+            let said = (0..250)
+                .take_while(|slot| {
+                    send(socket.as_raw_fd(), &Letter::Show(showing(*slot)), Some(file.as_raw_fd())).is_ok()
+                })
+                .count();
+            (socket, segment, said)
+        })
+        .collect();
+    assert!(talkers.iter().all(|talker| talker.2 > 30), "they have much to say");
+    let mut longest = Duration::ZERO;
+    let mut look = || {
+        let before = worked();
+        assert!(listen(Duration::ZERO).is_err());
+        longest = longest.max(worked() - before);
+    };
+    (0..400).for_each(|_| look());
+    // Now all of them have been silent for too long.
+    std::thread::sleep(Duration::from_millis(1200));
+    (0..100).for_each(|_| look());
+    assert!(longest < MOST, "one look took {longest:?}");
+    // Who comes now is heard all the same.
+    let honest = reach(&name).unwrap();
+    let _segment = say_hello(&honest);
+    send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
+    let asked = listen(Duration::from_secs(10)).unwrap();
+    assert_eq!(asked.remote().discriminator, b"hostile");
+}
+
+#[test]
+fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
+    let nic = Nic::open().unwrap();
+    let name = format!("talkers-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
+    let _ = listen(Duration::ZERO);
+    let (file, _mapping) = create(4096, false).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let talkers: Vec<_> = (0..50).filter_map(|_| reach(&name).ok()).collect();
+            let segments: Vec<_> = talkers.iter().map(say_hello).collect();
+            let showing =
+                Showing { handle: 1, address: 0x1000, length: 4096, write: false, read: true, slot: 0 };
+            while !stop.load(Order::Relaxed) {
+                for socket in &talkers {
+                    let _ = send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
+                }
+            }
+            drop(segments);
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        let honest = reach(&name).unwrap();
+        let (own, segment) = create_segment().unwrap();
+        let attributes = ViAttributes::new(ProtectionTag::default());
+        let hello = Letter::Hello { local: Address::local("honest"), attributes, barrier: true };
+        send(honest.as_raw_fd(), &hello, Some(own.as_raw_fd())).unwrap();
+        send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
+        let asked = listen(Duration::from_secs(10));
+        stop.store(true, Order::Relaxed);
+        drop(segment);
+        assert_eq!(asked.unwrap().remote().discriminator, b"honest");
+    });
+}
+
+#[test]
+fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
+    const LENGTH: u64 = 1 << 28;
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(1 << 24, MemoryAttributes::local(tag)).unwrap();
+    let name = format!("costs-leaving-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let (file, mapping) = create(LENGTH as usize, false).unwrap();
+    drop(mapping);
+    let showing = Showing { handle: 7, address: 0, length: LENGTH, write: false, read: true, slot: 0 };
+    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
+        std::thread::yield_now();
+    }
+    // Messages that lie in all of it.
+    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    for part in 0..LENGTH >> 24 {
+        vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 24)])).unwrap();
+        hostile.publish(part as u32, head, 1 << 24, &[part << 24, 1 << 24 | 7 << 32]);
+        assert!(vi.receive_wait(SOON).unwrap().is_success());
+    }
+    drop((file, hostile));
+    let before = worked();
+    vi.disconnect().unwrap();
+    let took = worked() - before;
+    assert!(took < Duration::from_millis(3), "leaving took {took:?}");
+}

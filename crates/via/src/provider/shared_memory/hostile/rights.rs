@@ -1,0 +1,159 @@
+//! Rights that a peer has had and has no more, and those that one of another user has not had.
+//! Not what it says while it has them; that is the attacker in `campaign.rs`.
+//! Source: memfd_create(2), futex(2), credentials(7).
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A listening NIC with an enabled region, a VI of its tag, and a peer that has mapped the region for writing.
+fn with_mapped_region(what: &str) -> (Nic, Vi, MemoryRegion, Hostile, Mapping) {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let region = nic.allocate(4096, MemoryAttributes::remote(tag)).unwrap();
+    let name = format!("rights-{what}-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let mapping = map_foreign(&hostile.files[0], 4096, true, false).unwrap();
+    (nic, vi, region, hostile, mapping)
+}
+
+/// The first word of what the peer has mapped.
+fn word(mapping: &Mapping) -> &AtomicU64 {
+    // SAFETY: the mapping has a page; all use it as atomics.
+    unsafe { AtomicU64::from_ptr(mapping.base().cast()) }
+}
+
+#[test]
+fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapped() {
+    let (nic, _vi, mut region, _hostile, mapping) = with_mapped_region("tag");
+    word(&mapping).store(1, Order::SeqCst);
+    assert_eq!(region.atomic(0).load(Order::SeqCst), 1, "it is mapped");
+    let other = nic.create_protection_tag().unwrap();
+    region.set_attributes(MemoryAttributes::remote(other)).unwrap();
+    assert_eq!(region.atomic(0).load(Order::SeqCst), 1, "what was there stays");
+    word(&mapping).store(2, Order::SeqCst);
+    assert_eq!(region.atomic(0).load(Order::SeqCst), 1, "a peer of the old tag wrote to it");
+    region.write(0, &SECRET.to_le_bytes());
+    assert_ne!(word(&mapping).load(Order::SeqCst), SECRET, "a peer of the old tag read it");
+}
+
+#[test]
+fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
+    const ASLEEP: usize = 400;
+    let (_nic, vi, region, hostile, _mapping) = with_mapped_region("asleep");
+    // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
+    let side = unsafe { &*hostile.segment.base().cast::<Side>() };
+    let (bell, is_over) = (&side.bell.rung, AtomicBool::new(false));
+    let value = bell.load(Order::SeqCst);
+    let (waiting, woken) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..ASLEEP {
+            let sleep = || {
+                waiting.fetch_add(1, Order::SeqCst);
+                let operation = libc::FUTEX_WAIT;
+                let none = std::ptr::null::<libc::timespec>();
+                // SAFETY: the kernel only compares the word.
+                unsafe { libc::syscall(libc::SYS_futex, bell.as_ptr(), operation, value, none, 0, 0) };
+                if !is_over.load(Order::SeqCst) {
+                    woken.fetch_add(1, Order::SeqCst);
+                }
+            };
+            std::thread::Builder::new().stack_size(1 << 16).spawn_scoped(scope, sleep).unwrap();
+        }
+        while waiting.load(Order::SeqCst) < ASLEEP as u32 {
+            std::thread::yield_now();
+        }
+        // They have said so, and are about to.
+        std::thread::sleep(Duration::from_millis(200));
+        side.presence.asleep.store(u32::MAX, Order::SeqCst);
+        vi.post_send(&Descriptor::send(&[region.segment(0, 8)])).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        is_over.store(true, Order::SeqCst);
+        side.presence.asleep.store(0, Order::SeqCst);
+        crate::engine::waiting::wake_all(bell, false);
+    });
+    let woken = woken.into_inner();
+    assert!((1..=128).contains(&woken), "one post woke {woken} threads of the peer");
+}
+
+// ---- of another user ------------------------------------------------------------------------------------------------------
+
+const ROLE: &str = "LONGMA_VIA_OTHER_USER";
+const THIS: &str = "provider::shared_memory::hostile::rights::nothing_is_fetched_from_another_users_memory_unless_both_say_so";
+const NOBODY: u32 = 65_534;
+
+/// Shows a region for reading, and sends a message that lies there. Says whether it was told that it may, and whether the message was taken.
+fn lie_in_memory(name: &str) {
+    let hostile = connect(name, Reliability::ReliableDelivery);
+    let (file, mapping) = create(1 << 16, false).unwrap();
+    let showing = Showing { handle: 7, address: 0x1000, length: 1 << 16, write: false, read: true, slot: 0 };
+    word(&mapping).store(SECRET, Order::SeqCst);
+    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut told = false;
+    while Instant::now() < end && !told {
+        told = matches!(hear(&hostile.socket), Ok(Letter::Mapped { handle: 7 }));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
+    hostile.publish(0, head, 16_384, &[0x1000, 16_384 | 7 << 32]);
+    println!("\ntold {told}");
+    std::thread::sleep(Duration::from_secs(20));
+}
+
+/// Whether such a client of that user was told that it may, and whether its message was taken.
+fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (bool, bool) {
+    use std::io::BufRead;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("client");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let settings = Settings { single_copy, ..Settings::default() };
+    let nic = Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()));
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(1 << 16, MemoryAttributes::local(tag)).unwrap();
+    vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 16)])).unwrap();
+    let name = format!("other-user-{uid}-{single_copy:?}-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let mut client = Command::new(&program)
+        .args(["--exact", THIS, "--nocapture"])
+        .env(ROLE, &name)
+        .stdout(std::process::Stdio::piped())
+        .uid(uid)
+        .gid(uid)
+        .spawn()
+        .unwrap();
+    nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+    let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let told = lines.find(|line| line.starts_with("told")).expect("the client says what it was told");
+    let completion = vi.receive_wait(SOON).expect("it comes, or fails");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    (told == "told true", completion.is_success() && memory.atomic(0).load(Order::SeqCst) == SECRET)
+}
+
+#[test]
+fn nothing_is_fetched_from_another_users_memory_unless_both_say_so() {
+    use super::super::settings::SingleCopy;
+    if let Ok(name) = std::env::var(ROLE) {
+        return lie_in_memory(&name);
+    }
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::geteuid() };
+    assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
+    assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
+    if own != 0 {
+        return eprintln!("the rest is skipped: needs root");
+    }
+    assert_eq!(takes_from(NOBODY, SingleCopy::SameUser), (false, false));
+    assert_eq!(takes_from(NOBODY, SingleCopy::BetweenUsers), (true, true));
+}

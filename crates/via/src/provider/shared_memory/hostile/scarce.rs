@@ -1,0 +1,141 @@
+//! When there are no descriptors left: rights are taken back or it is an error, peers whose end could go unnoticed wait, and nothing spins.
+//! Each test is a process of its own, since limits are the process's.
+//! Source: setrlimit(2), RLIMIT_NOFILE.
+
+use super::*;
+use std::process::Command;
+
+const ROLE: &str = "LONGMA_VIA_SCARCE";
+
+/// Runs the test anew in a process of its own, in which `ROLE` is set. `true`: this is that process.
+fn in_own_process(test: &str) -> bool {
+    if std::env::var(ROLE).is_ok_and(|role| role == test) {
+        return true;
+    }
+    let test = format!("provider::shared_memory::hostile::scarce::{test}");
+    let outcome = Command::new("timeout")
+        .arg("60")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .env(ROLE, test.rsplit("::").next().unwrap())
+        .output()
+        .unwrap();
+    let text =
+        String::from_utf8_lossy(&outcome.stderr).into_owned() + &String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.status.success(), "{:?}: {text}", outcome.status);
+    assert!(text.contains("1 passed"), "{text}");
+    false
+}
+
+fn highest_file() -> u64 {
+    let names = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.to_string_lossy().parse::<u64>().unwrap()).max().unwrap()
+}
+
+fn allow_files(count: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads and writes the structure given.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = count.min(limit.rlim_max);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
+}
+
+/// Opens files until no more may be, but for `left`.
+fn use_up_files(left: usize) -> Vec<OwnedFd> {
+    allow_files(highest_file() + 20);
+    let mut held: Vec<OwnedFd> =
+        std::iter::from_fn(|| std::fs::File::open("/dev/null").ok().map(OwnedFd::from)).collect();
+    held.truncate(held.len() - left);
+    held
+}
+
+#[test]
+fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
+    if !in_own_process("a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone") {
+        return;
+    }
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let mut region = nic.allocate(4096, MemoryAttributes::remote(tag)).unwrap();
+    let name = format!("scarce-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let mapping = map_foreign(&hostile.files[0], 4096, true, false).unwrap();
+    // SAFETY: the mapping has a page; all use it as atomics.
+    let theirs = unsafe { AtomicU64::from_ptr(mapping.base().cast()) };
+    let held = use_up_files(0);
+    let taken_back = region.set_attributes(MemoryAttributes::local(tag));
+    theirs.store(SECRET, Order::SeqCst);
+    let reached = region.atomic(0).load(Order::SeqCst) == SECRET;
+    assert!(taken_back.is_err() || !reached, "the right was taken back, and the peer still writes");
+    assert_eq!(region.attributes().rdma_write, taken_back.is_err(), "what it says is what holds");
+    drop(held);
+    region.set_attributes(MemoryAttributes::local(tag)).unwrap();
+    theirs.store(1, Order::SeqCst);
+    assert_eq!(region.atomic(0).load(Order::SeqCst), SECRET, "the peer still writes");
+}
+
+#[test]
+fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again() {
+    if !in_own_process("a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again") {
+        return;
+    }
+    let nic = Nic::open().unwrap();
+    let name = format!("unwatched-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
+    let _ = listen(Some(Duration::ZERO));
+    let socket = reach(&name).unwrap();
+    let _segment = say_hello(&socket);
+    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    // One for the socket, none for the process.
+    let held = use_up_files(1);
+    let asked = listen(Some(Duration::from_millis(50)));
+    drop(held);
+    match asked {
+        Ok(asked) => assert!(asked.credentials().unwrap().process.is_some(), "its end would go unnoticed"),
+        Err(_) => {
+            let end = Instant::now() + Duration::from_secs(5);
+            let mut was_reset = false;
+            let answer = loop {
+                match hear(&socket) {
+                    // Who closes a socket with letters unread leaves an error before its own last letter.
+                    Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset && !was_reset => {
+                        was_reset = true;
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        assert!(Instant::now() < end, "no answer");
+                        let _ = listen(Some(Duration::from_millis(1)));
+                    }
+                    answer => break answer,
+                }
+            };
+            assert!(matches!(answer, Ok(Letter::Reject { again: true, .. })), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for() {
+    if !in_own_process("waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for")
+    {
+        return;
+    }
+    let nic = Nic::open().unwrap();
+    let name = format!("lowered-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
+    let _ = listen(Some(Duration::ZERO));
+    let _silent: Vec<_> = (0..40).map(|_| reach(&name).unwrap()).collect();
+    let _ = listen(Some(Duration::ZERO));
+    // poll(2) waits for no more descriptors than may be open.
+    allow_files(8);
+    let begin = Instant::now();
+    assert!(listen(Some(Duration::from_millis(200))).is_err());
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}

@@ -1,0 +1,78 @@
+//! VIPL with the modelled Myrinet: the same library, in which `VipOpenNic` knows `myrinet:bvia` and `myrinet:myvia` too.
+//! Not for real networks: those who do not want the model link with `libvipl`, which is this without it.
+
+use longma_topology::Machine;
+use longma_via::{Error, Nic};
+use longma_via_myrinet::{Fabric, Kind, Parameters, Settings};
+use std::sync::{Mutex, PoisonError};
+use vipl::{Devices, add_devices};
+
+/// The machine whose NICs are modelled, and the hosts that its switch has ports for.
+const MACHINE: &str = "piii-myrinet";
+const HOSTS: u32 = 16;
+
+/// What this library adds to VIPL's.
+pub const DEVICES: Devices = Devices { kind: "myrinet", names: "myrinet:bvia, myrinet:myvia", open };
+
+/// The loader calls it before any function of the library.
+// SAFETY: the section holds addresses of C functions that may take no argument, of which this is one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    add_devices(DEVICES);
+}
+
+/// The modelled networks of this process, one a firmware, and how many of its NICs were opened.
+static NETWORKS: Mutex<[Option<(Fabric, usize)>; 2]> = Mutex::new([None, None]);
+
+/// `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each NIC opened is the next host's.
+fn open(at: &str) -> Result<Nic, Error> {
+    let (firmware, host) = at.split_once(':').map_or((at, None), |(firmware, host)| (firmware, Some(host)));
+    let kind = match firmware {
+        "bvia" => Kind::Bvia,
+        "" | "myvia" => Kind::Myvia,
+        _ => return Err(Error::InvalidParameter(format!("\"{firmware}\" is no firmware: bvia or myvia"))),
+    };
+    let host = host.map(str::parse::<usize>).transpose();
+    let host = host.map_err(|_| Error::InvalidParameter(format!("\"{at}\" names no host by its number")))?;
+    let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let network = &mut networks[usize::from(kind == Kind::Myvia)];
+    if network.is_none() {
+        let invalid = |error: &dyn std::fmt::Display| Error::InvalidParameter(error.to_string());
+        let machine = Machine::open(MACHINE).map_err(|error| invalid(&error))?;
+        let parameters = Parameters::of(&machine).map_err(|error| invalid(&error))?;
+        let parameters = Parameters { hosts: HOSTS, ..parameters };
+        *network = Some((Fabric::new(parameters, Settings::of(kind))?, 0));
+    }
+    let Some((fabric, opened)) = network else { return Err(Error::Resource("no network".into())) };
+    let host = host.unwrap_or(*opened % HOSTS as usize);
+    *opened += 1;
+    Ok(Nic::with_provider(Box::new(fabric.nic(host)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(at: &str) -> String {
+        open(at).map(|_| ()).expect_err(at).to_string()
+    }
+
+    #[test]
+    fn a_firmware_or_host_that_is_none_is_refused() {
+        assert!(refusal("gm").contains("bvia or myvia"));
+        assert!(refusal("bvia:x").contains("by its number"));
+        assert!(refusal("bvia:16").contains("16 hosts"));
+    }
+
+    #[test]
+    fn a_nic_is_the_host_that_is_named_or_the_next() {
+        for (at, host) in [("myvia:3", "3"), ("bvia:0", "0")] {
+            assert_eq!(open(at).unwrap().attributes().local_address, host.as_bytes(), "{at}");
+        }
+        let next = [open("myvia").unwrap(), open("myvia").unwrap()];
+        assert_ne!(next[0].attributes().local_address, next[1].attributes().local_address);
+    }
+}

@@ -1,0 +1,234 @@
+//! Where the published trees put their nodes: free blocks of the conventional zones, write pointers of the sequential ones, and the
+//! choice of zone. Every node read and written is counted here.
+//! Not garbage collection: the trees know which nodes are in use.
+//! Source: the paper's zone choice: hot is the sequential zone with the most room left, cold the one with the least.
+
+use super::counts::{NodeKind, PaperCounts};
+use super::fanout::Fanout;
+use super::record::{Node, Record};
+use longma_zoned::device::{AlignedBuffer, Block, Geometry, ZoneNumber, ZonedDevice};
+use longma_zoned::error::{Error, Result};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Which sequential zone a node goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Warmth {
+    /// The one with the most room left.
+    Hot,
+    /// The one with the least.
+    Cold,
+}
+
+/// A sequential zone.
+#[derive(Clone, Copy, Debug)]
+struct Sequential {
+    number: ZoneNumber,
+    /// Blocks that can still be written.
+    room: u64,
+    /// Blocks that hold a node of the tree.
+    live: u64,
+}
+
+/// Where the nodes' contents are.
+#[derive(Clone)]
+pub(super) enum Contents {
+    /// In the device's blocks, as bytes.
+    OnDevice,
+    /// Beside a device that is only counted and timed: its blocks are read and written, but what they hold means nothing.
+    Beside(FxHashMap<Block, Node>),
+}
+
+/// The device, and which of its blocks are free.
+#[derive(Clone)]
+pub(super) struct Space<D> {
+    pub device: D,
+    pub fanout: Fanout,
+    pub counts: PaperCounts,
+    geometry: Geometry,
+    /// Conventional blocks that were used and are free again.
+    free: Vec<Block>,
+    /// The first conventional block that never was used.
+    unused: u64,
+    zones: Vec<Sequential>,
+    contents: Contents,
+    buffer: AlignedBuffer,
+}
+
+impl<D: ZonedDevice> Space<D> {
+    /// The whole device, emptied.
+    pub fn new(device: D, fanout: Fanout, contents: Contents) -> Result<Self> {
+        let geometry = device.geometry();
+        let fanout = fanout.check(device.name())?;
+        if geometry.sequential_zones == 0 {
+            let what = "it has no sequential zones".into();
+            return Err(Error::Unsuitable { device: device.name(), what });
+        }
+        let mut zones = Vec::new();
+        for zone in device.zones()?.into_iter().skip(geometry.conventional_zones as usize) {
+            if zone.room_blocks() < zone.capacity_blocks {
+                device.reset(zone.number)?;
+            }
+            zones.push(Sequential { number: zone.number, room: zone.capacity_blocks, live: 0 });
+        }
+        let buffer = AlignedBuffer::new(geometry.block_bytes as usize);
+        let counts = PaperCounts::default();
+        let free = Vec::new();
+        Ok(Self { device, fanout, counts, geometry, free, unused: 0, zones, contents, buffer })
+    }
+
+    pub fn is_conventional(&self, at: Block) -> bool {
+        self.geometry.is_conventional(self.geometry.zone_of(at))
+    }
+
+    pub fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
+        self.counts.reads.add(kind);
+        self.device.read(at, &mut self.buffer)?;
+        self.content(at)
+    }
+
+    /// A node that the host has in memory, which is no read of the device.
+    pub fn recall<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
+        if let Contents::OnDevice = self.contents {
+            self.device.read(at, &mut self.buffer)?;
+        }
+        self.content(at)
+    }
+
+    /// What a block holds that was just read.
+    fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
+        let content = match &self.contents {
+            Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
+            Contents::Beside(nodes) => match nodes.get(&at) {
+                Some(node) => R::of(node),
+                None => Err("nothing was written there".into()),
+            },
+        };
+        content.map_err(|what| Error::Damaged { block: at, what })
+    }
+
+    /// Keeps what a block holds that was just written, or encodes it to be written.
+    fn encode<R: Record>(&mut self, record: &Arc<R>) -> Option<Node> {
+        match self.contents {
+            Contents::OnDevice => {
+                record.encode(self.fanout, &mut self.buffer);
+                None
+            }
+            Contents::Beside(_) => Some(R::node(record)),
+        }
+    }
+
+    fn keep(&mut self, at: Block, node: Option<Node>) {
+        if let (Contents::Beside(nodes), Some(node)) = (&mut self.contents, node) {
+            nodes.insert(at, node);
+        }
+    }
+
+    /// Writes to a conventional block.
+    pub fn write<R: Record>(&mut self, kind: NodeKind, at: Block, record: &Arc<R>) -> Result<()> {
+        let node = self.encode(record);
+        self.device.write(at, &self.buffer)?;
+        self.keep(at, node);
+        self.counts.conventional_writes.add(kind);
+        Ok(())
+    }
+
+    /// A free conventional block.
+    pub fn take(&mut self) -> Result<Block> {
+        if let Some(block) = self.free.pop() {
+            return Ok(block);
+        }
+        if self.unused == u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks {
+            return Err(Error::Full { device: self.device.name(), needed: 1, free: 0 });
+        }
+        self.unused += 1;
+        Ok(Block(self.unused - 1))
+    }
+
+    /// Appends to a sequential zone, and says where.
+    pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &Arc<R>) -> Result<Block> {
+        let zone = self.choose(warmth)?;
+        let node = self.encode(record);
+        let at = self.device.append(self.zones[zone].number, &self.buffer)?;
+        self.keep(at, node);
+        self.zones[zone].room -= 1;
+        self.zones[zone].live += 1;
+        self.counts.sequential_writes.add(kind);
+        Ok(at)
+    }
+
+    fn choose(&self, warmth: Warmth) -> Result<usize> {
+        let capacity = self.geometry.zone_capacity_blocks;
+        let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
+        let limit = limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(u32::MAX);
+        let partly = || self.zones.iter().filter(|zone| zone.room > 0 && zone.room < capacity).count();
+        let may_open = limit == u32::MAX || partly() < limit as usize;
+        let usable = |zone: &(usize, &Sequential)| zone.1.room > 0 && (may_open || zone.1.room < capacity);
+        let usable = self.zones.iter().enumerate().filter(usable);
+        let chosen = match warmth {
+            Warmth::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
+            Warmth::Cold => usable.min_by_key(|zone| zone.1.room),
+        };
+        let full = || Error::Full { device: self.device.name(), needed: 1, free: 0 };
+        chosen.map(|zone| zone.0).ok_or_else(full)
+    }
+
+    /// Gives up a node's block.
+    pub fn release(&mut self, at: Block) {
+        match &mut self.contents {
+            Contents::OnDevice => self.device.forget(at, 1),
+            Contents::Beside(nodes) => drop(nodes.remove(&at)),
+        }
+        if self.is_conventional(at) {
+            self.free.push(at);
+        } else {
+            let zone = self.index(at);
+            self.zones[zone].live -= 1;
+        }
+    }
+
+    fn index(&self, at: Block) -> usize {
+        (self.geometry.zone_of(at).0 - self.geometry.conventional_zones) as usize
+    }
+
+    /// Blocks of sequential zones that can be appended to.
+    pub fn room(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.room).sum()
+    }
+
+    /// The zone with the most garbage, if there is any.
+    pub fn dirtiest(&self) -> Option<ZoneNumber> {
+        let capacity = self.geometry.zone_capacity_blocks;
+        let garbage = |zone: &Sequential| capacity - zone.room - zone.live;
+        let dirtiest = self.zones.iter().max_by_key(|zone| garbage(zone))?;
+        (garbage(dirtiest) > 0).then_some(dirtiest.number)
+    }
+
+    pub fn is_in(&self, at: Block, zone: ZoneNumber) -> bool {
+        self.geometry.zone_of(at) == zone
+    }
+
+    /// Empties a zone; what is in use of it must be in memory.
+    pub fn reset(&mut self, zone: ZoneNumber) -> Result<()> {
+        self.device.reset(zone)?;
+        if let Contents::Beside(nodes) = &mut self.contents {
+            nodes.retain(|&at, _| self.geometry.zone_of(at) != zone);
+        }
+        self.counts.resets += 1;
+        let index = (zone.0 - self.geometry.conventional_zones) as usize;
+        self.zones[index] = Sequential { number: zone, room: self.geometry.zone_capacity_blocks, live: 0 };
+        Ok(())
+    }
+
+    /// Blocks of sequential zones that were written since their last reset, and all there are.
+    pub fn sequential_used(&self) -> (u64, u64) {
+        let all = self.zones.len() as u64 * self.geometry.zone_capacity_blocks;
+        (all - self.room(), all)
+    }
+
+    /// Conventional blocks in use, and all there are.
+    pub fn conventional_used(&self) -> (u64, u64) {
+        let all = u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks;
+        (self.unused - self.free.len() as u64, all)
+    }
+}

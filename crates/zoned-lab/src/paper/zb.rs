@@ -1,0 +1,234 @@
+//! The ZB+-tree: heads in conventional zones, leaves and interior nodes in sequential zones once they are full, changes to those in logs.
+//! Not durable: see `paper`.
+//! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; where the root's head splits, two layers grow (our own: the paper
+//! stops at four layers).
+
+mod balance;
+mod check;
+mod collect;
+mod entry;
+mod scan;
+mod view;
+
+use super::body::{Body, Change};
+use super::counts::NodeKind;
+use super::fanout::Fanout;
+use super::head::{Head, Ptr};
+use super::kept::Kept;
+use super::record::Record;
+use super::space::{Contents, Space, Warmth};
+use balance::Outcome;
+use longma_zoned::device::{Block, ZonedDevice};
+use longma_zoned::error::{Error, Result};
+pub(super) use scan::{ordered, visit_leaf};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The state of a leaf or an interior node, as its head knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// In a conventional zone and not full: changed in place.
+    Change,
+    /// A full leaf in a sequential zone; updates are in its log.
+    SteadyHot,
+    /// A full interior node in a sequential zone; updates are in its log.
+    SteadyCold,
+    /// In a sequential zone with deletions in its log, so that in truth it is not full.
+    After,
+}
+
+impl State {
+    pub(super) const ALL: [State; 4] = [Self::Change, Self::SteadyHot, Self::SteadyCold, Self::After];
+}
+
+/// What a head's children are, and where they go: leaves at level 1, interior nodes at every other odd level.
+#[derive(Clone, Copy, Debug)]
+struct Kinds {
+    head: NodeKind,
+    body: NodeKind,
+    log: NodeKind,
+    steady: State,
+    warmth: Warmth,
+}
+
+impl Kinds {
+    const fn under(level: u32) -> Self {
+        if level == 1 {
+            Kinds {
+                head: NodeKind::LeafHead,
+                body: NodeKind::Leaf,
+                log: NodeKind::LeafLog,
+                steady: State::SteadyHot,
+                warmth: Warmth::Hot,
+            }
+        } else {
+            Kinds {
+                head: NodeKind::InteriorHead,
+                body: NodeKind::Interior,
+                log: NodeKind::InteriorLog,
+                steady: State::SteadyCold,
+                warmth: Warmth::Cold,
+            }
+        }
+    }
+}
+
+/// A head that split: the first key of its right part, and where that is.
+type Split = (u64, Block);
+
+/// The ZB+-tree of the paper, for 8-byte keys and values.
+///
+/// Levels are counted from the leaves: 0 leaves, 1 leaf-heads, 2 interior nodes, 3 interior-heads. When the root (an interior-head) is
+/// full it splits, and an interior node and a new root grow above it: levels 4 and 5, and so on, so that on every path each second
+/// level is in conventional zones and is written in place.
+#[derive(Clone)]
+pub struct ZbTree<D> {
+    pub(super) space: Space<D>,
+    kept: Kept,
+    root: Block,
+    pub(super) root_level: u32,
+    pub(super) len: u64,
+}
+
+/// The root's level in a tree of four layers.
+const ROOT_LEVEL: u32 = 3;
+
+/// Writes an empty tree, one node a layer, and says where its root is.
+fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
+    let [leaf, leaf_head, interior, root] = [space.take()?, space.take()?, space.take()?, space.take()?];
+    let over = |addr| Arc::new(Head { entries: vec![(0, Ptr { state: State::Change, addr, log: None })] });
+    space.write(NodeKind::Leaf, leaf, &Arc::new(Body::default()))?;
+    space.write(NodeKind::LeafHead, leaf_head, &over(leaf))?;
+    space.write(NodeKind::Interior, interior, &Arc::new(Body { entries: vec![(0, leaf_head.0)] }))?;
+    space.write(NodeKind::InteriorHead, root, &over(interior))?;
+    Ok(root)
+}
+
+impl<D: ZonedDevice> ZbTree<D> {
+    /// An empty tree whose nodes' contents are where `contents` says.
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+        let mut space = Space::new(device, fanout, contents)?;
+        let root = plant(&mut space)?;
+        Ok(Self { space, kept, root, root_level: ROOT_LEVEL, len: 0 })
+    }
+
+    /// Blocks of conventional zones in use, and all there are.
+    pub fn conventional_used(&self) -> (u64, u64) {
+        self.space.conventional_used()
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Device`], [`Error::Damaged`].
+    pub fn search(&mut self, key: u64) -> Result<Option<u64>> {
+        let (mut at, mut level) = (self.root, self.root_level);
+        loop {
+            let head = self.read_head(at, level)?;
+            let view = self.view(level, &head.entries[head.child(key)].1)?;
+            if level == 1 {
+                return Ok(view.find(key).map(|slot| view.payload(slot)));
+            }
+            at = Block(view.payload(view.route(key)));
+            level -= 2;
+        }
+    }
+
+    /// Gives `key` a value; true if it had none.
+    ///
+    /// # Errors
+    /// As [`ZbTree::search`], and [`Error::Full`].
+    pub fn insert(&mut self, key: u64, value: u64) -> Result<bool> {
+        self.make_room()?;
+        let (new, split) = self.put_under(self.root, self.root_level, key, value)?;
+        if let Some(split) = split {
+            self.grow(split)?;
+        }
+        self.len += u64::from(new);
+        Ok(new)
+    }
+
+    /// Takes `key` away; true if it was there.
+    ///
+    /// # Errors
+    /// As [`ZbTree::insert`].
+    pub fn remove(&mut self, key: u64) -> Result<bool> {
+        self.make_room()?;
+        match self.delete_under(self.root, self.root_level, key)? {
+            Outcome::NotFound => return Ok(false),
+            Outcome::Gone => (self.root, self.root_level) = (plant(&mut self.space)?, ROOT_LEVEL),
+            Outcome::Done | Outcome::Small(_) => self.shrink()?,
+        }
+        self.len -= 1;
+        Ok(true)
+    }
+
+    fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
+        if self.kept.has(kind, at == self.root) { self.space.recall(at) } else { self.space.read(kind, at) }
+    }
+
+    fn read_body(&mut self, level: u32, at: Block) -> Result<Arc<Body>> {
+        self.read(Kinds::under(level).body, at)
+    }
+
+    fn read_head(&mut self, at: Block, level: u32) -> Result<Arc<Head>> {
+        let head: Arc<Head> = self.read(Kinds::under(level).head, at)?;
+        match head.entries.is_empty() {
+            true => Err(Error::Damaged { block: at, what: "a head without entries".into() }),
+            false => Ok(head),
+        }
+    }
+
+    fn put_under(&mut self, at: Block, level: u32, key: u64, value: u64) -> Result<(bool, Option<Split>)> {
+        let mut head = self.read_head(at, level)?;
+        let index = head.child(key);
+        let view = self.view(level, &head.entries[index].1)?;
+        let (new, dirty) = if level == 1 {
+            match view.find(key) {
+                Some(slot) => {
+                    let change = Change::To(key, value);
+                    (false, self.change_entry(level, &mut head, index, view, slot, change)?)
+                }
+                None => (true, self.insert_entry(level, &mut head, index, view, (key, value))?),
+            }
+        } else {
+            let child = Block(view.payload(view.route(key)));
+            match self.put_under(child, level - 2, key, value)? {
+                (new, None) => (new, false),
+                (new, Some((separator, right))) => {
+                    (new, self.insert_entry(level, &mut head, index, view, (separator, right.0))?)
+                }
+            }
+        };
+        let split = if dirty { self.write_head(at, level, head)? } else { None };
+        Ok((new, split))
+    }
+
+    /// Writes a head in place; one that has too many entries is split first.
+    fn write_head(&mut self, at: Block, level: u32, mut head: Arc<Head>) -> Result<Option<Split>> {
+        let kind = Kinds::under(level).head;
+        if head.entries.len() <= self.space.fanout.head {
+            self.space.write(kind, at, &head)?;
+            return Ok(None);
+        }
+        self.space.counts.heads_split += 1;
+        let half = head.entries.len() / 2;
+        let right = Arc::new(Head { entries: Arc::make_mut(&mut head).entries.split_off(half) });
+        let right_at = self.space.take()?;
+        self.space.write(kind, right_at, &right)?;
+        self.space.write(kind, at, &head)?;
+        Ok(Some((right.entries[0].0, right_at)))
+    }
+
+    /// The root split: an interior node over both parts, and a new root over that.
+    fn grow(&mut self, (separator, right): Split) -> Result<()> {
+        let (interior, root) = (self.space.take()?, self.space.take()?);
+        let entries = vec![(0, self.root.0), (separator, right.0)];
+        self.space.write(NodeKind::Interior, interior, &Arc::new(Body { entries }))?;
+        let ptr = Ptr { state: State::Change, addr: interior, log: None };
+        self.space.write(NodeKind::InteriorHead, root, &Arc::new(Head { entries: vec![(0, ptr)] }))?;
+        (self.root, self.root_level) = (root, self.root_level + 2);
+        Ok(())
+    }
+}
