@@ -33,8 +33,10 @@ pub fn hosts(count: usize) -> Vec<Host> {
     let machine = Machine::open("hygon-8node").expect("a built-in machine");
     let hygon = Host::of_machine(&machine, "h").expect("it states its memory").with_first_core_reserved();
     let dual = dual_socket().with_first_core_reserved();
-    let host =
-        |at: usize| Host { name: format!("h{at}"), ..if at % 2 == 0 { hygon.clone() } else { dual.clone() } };
+    let host = |at: usize| Host {
+        name: format!("h{at}"),
+        ..if at.is_multiple_of(2) { hygon.clone() } else { dual.clone() }
+    };
     (0..count).map(host).collect()
 }
 

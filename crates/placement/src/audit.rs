@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something that is not as intended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
     /// The virtual machine; none for a domain that should not be there.
     pub vm: Option<VmId>,
@@ -27,6 +28,7 @@ pub struct Finding {
 
 /// What differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     /// The CPUs of a virtual CPU.

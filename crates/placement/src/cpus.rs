@@ -117,21 +117,7 @@ impl FromIterator<u32> for CpuSet {
 
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for cpu in self.iter() {
-            match ranges.last_mut() {
-                Some(range) if range.1 + 1 == cpu => range.1 = cpu,
-                _ => ranges.push((cpu, cpu)),
-            }
-        }
-        for (index, (from, to)) in ranges.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            match from == to {
-                true => write!(f, "{comma}{from}")?,
-                false => write!(f, "{comma}{from}-{to}")?,
-            }
-        }
-        Ok(())
+        f.write_str(&longma_topology::format_cpu_list(self.iter()))
     }
 }
 

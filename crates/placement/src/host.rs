@@ -17,6 +17,7 @@ pub const MAX_POOL_MIB: u64 = 1 << 31;
 
 /// A host as it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Host {
     /// Its name, unique in a database.
@@ -30,16 +31,19 @@ pub struct Host {
     pub devices: Vec<Device>,
     /// CPUs that the host keeps for itself: no virtual CPU runs there.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reserved: CpuSet,
 }
 
 /// One NUMA node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// The system's number.
     pub id: u32,
     /// Its cores, each the set of its hardware threads. Empty for a node of memory only.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub cores: Vec<CpuSet>,
     /// Its memory by size of page; the first entry is the ordinary pages, without what is set aside as huge pages.
     pub memory: Vec<Pool>,
@@ -47,6 +51,7 @@ pub struct Node {
 
 /// Memory of one page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// Size of a page in KiB: 4, 16, 64, 2048, 1048576.
@@ -57,6 +62,7 @@ pub struct Pool {
 
 /// What kind of device it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
     /// A network interface.
@@ -67,6 +73,7 @@ pub enum DeviceKind {
 
 /// A device that virtual machines can be given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// Its name on the host: "eth0", or a PCI address.
@@ -81,6 +88,7 @@ pub struct Device {
 
 /// How busy a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeLoad {
     /// Part of the CPUs' time that is used, 0 to 1.
     pub cpu: f32,
@@ -164,7 +172,7 @@ impl Host {
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), HostError> {
         let fail = |problem: String| Err(HostError { host: self.name.clone(), problem });
-        if let Some(problem) = crate::request::name_problem(&self.name) {
+        if let Some(problem) = crate::name::name_problem(&self.name) {
             return fail(format!("name: {problem}"));
         }
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {

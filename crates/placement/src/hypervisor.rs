@@ -83,6 +83,15 @@ pub trait Hypervisor: Send {
     /// If it cannot be reached.
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
 
+    /// CPU time that a running domain's virtual CPUs have used, in seconds; none if the hypervisor does not say.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
+        let _ = name;
+        Ok(None)
+    }
+
     /// Makes a domain that does not run, or replaces one that does not run.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// Whether a host takes virtual machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostStatus {
     /// It does.
@@ -92,6 +93,7 @@ pub struct Inventory {
 
 /// How much of a host is promised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostUse {
     /// Virtual machines.
     pub vms: u32,
@@ -101,6 +103,7 @@ pub struct HostUse {
 
 /// How much of a node is promised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeUse {
     /// The system's number.
     pub node: u32,

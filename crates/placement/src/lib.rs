@@ -12,6 +12,7 @@ pub mod host;
 pub mod hypervisor;
 pub mod inventory;
 pub mod monitor;
+pub mod name;
 pub mod placement;
 pub mod reconcile;
 pub mod request;

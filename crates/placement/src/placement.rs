@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 /// Where one virtual machine lies. Nodes are named by the system's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placement {
     /// The host.
     pub host: String,
@@ -33,6 +34,7 @@ pub struct Placement {
 
 /// One virtual node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cell {
     /// The physical node.
     pub node: u32,
@@ -50,6 +52,7 @@ pub struct Cell {
 
 /// Memory on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Share {
     /// The physical node.
     pub node: u32,

@@ -3,6 +3,7 @@
 //! Source: He Mujun et al. (High Technology Letters 2021) for the policies; Nova's and libvirt's documents for the names.
 
 use crate::host::DeviceKind;
+use crate::name::name_problem;
 use serde::{Deserialize, Serialize};
 
 /// Virtual CPUs a request may have.
@@ -14,6 +15,7 @@ pub const MAX_VIRTUAL_NODES: u32 = 16;
 
 /// How virtual CPUs are bound to a host's CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuPolicy {
     /// The virtual CPUs of a virtual node run on any CPU of its physical node that is nobody's own.
@@ -27,6 +29,7 @@ pub enum CpuPolicy {
 
 /// Where memory may lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MemoryPolicy {
     /// Each virtual node's memory on its own physical node, all of it.
@@ -46,6 +49,7 @@ fn any_distance() -> u32 {
 
 /// How virtual CPUs of their own CPUs use the hardware threads of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SmtPolicy {
     /// Whole cores first, single threads if there are no others.
@@ -59,6 +63,7 @@ pub enum SmtPolicy {
 
 /// Where the emulator's own threads run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EmulatorPolicy {
     /// On any CPU of the host that is no virtual machine's own.
@@ -72,6 +77,7 @@ pub enum EmulatorPolicy {
 
 /// Whether members of a group seek or shun each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// Where the others are.
@@ -82,6 +88,7 @@ pub enum Relation {
 
 /// What a group's members share or do not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// A host.
@@ -92,6 +99,7 @@ pub enum Level {
 
 /// Membership in a group of virtual machines of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
     /// The group's name.
@@ -104,6 +112,7 @@ pub struct Membership {
 
 /// A device that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceNeed {
     /// Its kind.
@@ -115,6 +124,7 @@ pub struct DeviceNeed {
 
 /// What it starts from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Boot {
     /// Nothing: firmware only.
@@ -136,6 +146,7 @@ pub enum Boot {
 
 /// A virtual machine that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Its name, unique in its tenant while it lives.
@@ -182,26 +193,13 @@ fn default_tenant() -> String {
 
 /// A field that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{field}: {problem}")]
 pub struct Invalid {
     /// The field, as in the JSON body: "groups[1].group".
     pub field: String,
     /// What is wrong with it and what would be right.
     pub problem: String,
-}
-
-/// Why `name` is no name; none if it is one. Names go into file names, XML and commands, so they are narrow.
-pub(crate) fn name_problem(name: &str) -> Option<String> {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    match name {
-        "" => Some("must not be empty".into()),
-        _ if name.len() > 63 => Some(format!("has {} characters; at most 63", name.len())),
-        _ if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) => {
-            Some("must begin with a letter or a digit".into())
-        }
-        _ if !name.chars().all(good) => Some("may hold letters, digits, `-`, `_` and `.` only".into()),
-        _ => None,
-    }
 }
 
 impl Request {

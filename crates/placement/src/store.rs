@@ -2,6 +2,7 @@
 //! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
 //! Source: none.
 
+mod accounts;
 mod jobs;
 mod schema;
 mod sqlite;
@@ -23,6 +24,7 @@ pub type VmId = i64;
 
 /// A host as a store has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredHost {
     /// Its description.
     pub host: Host,
@@ -34,6 +36,7 @@ pub struct StoredHost {
 
 /// A virtual machine as a store has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Vm {
     /// Its number.
     pub id: VmId,
@@ -79,6 +82,7 @@ pub struct Reserved {
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// Grows with time; 0 before it is recorded.
     pub number: i64,
@@ -96,6 +100,7 @@ pub struct Event {
 
 /// Something that an operator should know of, until it is cleared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Alarm {
     /// The host.
     pub host: String,
@@ -109,6 +114,51 @@ pub struct Alarm {
     pub raised_at: i64,
     /// Seconds since 1970; none while it stands.
     pub cleared_at: Option<i64>,
+}
+
+/// Who may call a service: what is kept of a token, which is not the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Token {
+    /// Its name, unique.
+    pub name: String,
+    /// SHA-256 of the token, in hexadecimal digits.
+    pub digest: String,
+    /// What its bearer may do: a word of the service's.
+    pub role: String,
+    /// The tenant or the host that it is for; none for all.
+    pub scope: Option<String>,
+    /// Seconds since 1970; the store's.
+    pub created_at: i64,
+}
+
+/// The most that a tenant may have; what is none has no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Quota {
+    /// Virtual machines.
+    pub vms: Option<u32>,
+    /// Virtual CPUs of all of them.
+    pub vcpus: Option<u32>,
+    /// Memory of all of them, MiB.
+    pub memory_mib: Option<u64>,
+}
+
+/// What a tenant has, and the most that it may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TenantUse {
+    /// The tenant.
+    pub tenant: String,
+    /// The most that it may have.
+    pub quota: Quota,
+    /// Virtual machines that live.
+    pub vms: u32,
+    /// Their virtual CPUs.
+    pub vcpus: u32,
+    /// Their memory, MiB.
+    pub memory_mib: u64,
 }
 
 /// Which virtual machines are wanted.
@@ -148,6 +198,24 @@ pub enum StoreError {
     /// The client's key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
+    /// The tenant would have more than it may.
+    #[error("tenant {tenant} would have {would} {what}; its quota is {most}")]
+    Quota {
+        /// The tenant.
+        tenant: String,
+        /// What is counted.
+        what: &'static str,
+        /// The most.
+        most: u64,
+        /// What it would have.
+        would: u64,
+    },
+    /// There is such a thing already.
+    #[error("there is a {what} already")]
+    Taken {
+        /// What there is.
+        what: String,
+    },
     /// There is no such thing.
     #[error("there is no {what}")]
     Unknown {
@@ -297,6 +365,36 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the database fails.
     fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError>;
+
+    /// Keeps a token's digest.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`] if there is one of this name.
+    fn put_token(&self, token: &Token) -> Result<(), StoreError>;
+
+    /// All tokens by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+
+    /// Forgets a token; whether there was one.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn remove_token(&self, name: &str) -> Result<bool, StoreError>;
+
+    /// Says how much a tenant may have. What it has already it keeps.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<(), StoreError>;
+
+    /// What each tenant has and may have, by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
 
     /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
     ///

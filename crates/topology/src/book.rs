@@ -2,7 +2,7 @@
 //! Not the chapter itself: that is docs/src/machines.md, which a test keeps in step with this.
 //! Source: the `part!` definitions under `parts/`.
 
-use crate::machine::MachineFile;
+use crate::parts::MachineFile;
 use crate::read::{PartDoc, Value};
 use std::fmt::Write;
 

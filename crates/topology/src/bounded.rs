@@ -1,6 +1,5 @@
 //! Files of text that a user names, read without trusting that they end.
 //! Not what is in them.
-//! Source: our own.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -16,7 +16,7 @@ macro_rules! builtin {
         /// Every machine that comes with the library, by name.
         pub const BUILTIN: &[Builtin] = &[$(Builtin {
             name: $name,
-            text: include_str!(concat!("../../../machines/", $name, ".toml")),
+            text: include_str!(concat!("../machines/", $name, ".toml")),
         }),*];
     };
 }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_machines_folder_comes_along() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
         let files = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> = files.filter_map(|f| f.strip_suffix(".toml").map(String::from)).collect();
         names.sort();

@@ -1,9 +1,7 @@
 //! The machine counted out: every host, NUMA node, core and cache, numbered as Linux would.
 //! Not the parameters: instances name their type, the machine holds the types.
-//! Source: none.
 
-use crate::machine::MachineFile;
-use crate::parts::{Chip, Host};
+use crate::parts::{Chip, Host, MachineFile};
 use serde::Serialize;
 
 /// More cores than any machine has; a file that asks for more is refused.

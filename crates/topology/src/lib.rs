@@ -6,6 +6,7 @@ pub mod book;
 mod bounded;
 mod builtin;
 mod check;
+mod cpu_list;
 mod discover;
 mod draw;
 mod layout;
@@ -18,10 +19,17 @@ pub mod units;
 
 pub use bounded::read_text;
 pub use builtin::{BUILTIN, Builtin};
-pub use discover::{DiscoverError, Sysfs, discover};
+pub use cpu_list::format_cpu_list;
+pub use discover::{CpuPlace, DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
-pub use machine::{Checked, Machine, MachineFile, OpenError, check};
+pub use machine::{Checked, Machine, OpenError, check};
 pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, Walk, measure};
+pub use parts::MachineFile;
 pub use problem::{Level, Located, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,50 +1,17 @@
 //! A machine: the parts of one file, known to fit each other.
 //! Not the checks themselves (`check`), nor the copies counted out (`layout`).
-//! Source: none.
 
 use crate::builtin::BUILTIN;
 use crate::check::check_parts;
 use crate::layout::Layout;
-use crate::parts::*;
+use crate::parts::MachineFile;
 use crate::problem::Report;
-use crate::read::{Map, Problems, part, read_text};
+use crate::read::{Problems, read_text};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 /// The largest machine file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-
-part! {
-    /// A machine file: types of parts by name, then the hosts that are made of them.
-    pub struct MachineFile = "machine file" {
-        /// Version of this format: 1.
-        format: u32,
-        /// Short name: small letters, digits and hyphens.
-        name: String,
-        /// One line that says what it is.
-        title: String,
-        /// What a reader should know: origin, configuration, what was left out.
-        description: Option<String>,
-        /// Where the numbers come from, by the key used in `source` and `source_of`.
-        sources: Map<Source>,
-        /// Types of cores.
-        cores: Map<Core>,
-        /// Types of caches.
-        caches: Map<Cache>,
-        /// Types of memory controllers.
-        memories: Map<Memory>,
-        /// Types of chips.
-        chips: Map<Chip>,
-        /// Types of devices.
-        devices: Map<Device>,
-        /// The hosts.
-        hosts: Vec<Host>,
-        /// Switches between hosts.
-        switches: Vec<Switch>,
-        /// Cables between devices and switches.
-        cables: Vec<Cable>,
-    }
-}
 
 /// A machine whose parts are known to fit each other.
 #[derive(Clone, Debug)]
@@ -161,14 +128,6 @@ impl Machine {
     /// The parts, as the file gives them.
     pub fn parts(&self) -> &MachineFile {
         &self.file
-    }
-}
-
-impl MachineFile {
-    /// The parts as a machine file, with every default written out.
-    pub fn to_toml(&self) -> String {
-        // Serializing plain data with string keys into TOML cannot fail.
-        toml::to_string(self).expect("parts are plain data")
     }
 }
 

@@ -72,6 +72,17 @@ impl Report {
         Self { file: file.into(), text: text.into(), problems }
     }
 
+    /// Adds an error that somebody found who uses the machine, at the first line of the text that begins with `table`.
+    pub fn add_error(&mut self, message: String, table: &str) {
+        let starts = std::iter::once(0).chain(self.text.match_indices('\n').map(|(at, _)| at + 1));
+        let start = starts.into_iter().find(|at| self.text[*at..].starts_with(table));
+        let span = start.map_or(0..0, |at| at..at + table.len());
+        let problem =
+            Problem { level: Level::Error, message, label: String::new(), help: String::new(), span };
+        let at = self.problems.partition_point(|known| known.span.start <= problem.span.start);
+        self.problems.insert(at, problem);
+    }
+
     /// All problems, in the order of the text.
     pub fn problems(&self) -> &[Problem] {
         &self.problems

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 /// What became of a request on each host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// Virtual nodes that it was looked at with.
     pub virtual_nodes: u32,
@@ -27,6 +28,7 @@ pub struct Explanation {
 
 /// One host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostVerdict {
     /// Its name.
     pub host: String,
@@ -44,6 +46,7 @@ pub struct HostVerdict {
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeVerdict {
     /// The system's number.
     pub node: u32,
@@ -55,6 +58,7 @@ pub struct NodeVerdict {
 
 /// A filter's no.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Refusal {
     /// The filter.
     pub filter: String,
@@ -68,6 +72,7 @@ pub struct Refusal {
 
 /// A weigher's word.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Weighed {
     /// The weigher.
     pub weigher: String,

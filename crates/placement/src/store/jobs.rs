@@ -6,6 +6,7 @@ use super::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Most changes of one commit: more would keep the first waiting for the last.
@@ -57,9 +58,10 @@ type Deliver = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 /// Runs a change inside the transaction, if there is one; whether it is to be kept.
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> (bool, Deliver) + Send>;
 
-/// The thread that changes the database.
+/// The connection that changes the database, and the thread that does it for those who do not wait.
 #[derive(Debug)]
 pub(super) struct Writer {
+    connection: Arc<Mutex<Connection>>,
     jobs: Option<Sender<Job>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -67,11 +69,26 @@ pub(super) struct Writer {
 impl Writer {
     pub fn start(connection: Connection) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Job>();
+        let connection = Arc::new(Mutex::new(connection));
+        let shared = connection.clone();
         let thread = std::thread::Builder::new()
             .name("placement-store".into())
-            .spawn(move || write(connection, &receiver))
+            .spawn(move || write(&shared, &receiver))
             .map_err(|error| StoreError::Database(format!("no thread for it: {error}")))?;
-        Ok(Self { jobs: Some(sender), thread: Some(thread) })
+        Ok(Self { connection, jobs: Some(sender), thread: Some(thread) })
+    }
+
+    /// Makes a change and waits for it. If nobody else changes anything the caller does it itself: on a busy machine a thread that
+    /// has to be woken comes milliseconds later.
+    pub fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let Ok(mut connection) = self.connection.try_lock() else { return self.submit(change).wait() };
+        let (job, pending) = job(change);
+        carry_out(&mut connection, job, None);
+        drop(connection);
+        pending.wait()
     }
 
     /// Queues a change.
@@ -79,22 +96,30 @@ impl Writer {
         &self,
         change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Pending<T> {
-        let (sender, answer) = mpsc::channel();
-        let job: Job = Box::new(move |connection| {
-            let result = connection.and_then(change);
-            let keep = result.is_ok();
-            let deliver: Deliver = Box::new(move |failure| {
-                // Nobody waits if the receiver is gone.
-                let _ = sender.send(failure.map_or(result, |f| Err(f.clone())));
-            });
-            (keep, deliver)
-        });
+        let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
             // If the thread is gone, the job and with it the sender are dropped: the answer is `Closed`.
             let _ = jobs.send(job);
         }
-        Pending { answer, came: RefCell::new(None) }
+        pending
     }
+}
+
+/// A change as a job, and its answer.
+fn job<T: Send + 'static>(
+    change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+) -> (Job, Pending<T>) {
+    let (sender, answer) = mpsc::channel();
+    let job: Job = Box::new(move |connection| {
+        let result = connection.and_then(change);
+        let keep = result.is_ok();
+        let deliver: Deliver = Box::new(move |failure| {
+            // Nobody waits if the receiver is gone.
+            let _ = sender.send(failure.map_or(result, |f| Err(f.clone())));
+        });
+        (keep, deliver)
+    });
+    (job, Pending { answer, came: RefCell::new(None) })
 }
 
 impl Drop for Writer {
@@ -143,21 +168,28 @@ impl Drop for Checkpointer {
     }
 }
 
-fn write(mut connection: Connection, jobs: &Receiver<Job>) {
+fn write(connection: &Mutex<Connection>, jobs: &Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
-        let mut delivers: Vec<Deliver> = Vec::new();
-        let outcome = run(&mut connection, first, jobs, &mut delivers);
-        let failure = outcome.err().map(StoreError::from);
-        for deliver in delivers {
-            deliver(failure.as_ref());
-        }
+        // A job that panicked has left nothing: its transaction was dropped.
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        carry_out(&mut connection, first, Some(jobs));
+    }
+}
+
+/// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers.
+fn carry_out(connection: &mut Connection, first: Job, jobs: Option<&Receiver<Job>>) {
+    let mut delivers: Vec<Deliver> = Vec::new();
+    let outcome = run(connection, first, jobs, &mut delivers);
+    let failure = outcome.err().map(StoreError::from);
+    for deliver in delivers {
+        deliver(failure.as_ref());
     }
 }
 
 fn run(
     connection: &mut Connection,
     first: Job,
-    jobs: &Receiver<Job>,
+    jobs: Option<&Receiver<Job>>,
     delivers: &mut Vec<Deliver>,
 ) -> Result<(), rusqlite::Error> {
     let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
@@ -177,7 +209,7 @@ fn run(
             transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
         }
         transaction.prepare_cached("RELEASE job")?.execute([])?;
-        next = if delivers.len() < MOST { jobs.try_recv().ok() } else { None };
+        next = jobs.filter(|_| delivers.len() < MOST).and_then(|jobs| jobs.try_recv().ok());
     }
     transaction.commit()
 }

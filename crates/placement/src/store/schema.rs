@@ -9,7 +9,7 @@ use rusqlite::Connection;
 const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -105,6 +105,27 @@ CREATE TABLE alarms (
     cleared_at INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX one_standing_alarm ON alarms (host, ifnull(node, -1), kind) WHERE cleared_at IS NULL;
+", "
+CREATE TABLE tokens (
+    name TEXT PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    role TEXT NOT NULL,
+    scope TEXT,
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+-- Sums over the virtual machines that live. A quota may be lowered below them: then nothing is added.
+CREATE TABLE tenants (
+    tenant TEXT PRIMARY KEY,
+    most_vms INTEGER,
+    most_vcpus INTEGER,
+    most_memory_mib INTEGER,
+    vms INTEGER NOT NULL DEFAULT 0 CHECK (vms >= 0),
+    vcpus INTEGER NOT NULL DEFAULT 0 CHECK (vcpus >= 0),
+    memory_mib INTEGER NOT NULL DEFAULT 0 CHECK (memory_mib >= 0)
+) STRICT, WITHOUT ROWID;
+INSERT INTO tenants (tenant, vms, vcpus, memory_mib)
+    SELECT tenant, count(*), sum(request ->> 'vcpus'), sum(request ->> 'memory_mib')
+    FROM vms WHERE state <> 'deleted' GROUP BY tenant;
 "];
 
 /// Makes a new file's tables, or brings an older file's to this version.

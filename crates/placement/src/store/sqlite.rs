@@ -5,7 +5,8 @@
 use super::jobs::{Checkpointer, Pending, Writer};
 use super::tables::{self, Result, now, read_vm, run};
 use super::{
-    Alarm, Event, Intent, Reservation, Reserved, Store, StoreError, StoredHost, Vm, VmId, VmQuery, VmState,
+    Alarm, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse, Token, Vm,
+    VmId, VmQuery, VmState, accounts,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
@@ -64,7 +65,7 @@ impl SqliteStore {
         &self,
         change: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.submit(change).wait()
+        self.writer.change(change)
     }
 }
 
@@ -257,15 +258,41 @@ impl Store for SqliteStore {
         Ok(find.query_map(params![standing_only, limit(most)], alarm)?.collect::<rusqlite::Result<_>>()?)
     }
 
+    fn put_token(&self, token: &Token) -> Result<()> {
+        let token = token.clone();
+        self.change(move |db| accounts::put_token(db, &token))
+    }
+
+    fn tokens(&self) -> Result<Vec<Token>> {
+        accounts::tokens(&self.read())
+    }
+
+    fn remove_token(&self, name: &str) -> Result<bool> {
+        let name = name.to_string();
+        self.change(move |db| Ok(run(db, "DELETE FROM tokens WHERE name = ?1", params![name])? > 0))
+    }
+
+    fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<()> {
+        let (tenant, quota) = (tenant.to_string(), *quota);
+        self.change(move |db| accounts::set_quota(db, &tenant, &quota))
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantUse>> {
+        accounts::tenants(&self.read())
+    }
+
     fn check(&self) -> Result<Vec<String>> {
         let mut db = self.read();
         // One view of all tables.
         let db = db.transaction()?;
         let mut wrong = Vec::new();
         let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
+        let mut tenants: BTreeMap<String, (u32, u32, u64)> = BTreeMap::new();
         let sql = format!("SELECT {} FROM vms WHERE state <> 'deleted'", tables::VM_COLUMNS);
         for vm in db.prepare(&sql)?.query_map([], read_vm)? {
             let vm = vm??;
+            let tenant = tenants.entry(vm.request.tenant.clone()).or_default();
+            *tenant = (tenant.0 + 1, tenant.1 + vm.request.vcpus, tenant.2 + vm.request.memory_mib);
             for place in vm.placement.iter().chain(&vm.target) {
                 let tally = place.tally();
                 let mut add =
@@ -298,6 +325,13 @@ impl Store for SqliteStore {
                 wrong.push(format!("{host}: {what}: {kept} kept, {sum} by the placements"));
             }
         }
+        for kept in accounts::tenants(&db)? {
+            let sum = tenants.remove(&kept.tenant).unwrap_or_default();
+            if sum != (kept.vms, kept.vcpus, kept.memory_mib) {
+                wrong.push(format!("tenant {}: {kept:?} kept, {sum:?} by its virtual machines", kept.tenant));
+            }
+        }
+        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its sums are missing")));
         wrong.extend(
             sums.into_iter()
                 .map(|((host, what), n)| format!("{host}: {what}: none kept, {n} by the placements")),

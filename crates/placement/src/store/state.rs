@@ -7,6 +7,7 @@ use std::fmt;
 
 /// How far a virtual machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum VmState {
     /// Asked for, without a place.
@@ -31,6 +32,7 @@ pub enum VmState {
 
 /// What the owner of a virtual machine wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Intent {
     /// It runs.

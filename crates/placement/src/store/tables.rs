@@ -236,6 +236,7 @@ pub(super) fn reserve(db: &Connection, reservation: &Reservation) -> Result<Rese
         }
     })?;
     let id = db.last_insert_rowid();
+    super::accounts::charge(db, request)?;
     take(db, host, id, placement)?;
     for group in &placement.groups {
         run(db, "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", params![group, id, host])?;
@@ -280,7 +281,9 @@ pub(super) fn vm(db: &Connection, id: VmId) -> Result<Vm> {
 }
 
 pub(super) fn set_intent(db: &Connection, id: VmId, intent: Intent) -> Result<Vm> {
-    let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1 AND state <> 'deleted'";
+    // What is to be deleted stays so: its owner was told.
+    let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
+        WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
     if run(db, sql, params![id, intent.name(), now()])? == 0 {
         return Err(StoreError::Unknown { what: format!("virtual machine {id} that lives") });
     }
@@ -308,6 +311,9 @@ pub(super) fn transition(
         return Err(StoreError::NotAllowed { from, to });
     }
     let host = old.placement.as_ref().map(|p| host_id(db, &p.host)).transpose()?.map(|h| h.0);
+    if to == VmState::Deleted {
+        super::accounts::discharge(db, &old.request)?;
+    }
     if to == VmState::Deleted
         && let (Some(placement), Some(host)) = (&old.placement, host)
     {

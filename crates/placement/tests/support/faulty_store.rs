@@ -113,6 +113,21 @@ impl Store for FaultyStore {
     fn alarms(&self, standing_only: bool, limit: usize) -> Result<Vec<Alarm>, StoreError> {
         self.read(|s| s.alarms(standing_only, limit))
     }
+    fn put_token(&self, token: &Token) -> Result<(), StoreError> {
+        self.change(|s| s.put_token(token))
+    }
+    fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        self.read(|s| s.tokens())
+    }
+    fn remove_token(&self, name: &str) -> Result<bool, StoreError> {
+        self.change(|s| s.remove_token(name))
+    }
+    fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<(), StoreError> {
+        self.change(|s| s.set_quota(tenant, quota))
+    }
+    fn tenants(&self) -> Result<Vec<TenantUse>, StoreError> {
+        self.read(|s| s.tenants())
+    }
     fn check(&self) -> Result<Vec<String>, StoreError> {
         self.read(|s| s.check())
     }

@@ -1,8 +1,7 @@
 //! Paths that lead back to where they began: cache misses, buses on buses, crossbars into crossbars.
 //! Not dangling ends: see `names` and `wiring`.
-//! Source: none.
 
-use crate::machine::MachineFile;
+use crate::parts::MachineFile;
 use crate::read::Problems;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //! Source: ACPI 6.5, 5.2.17 (SLIT: 10 on the diagonal, never less elsewhere).
 
 use crate::layout::Layout;
-use crate::machine::MachineFile;
+use crate::parts::MachineFile;
 use crate::read::{Matrix, Problems};
 use std::fmt::Display;
 

@@ -2,8 +2,7 @@
 //! Not a level's own shape: see `sizes`.
 //! Source: inclusion after Baer and Wang, "On the inclusion properties for multi-level cache hierarchies" (ISCA 1988).
 
-use crate::machine::MachineFile;
-use crate::parts::{Cache, ChipNode, Core, Inclusion, Memory};
+use crate::parts::{Cache, ChipNode, Core, Inclusion, MachineFile, Memory};
 use crate::read::Problems;
 use crate::units::{Frequency, Latency};
 

@@ -3,8 +3,7 @@
 //! Source: our own; every limit is a hundred times and more what machines of today have.
 
 use crate::layout::{HostInstance, Layout};
-use crate::machine::MachineFile;
-use crate::parts::{Cache, Core};
+use crate::parts::{Cache, Core, MachineFile};
 use crate::read::{Marks, Problems};
 
 /// Entries of a queue, a table, a TLB.

@@ -13,8 +13,7 @@ mod sources;
 mod wiring;
 
 use crate::layout::{Layout, MAX_CORES};
-use crate::machine::MachineFile;
-use crate::parts::{Chip, ChipNode, Cluster};
+use crate::parts::{Chip, ChipNode, Cluster, MachineFile};
 use crate::read::Problems;
 pub(crate) use sources::cited;
 

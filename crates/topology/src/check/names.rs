@@ -1,10 +1,8 @@
 //! Names of parts: those used exist, those that exist are used, no two are the same.
 //! Not names of buses, ports and cables' ends: see `wiring`.
-//! Source: none.
 
 use crate::layout::MAX_CORES;
-use crate::machine::MachineFile;
-use crate::parts::CacheKind;
+use crate::parts::{CacheKind, MachineFile};
 use crate::read::{Map, Name, Problems, suggestion};
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -2,8 +2,7 @@
 //! Not shapes: see `sizes`.
 //! Source: peak = width x transfers a second.
 
-use crate::machine::MachineFile;
-use crate::parts::Operation;
+use crate::parts::{MachineFile, Operation};
 use crate::read::{Marks, Problems};
 use crate::units::{Bandwidth, Frequency, TransferRate, Width};
 

@@ -2,8 +2,7 @@
 //! Not speeds: see `rates`.
 //! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
 
-use crate::machine::MachineFile;
-use crate::parts::{Cache, CacheIndex, Tlb, Zoned};
+use crate::parts::{Cache, CacheIndex, MachineFile, Tlb, Zoned};
 use crate::read::{Marks, Problems};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
@@ -186,7 +185,7 @@ fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
 fn check_cpus(file: &MachineFile, cluster: &crate::parts::Cluster, problems: &mut Problems) {
     let Some(list) = &cluster.cpus else { return };
     let span = || cluster.marks.key("cpus");
-    let Some(cpus) = crate::discover::parse_cpu_list(list) else {
+    let Some(cpus) = crate::cpu_list::parse_cpu_list(list) else {
         let help = "write numbers and ranges, such as \"0-3,8\"".into();
         problems.error(span(), format!("\"{list}\" is not a list of CPUs"), "here", help);
         return;

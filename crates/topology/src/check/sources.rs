@@ -1,9 +1,7 @@
 //! Sources: every part cites one, every cited one exists, estimates say why they hold.
 //! Not whether a source is right.
-//! Source: none.
 
-use crate::machine::MachineFile;
-use crate::parts::SourceKind;
+use crate::parts::{MachineFile, SourceKind};
 use crate::read::{Cited, Map, Marks, Problems, nearest, suggestion};
 use std::collections::BTreeSet;
 

@@ -1,10 +1,8 @@
 //! What hangs on what: buses, devices, links, crossbars, cables.
 //! Not paths that lead in a circle: see `cycles`.
-//! Source: none.
 
 use crate::layout::{MAX_CORES, chip_nodes, host_names};
-use crate::machine::MachineFile;
-use crate::parts::{Chip, Host};
+use crate::parts::{Chip, Host, MachineFile};
 use crate::read::{Name, Problems, suggestion};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,8 @@
 //! Source: none; a cache is listed where its sharers end: core, cluster, node or chip.
 
 use super::GUESSED_CLOCK;
-use super::sysfs::{CacheInfo, Cpu, Node, format_cpu_list};
+use super::sysfs::{CacheInfo, Cpu, Node};
+use crate::cpu_list::format_cpu_list;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Name};
 use crate::units::{Frequency, Size};
@@ -174,7 +175,7 @@ impl Builder<'_> {
                 .flat_map(|l| self.cpus[l].siblings.intersection(&node.cpus).copied())
                 .collect();
             let caches = cluster_caches.get(&key).into_iter().flatten().map(Name::new).collect();
-            let cpus = Some(format_cpu_list(&threads));
+            let cpus = Some(format_cpu_list(threads.iter().copied()));
             Cluster {
                 count: 1,
                 core: Name::new(core),

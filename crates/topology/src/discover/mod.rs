@@ -4,15 +4,16 @@
 
 mod assemble;
 mod devices;
+mod places;
 mod processors;
 mod sysfs;
 
-use crate::machine::{MachineFile, check};
+use crate::machine::check;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Matrix, Name};
 use crate::units::{Frequency, Size};
+pub use places::CpuPlace;
 pub use sysfs::Sysfs;
-pub(crate) use sysfs::parse_cpu_list;
 
 /// Why a host could not be described.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,6 @@
 //! Source: each file under `processors/` cites its own.
 
 use super::sysfs::Identity;
-use crate::machine::MachineFile;
 use crate::parts::*;
 use crate::read::{Cited, Map, Problems, Value, part};
 use toml::de::DeTable;

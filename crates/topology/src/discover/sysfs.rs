@@ -2,12 +2,10 @@
 //! Not a description yet: `assemble` makes parts of it.
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 
+use crate::cpu_list::{MAX_CPU, format_cpu_list, parse_cpu_list};
 use crate::parts::{CacheKind, Isa};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// More CPUs than Linux supports; a list that names more is broken.
-const MAX_CPU: u32 = 65_536;
 
 /// The files of a host: the live ones, or a recorded tree.
 #[derive(Clone, Debug)]
@@ -58,33 +56,6 @@ pub(super) struct Node {
     pub memory_kib: Option<u64>,
     /// To the nodes in the order of their numbers.
     pub distances: Vec<u32>,
-}
-
-/// Reads "0-3,8"; `None` if it is no such list.
-pub(crate) fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = BTreeSet::new();
-    for range in text.trim().split(',').filter(|r| !r.is_empty()) {
-        let (from, to) = range.split_once('-').unwrap_or((range, range));
-        let (from, to): (u32, u32) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
-        if from > to || to >= MAX_CPU {
-            return None;
-        }
-        cpus.extend(from..=to);
-    }
-    Some(cpus.into_iter().collect())
-}
-
-/// Writes CPUs as "0-3,8".
-pub(super) fn format_cpu_list(cpus: &BTreeSet<u32>) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some(range) if range.1 + 1 == cpu => range.1 = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let text = |r: &(u32, u32)| if r.0 == r.1 { r.0.to_string() } else { format!("{}-{}", r.0, r.1) };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 impl Sysfs {
@@ -138,7 +109,7 @@ impl Sysfs {
         let mut notes = Vec::new();
         let offline = self.list("sys/devices/system/cpu/offline").unwrap_or_default();
         if !offline.is_empty() {
-            notes.push(format!("CPUs {} are offline and left out", format_cpu_list(&offline)));
+            notes.push(format!("CPUs {} are offline and left out", format_cpu_list(offline.iter().copied())));
         }
         if self
             .read("proc/cpuinfo")

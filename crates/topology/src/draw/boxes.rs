@@ -1,6 +1,5 @@
 //! Boxes within boxes, arranged on a grid of character cells.
 //! Not what they mean (`picture`), nor how they look (`text`, `svg`).
-//! Source: none.
 
 use unicode_width::UnicodeWidthStr;
 

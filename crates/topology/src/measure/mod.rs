@@ -12,8 +12,7 @@ mod pingpong;
 mod translation;
 mod writing;
 
-use crate::machine::MachineFile;
-use crate::parts::{CacheKind, Core};
+use crate::parts::{CacheKind, Core, MachineFile};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -314,7 +313,7 @@ fn memory_latency(
 fn core_of(file: &MachineFile, cpu: Option<u32>) -> Option<(&str, &Core)> {
     let clusters = file.chips.values().flat_map(|c| &c.nodes).flat_map(|n| &n.clusters);
     let holds = |list: &str| {
-        crate::discover::parse_cpu_list(list).is_some_and(|l| cpu.is_some_and(|c| l.contains(&c)))
+        crate::cpu_list::parse_cpu_list(list).is_some_and(|l| cpu.is_some_and(|c| l.contains(&c)))
     };
     let named = clusters.filter(|c| c.cpus.as_deref().is_some_and(holds)).map(|c| &*c.core).next();
     let found =
@@ -347,7 +346,7 @@ fn node_cpus(file: &MachineFile, allowed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     for (index, lists) in lists.enumerate() {
         let cpus: Vec<u32> = lists
             .iter()
-            .filter_map(|l| crate::discover::parse_cpu_list(l))
+            .filter_map(|l| crate::cpu_list::parse_cpu_list(l))
             .flatten()
             .filter(|c| allowed.contains(c))
             .collect();

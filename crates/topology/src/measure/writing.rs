@@ -1,9 +1,7 @@
 //! What was measured, written into the description of the host it was measured on.
 //! Not the measuring.
-//! Source: none.
 
 use super::{Measured, Transfer};
-use crate::machine::MachineFile;
 use crate::parts::*;
 use crate::read::{Cited, Map, Marks, Matrix};
 use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};

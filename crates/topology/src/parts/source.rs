@@ -1,6 +1,5 @@
 //! Where the numbers of a machine file come from.
 //! Not a bibliography format: just what a reader needs to find the place.
-//! Source: none.
 
 use crate::read::{choice, part};
 

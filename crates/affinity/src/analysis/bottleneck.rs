@@ -1,0 +1,161 @@
+//! What limits a class of pairs, named from what was counted, with the figures that say so.
+//! Not a guess: where no counter is near its end, that is what is said.
+
+use crate::counters::CpuShares;
+use crate::sweep::{Header, Sample};
+use serde::Serialize;
+
+/// A CPU is full from here on: the tick that its time is counted by misses some.
+const FULL: f64 = 0.9;
+/// The link is full from here on: headers and gaps are no payload.
+const LINK_FULL: f64 = 0.9;
+/// Steal above which the hypervisor is the limit.
+const STOLEN: f64 = 0.1;
+
+/// Programs that may run without being other load: this one, the load's ends, and what the kernel does for them.
+pub(super) const OWN_LOAD: u64 = 5;
+
+/// What is full first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// The host's hypervisor gives the CPU to others.
+    Hypervisor,
+    /// Programs other than the load want the CPUs too.
+    OtherLoad,
+    /// Flow and application fight for one CPU.
+    SharedCpu,
+    /// The flow's CPU: interrupts and protocol work.
+    FlowCpu,
+    /// The application's CPU: system calls and copies.
+    ApplicationCpu,
+    /// The sender's CPU, which is on this host too.
+    SenderCpu,
+    /// The link.
+    Link,
+    /// Nothing that was counted is full.
+    #[default]
+    Unknown,
+}
+
+/// What limits some runs, and why that is said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bottleneck {
+    /// What is full.
+    pub limit: Limit,
+    /// The figures.
+    pub evidence: String,
+}
+
+impl Limit {
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Hypervisor => "the hypervisor",
+            Self::OtherLoad => "other load",
+            Self::SharedCpu => "the CPU that flow and application share",
+            Self::FlowCpu => "the flow's CPU",
+            Self::ApplicationCpu => "the application's CPU",
+            Self::SenderCpu => "the sender's CPU",
+            Self::Link => "the link",
+            Self::Unknown => "not found",
+        }
+    }
+}
+
+impl Bottleneck {
+    /// What limits these runs.
+    pub fn of(samples: &[&Sample], header: &Header) -> Self {
+        let flow = mean_shares(samples, |sample| Some(sample.pair.flow));
+        let application = mean_shares(samples, |sample| Some(sample.pair.application));
+        let sender = mean_shares(samples, |_| header.sender.as_ref()?.iter().next());
+        let (Some(flow), Some(application)) = (flow, application) else {
+            return Self {
+                limit: Limit::Unknown,
+                evidence: "the kernel does not say how CPUs spend their time".into(),
+            };
+        };
+        let one_cpu = samples.iter().all(|sample| sample.pair.flow == sample.pair.application);
+        let rates: Vec<f64> = samples.iter().filter_map(|sample| sample.rate).map(|rate| rate.gbps).collect();
+        let gbps = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        let link = header.nic.speed_mbps.map(|mbps| gbps * 1e3 / mbps as f64);
+        let steal = flow.steal.max(application.steal);
+        let sender_busy = sender.map_or(0.0, |shares| shares.busy());
+        // Where the sender shares the receiver's CPU its time is in the same sum: both are named.
+        let sender_there = samples.iter().filter(|sample| {
+            let cpus = header.sender.as_ref();
+            cpus.is_some_and(|cpus| cpus.contains(sample.pair.flow) || cpus.contains(sample.pair.application))
+        });
+        let also = match sender_there.count() {
+            0 => String::new(),
+            some => format!("; the sender shares a CPU of the pair in {some} of {} runs", samples.len()),
+        };
+        let told = |limit: Limit, evidence: String| Self { limit, evidence: format!("{evidence}{also}") };
+        if steal > STOLEN {
+            return told(Limit::Hypervisor, format!("{} of a CPU's time was stolen", percent(steal)));
+        }
+        let crowded = samples.iter().filter(|sample| sample.kernel.running_before > OWN_LOAD);
+        let crowd: Vec<u64> = crowded.map(|sample| sample.kernel.running_before).collect();
+        if crowd.len() * 2 > samples.len() && flow.busy().max(application.busy()) > FULL {
+            let mean = crowd.iter().sum::<u64>() / crowd.len() as u64;
+            let words = format!(
+                "{mean} programs wanted to run, the load among them; the flow's CPU: {}",
+                kinds(&flow)
+            );
+            return told(Limit::OtherLoad, words);
+        }
+        if let Some(link) = link.filter(|link| *link > LINK_FULL) {
+            return told(Limit::Link, format!("{} of its rate arrives", percent(link)));
+        }
+        if one_cpu && flow.busy() > FULL {
+            return told(Limit::SharedCpu, format!("it is {} busy: {}", percent(flow.busy()), kinds(&flow)));
+        }
+        let rivals = [
+            (Limit::ApplicationCpu, application.busy(), kinds(&application)),
+            (Limit::FlowCpu, flow.busy(), kinds(&flow)),
+            (Limit::SenderCpu, sender_busy, sender.map(|shares| kinds(&shares)).unwrap_or_default()),
+        ];
+        let (limit, busy, words) =
+            rivals.into_iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default();
+        if busy > FULL {
+            return told(limit, format!("it is {} busy: {words}", percent(busy)));
+        }
+        told(
+            Limit::Unknown,
+            format!(
+                "no CPU is full: flow {}, application {} busy",
+                percent(flow.busy()),
+                percent(application.busy())
+            ),
+        )
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn kinds(shares: &CpuShares) -> String {
+    let softirq = percent(shares.softirq + shares.irq);
+    format!(
+        "interrupts and softirq {softirq}, kernel {}, programs {}",
+        percent(shares.system),
+        percent(shares.user)
+    )
+}
+
+fn mean_shares(samples: &[&Sample], cpu: impl Fn(&Sample) -> Option<u32>) -> Option<CpuShares> {
+    let found: Vec<&CpuShares> =
+        samples.iter().filter_map(|sample| sample.kernel.cpus.get(&cpu(sample)?)).collect();
+    let mean = |share: fn(&CpuShares) -> f64| {
+        found.iter().map(|shares| share(shares)).sum::<f64>() / found.len() as f64
+    };
+    (!found.is_empty()).then(|| CpuShares {
+        user: mean(|shares| shares.user),
+        system: mean(|shares| shares.system),
+        irq: mean(|shares| shares.irq),
+        softirq: mean(|shares| shares.softirq),
+        steal: mean(|shares| shares.steal),
+        idle: mean(|shares| shares.idle),
+    })
+}

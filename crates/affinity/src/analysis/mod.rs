@@ -1,0 +1,223 @@
+//! What a sweep's results say: means of pairs and classes with their uncertainty, cost per Gb/s, and what limits each class.
+//! Not how it is shown.
+//! Source: Hanford et al. 2014 for the classes and the cost per throughput.
+
+mod bottleneck;
+mod interval;
+
+pub use bottleneck::{Bottleneck, Limit};
+pub use interval::{Interval, differ, median};
+
+use crate::places::{Class, Pair};
+use crate::sweep::{Results, Sample};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a Gb/s costs on the CPUs of a pair; none where it was not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Costs {
+    /// Core-milliseconds a Gbit: in programs, the kernel and its interrupts.
+    pub core_ms: Option<f64>,
+    /// Those of them in work put off by interrupts.
+    pub softirq_ms: Option<f64>,
+    /// Context switches of the whole host, a Gbit.
+    pub switches: Option<f64>,
+    /// Interrupts, a Gbit.
+    pub interrupts: Option<f64>,
+    /// 10^6 instructions a Gbit.
+    pub instructions_m: Option<f64>,
+    /// 10^6 of them that programs executed.
+    pub user_instructions_m: Option<f64>,
+    /// 10^6 cycles a Gbit.
+    pub cycles_m: Option<f64>,
+    /// 10^3 misses of the last cache a Gbit.
+    pub cache_misses_k: Option<f64>,
+}
+
+/// A cost: its name for people, its unit, and where it is.
+pub type Cost = (&'static str, &'static str, fn(&Costs) -> Option<f64>);
+
+/// Every cost.
+pub const COSTS: [Cost; 8] = [
+    ("core time", "ms/Gbit", |costs| costs.core_ms),
+    ("softirq time", "ms/Gbit", |costs| costs.softirq_ms),
+    ("context switches", "/Gbit", |costs| costs.switches),
+    ("interrupts", "/Gbit", |costs| costs.interrupts),
+    ("instructions", "M/Gbit", |costs| costs.instructions_m),
+    ("user instructions", "M/Gbit", |costs| costs.user_instructions_m),
+    ("cycles", "M/Gbit", |costs| costs.cycles_m),
+    ("last-cache misses", "k/Gbit", |costs| costs.cache_misses_k),
+];
+
+/// What was measured at a pair.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PairResult {
+    /// The pair.
+    pub pair: Pair,
+    /// How its CPUs lie.
+    pub class: Class,
+    /// The throughput of each run, Gb/s, in the order of the runs.
+    pub gbps: Vec<f64>,
+    /// Its median.
+    pub median_gbps: f64,
+    /// What a Gb/s costs, as medians over the runs.
+    pub costs: Costs,
+}
+
+/// What was measured of a class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassResult {
+    /// The class.
+    pub class: Class,
+    /// Its pairs that have results.
+    pub pairs: usize,
+    /// Its runs.
+    pub runs: usize,
+    /// Its throughput, Gb/s.
+    pub gbps: Interval,
+    /// Whether the interval is over pairs; else over the runs of its only pair.
+    pub over_pairs: bool,
+    /// What a Gb/s costs, as medians over its pairs.
+    pub costs: Costs,
+    /// What limits it.
+    pub bottleneck: Bottleneck,
+}
+
+/// All that a sweep says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// The pairs that have results, by flow and then application.
+    pub pairs: Vec<PairResult>,
+    /// The classes that have results, those first from which most is expected.
+    pub classes: Vec<ClassResult>,
+    /// Runs that failed.
+    pub failed: usize,
+    /// What a reader must know of the runs: disturbed ones, missing counters.
+    pub remarks: Vec<String>,
+}
+
+/// Steal above which a run is called disturbed.
+const DISTURBING_STEAL: f64 = 0.02;
+
+impl Analysis {
+    /// What `results` say.
+    pub fn of(results: &Results) -> Self {
+        let good: Vec<&Sample> = results.samples.iter().filter(|sample| sample.rate.is_some()).collect();
+        let mut by_pair: BTreeMap<Pair, Vec<&Sample>> = BTreeMap::new();
+        good.iter().for_each(|sample| by_pair.entry(sample.pair).or_default().push(sample));
+        let pairs: Vec<PairResult> = by_pair.values().map(|samples| pair_result(samples)).collect();
+        let class_result = |class: Class| {
+            let of_class: Vec<&PairResult> = pairs.iter().filter(|pair| pair.class == class).collect();
+            let samples: Vec<&Sample> = good.iter().copied().filter(|sample| sample.class == class).collect();
+            let over_pairs = of_class.len() > 1;
+            let means: Vec<f64> = match &of_class[..] {
+                [only] => only.gbps.clone(),
+                several => several.iter().map(|pair| mean(&pair.gbps)).collect(),
+            };
+            Some(ClassResult {
+                class,
+                pairs: of_class.len(),
+                runs: samples.len(),
+                gbps: Interval::of(&means)?,
+                over_pairs,
+                costs: medians(&of_class.iter().map(|pair| pair.costs).collect::<Vec<_>>()),
+                bottleneck: Bottleneck::of(&samples, &results.header),
+            })
+        };
+        let classes = Class::ALL.into_iter().filter_map(class_result).collect();
+        let failed = results.samples.len() - good.len();
+        Self { remarks: remarks(&good, failed), pairs, classes, failed }
+    }
+
+    /// The pair with the highest median.
+    pub fn best(&self) -> Option<&PairResult> {
+        self.pairs.iter().max_by(|one, other| one.median_gbps.total_cmp(&other.median_gbps))
+    }
+
+    /// The costs that were counted at some pair.
+    pub fn counted_costs(&self) -> Vec<Cost> {
+        let is_counted = |cost: &Cost| self.pairs.iter().any(|pair| (cost.2)(&pair.costs).is_some());
+        COSTS.into_iter().filter(is_counted).collect()
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn pair_result(samples: &[&Sample]) -> PairResult {
+    let gbps: Vec<f64> = samples.iter().filter_map(|sample| sample.rate).map(|rate| rate.gbps).collect();
+    let costs: Vec<Costs> = samples.iter().map(|sample| costs(sample)).collect();
+    let (pair, class) = (samples[0].pair, samples[0].class);
+    PairResult { pair, class, median_gbps: median(&gbps).unwrap_or(0.0), gbps, costs: medians(&costs) }
+}
+
+fn costs(sample: &Sample) -> Costs {
+    let (kernel, hardware) = (&sample.kernel, &sample.hardware);
+    let gbit = sample.rate.map_or(0.0, |rate| rate.gbps) * kernel.seconds;
+    if gbit <= 0.0 {
+        return Costs::default();
+    }
+    let mut cpus = vec![sample.pair.flow, sample.pair.application];
+    cpus.dedup();
+    let time = |share: fn(&crate::counters::CpuShares) -> f64| {
+        let shares: Option<f64> = cpus.iter().map(|cpu| kernel.cpus.get(cpu).map(share)).sum();
+        shares.map(|shares| shares * kernel.seconds * 1e3 / gbit)
+    };
+    // A sum over both CPUs, or nothing: half of it would look like a small cost.
+    let counted = |count: fn(&crate::counters::HardwareCounts) -> Option<f64>, scale: f64| {
+        let sum: Option<f64> = cpus.iter().map(|cpu| hardware.get(cpu).and_then(count)).sum();
+        sum.map(|sum| sum / scale / gbit)
+    };
+    let interrupts: Option<u64> = cpus.iter().map(|cpu| kernel.interrupts.get(cpu).copied()).sum();
+    Costs {
+        core_ms: time(|shares| shares.busy()),
+        softirq_ms: time(|shares| shares.softirq),
+        switches: Some(kernel.context_switches as f64 / gbit),
+        interrupts: interrupts.map(|interrupts| interrupts as f64 / gbit),
+        instructions_m: counted(|counts| counts.instructions, 1e6),
+        user_instructions_m: counted(|counts| counts.user_instructions, 1e6),
+        cycles_m: counted(|counts| counts.cycles, 1e6),
+        cache_misses_k: counted(|counts| counts.cache_misses, 1e3),
+    }
+}
+
+fn medians(all: &[Costs]) -> Costs {
+    let of = |cost: fn(&Costs) -> Option<f64>| median(&all.iter().filter_map(cost).collect::<Vec<_>>());
+    Costs {
+        core_ms: of(|costs| costs.core_ms),
+        softirq_ms: of(|costs| costs.softirq_ms),
+        switches: of(|costs| costs.switches),
+        interrupts: of(|costs| costs.interrupts),
+        instructions_m: of(|costs| costs.instructions_m),
+        user_instructions_m: of(|costs| costs.user_instructions_m),
+        cycles_m: of(|costs| costs.cycles_m),
+        cache_misses_k: of(|costs| costs.cache_misses_k),
+    }
+}
+
+fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let mut say = |count: usize, words: &str| {
+        if count > 0 {
+            remarks.push(format!("{count} of {} runs {words}", good.len()));
+        }
+    };
+    let stolen = |sample: &&&Sample| {
+        let of = |cpu| sample.kernel.cpus.get(&cpu).is_some_and(|shares| shares.steal > DISTURBING_STEAL);
+        of(sample.pair.flow) || of(sample.pair.application)
+    };
+    say(good.iter().filter(stolen).count(), "lost over 2 % of a CPU to the hypervisor's other guests");
+    let crowded = good.iter().filter(|sample| sample.kernel.running_before > bottleneck::OWN_LOAD).count();
+    say(crowded, "began while more programs ran than the load's own: other load");
+    if !good.is_empty() && good.iter().all(|sample| sample.hardware.is_empty()) {
+        remarks.push("no hardware counters here: instructions, cycles and cache misses are missing".into());
+    }
+    if failed > 0 {
+        remarks.push(format!("{failed} runs failed and are left out"));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The analysis of made-up sweeps of the published host.
+
+use super::*;
+use crate::counters::{CpuShares, HardwareCounts, KernelCounts};
+use crate::interface::Nic;
+use crate::load::{Load, Rate};
+use crate::places::{all_pairs, classify, of_machine};
+use crate::steering::Steering;
+use crate::sweep::Header;
+use longma_topology::Machine;
+
+/// A sweep of all 144 pairs, three times, with rates and shares by class.
+fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) -> Results {
+    let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+    let name = || "eth0".parse().unwrap();
+    let nic = Nic {
+        name: name(),
+        driver: None,
+        node: Some(0),
+        speed_mbps: Some(40_000),
+        mtu: Some(9000),
+        state: "up".into(),
+        rx_queues: vec![0],
+        tx_queues: vec![0],
+        irqs: vec![],
+    };
+    let header = Header {
+        affinity_sweep: Header::FORMAT,
+        kernel: String::new(),
+        processor: String::new(),
+        places,
+        steering: Steering::of(&nic).unwrap(),
+        nic,
+        load: Load::Command(vec![]),
+        seconds: 1,
+        sender: None,
+    };
+    let mut samples = Vec::new();
+    for repeat in 0..3u32 {
+        for pair in all_pairs(&(0..12).collect::<Vec<_>>()) {
+            let class = classify(&header.places, pair).unwrap();
+            let gbps = rate(class) + f64::from(repeat) * 0.1 + f64::from(pair.flow) * 0.01;
+            let (flow, application) = shares(class);
+            let spent = |softirq, system| CpuShares {
+                softirq,
+                system,
+                idle: 1.0 - softirq - system,
+                ..CpuShares::default()
+            };
+            let mut cpus = BTreeMap::from([(pair.flow, spent(flow, 0.0))]);
+            cpus.insert(
+                pair.application,
+                if pair.flow == pair.application {
+                    spent(flow, application)
+                } else {
+                    spent(0.0, application)
+                },
+            );
+            let kernel = KernelCounts {
+                seconds: 1.0,
+                interrupts: cpus.keys().map(|cpu| (*cpu, 1000)).collect(),
+                cpus,
+                context_switches: 5000,
+                ..KernelCounts::default()
+            };
+            let counted = HardwareCounts { instructions: Some(2e9), ..HardwareCounts::default() };
+            let hardware = [pair.flow, pair.application].map(|cpu| (cpu, counted)).into_iter().collect();
+            let rate = Some(Rate { gbps, ..Rate::default() });
+            samples.push(Sample {
+                pair,
+                class,
+                repeat,
+                at: 0,
+                rate,
+                failure: None,
+                kernel,
+                hardware,
+                migrations: None,
+            });
+        }
+    }
+    Results { header, samples }
+}
+
+fn of(analysis: &Analysis, class: Class) -> &ClassResult {
+    analysis.classes.iter().find(|found| found.class == class).unwrap()
+}
+
+#[test]
+fn classes_have_means_over_their_pairs_and_their_own_limits() {
+    let rate = |class| match class {
+        Class::SharedCache => 30.0,
+        Class::OtherSocket => 20.0,
+        _ => 10.0,
+    };
+    let shares = |class| match class {
+        Class::SameCpu => (0.5, 0.48),
+        Class::OtherSocket => (0.5, 0.99),
+        _ => (0.97, 0.6),
+    };
+    let analysis = Analysis::of(&results(rate, shares));
+    assert_eq!((analysis.pairs.len(), analysis.classes.len(), analysis.failed), (144, 3, 0));
+    let shared = of(&analysis, Class::SharedCache);
+    assert_eq!((shared.pairs, shared.runs, shared.over_pairs), (60, 180, true));
+    assert!((shared.gbps.mean - 30.155).abs() < 1e-9 && shared.gbps.half.unwrap() < 0.02);
+    assert_eq!(shared.bottleneck.limit, Limit::FlowCpu);
+    assert_eq!(of(&analysis, Class::OtherSocket).bottleneck.limit, Limit::ApplicationCpu);
+    let same = of(&analysis, Class::SameCpu);
+    assert_eq!(same.bottleneck.limit, Limit::SharedCpu);
+    assert!(same.bottleneck.evidence.contains("98 % busy"), "{}", same.bottleneck.evidence);
+    assert_eq!(analysis.best().unwrap().class, Class::SharedCache);
+}
+
+#[test]
+fn costs_are_sums_over_the_pairs_cpus_by_what_arrived() {
+    let analysis = Analysis::of(&results(|_| 10.0, |_| (0.4, 0.2)));
+    let at = |flow, application| {
+        analysis.pairs.iter().find(|found| found.pair == Pair { flow, application }).unwrap()
+    };
+    let two = at(0, 1).costs;
+    assert!((two.core_ms.unwrap() - 600.0 / 10.1).abs() < 1e-9);
+    assert!((two.softirq_ms.unwrap() - 400.0 / 10.1).abs() < 1e-9);
+    assert!((two.instructions_m.unwrap() - 4000.0 / 10.1).abs() < 1e-9);
+    assert!((at(0, 0).costs.instructions_m.unwrap() - 2000.0 / 10.1).abs() < 1e-9);
+    assert_eq!(two.cycles_m, None);
+    let names: Vec<&str> = analysis.counted_costs().iter().map(|cost| cost.0).collect();
+    assert_eq!(names, ["core time", "softirq time", "context switches", "interrupts", "instructions"]);
+}
+
+#[test]
+fn a_limit_that_no_counter_shows_is_not_named_and_a_full_link_is() {
+    let quiet = Analysis::of(&results(|_| 5.0, |_| (0.3, 0.3)));
+    assert!(quiet.classes.iter().all(|class| class.bottleneck.limit == Limit::Unknown));
+    let full = Analysis::of(&results(|_| 38.0, |_| (0.99, 0.3)));
+    assert!(full.classes.iter().all(|class| class.bottleneck.limit == Limit::Link));
+}
+
+#[test]
+fn full_cpus_on_a_crowded_host_are_other_loads_doing() {
+    let mut results = results(|_| 5.0, |_| (0.6, 0.4));
+    results.samples.iter_mut().for_each(|sample| sample.kernel.running_before = 20);
+    let analysis = Analysis::of(&results);
+    assert_eq!(of(&analysis, Class::SameCpu).bottleneck.limit, Limit::OtherLoad);
+    assert!(analysis.remarks.iter().any(|remark| remark.contains("other load")), "{:?}", analysis.remarks);
+}
+
+#[test]
+fn stolen_time_and_failed_runs_are_told() {
+    let mut results = results(|_| 5.0, |_| (0.3, 0.3));
+    results.samples[0].rate = None;
+    results.samples[1].kernel.cpus.values_mut().for_each(|shares| shares.steal = 0.05);
+    let analysis = Analysis::of(&results);
+    assert_eq!(analysis.failed, 1);
+    assert!(
+        analysis.remarks.iter().any(|remark| remark.starts_with("1 of 431 runs lost over 2 %")),
+        "{:?}",
+        analysis.remarks
+    );
+    assert!(analysis.remarks.iter().any(|remark| remark == "1 runs failed and are left out"));
+    assert!(analysis.pairs.iter().all(|pair| pair.costs.core_ms.is_some()));
+}
+
+#[test]
+fn no_results_are_an_empty_analysis() {
+    let mut results = results(|_| 1.0, |_| (0.1, 0.1));
+    results.samples.clear();
+    let analysis = Analysis::of(&results);
+    assert!(analysis.pairs.is_empty() && analysis.classes.is_empty() && analysis.best().is_none());
+}

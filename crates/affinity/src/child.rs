@@ -1,0 +1,322 @@
+//! A child process: bound to CPUs, in a network namespace, ended with its parent and at a time limit.
+//! Not what it prints means: that is `load`.
+//! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2).
+
+use crate::cpus::CpuSet;
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The most of what a child prints that is read, bytes.
+const MAX_OUTPUT: u64 = 16 << 20;
+/// How often a child is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How a child is started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// The CPUs it may run on; all that this process may if none.
+    pub cpus: Option<CpuSet>,
+    /// A process whose network namespace it runs in; that of this process if none.
+    pub namespace: Option<u32>,
+    /// How long it may run.
+    pub limit: Duration,
+}
+
+/// A running child. Dropped, it is killed with all that it started.
+pub struct Running {
+    child: Child,
+    name: String,
+    begin: Instant,
+    limit: Duration,
+    out: File,
+    err: File,
+    has_ended: bool,
+}
+
+/// What a child left.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub out: String,
+    /// What it complained about.
+    pub err: String,
+}
+
+/// Why a child did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It could not be started.
+    #[error("cannot start `{name}`: {error}{}", advice(name, error))]
+    Start {
+        /// The program.
+        name: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It ran too long.
+    #[error("`{name}` was ended after {:.1} s", limit.as_secs_f64())]
+    TooLong {
+        /// The program.
+        name: String,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The user asked to stop.
+    #[error("`{name}` was stopped")]
+    Stopped {
+        /// The program.
+        name: String,
+    },
+    /// It ended with an error.
+    #[error("`{name}` failed ({status}): {said}")]
+    Failed {
+        /// The program.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+    },
+}
+
+fn advice(name: &str, error: &io::Error) -> String {
+    let package = match name {
+        "iperf3" => "iperf3",
+        "ip" => "iproute2",
+        _ => return String::new(),
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("; install the package {package}"),
+        _ => String::new(),
+    }
+}
+
+impl Start {
+    /// A program that ends within `limit`.
+    pub fn new(words: &[&str], limit: Duration) -> Self {
+        Self {
+            words: words.iter().map(|word| word.to_string()).collect(),
+            cpus: None,
+            namespace: None,
+            limit,
+        }
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If the program cannot be started, the CPUs are not this process's, or the namespace is gone.
+    pub fn spawn(&self) -> Result<Running, ChildError> {
+        let name = self.words.first().cloned().unwrap_or_default();
+        self.try_spawn(&name).map_err(|error| ChildError::Start { name, error })
+    }
+
+    fn try_spawn(&self, name: &str) -> io::Result<Running> {
+        let memory = || rustix::fs::memfd_create("longma-child", MemfdFlags::CLOEXEC).map(File::from);
+        let (out, err) = (memory()?, memory()?);
+        let namespace = match self.namespace {
+            Some(process) => Some(File::open(format!("/proc/{process}/ns/net"))?),
+            None => None,
+        };
+        let set = self.cpus.as_ref().map(cpu_set);
+        let parent = rustix::process::getpid();
+        let mut command = Command::new(name);
+        command.args(&self.words[1..]).stdin(Stdio::null()).process_group(0);
+        command.stdout(out.try_clone()?).stderr(err.try_clone()?);
+        let prepare = move || {
+            die_with(parent)?;
+            if let Some(namespace) = &namespace {
+                // SAFETY: a system call on a descriptor that is open as long as the closure.
+                check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })?;
+            }
+            if let Some(set) = &set {
+                // SAFETY: the set is whole and its size is given.
+                check(unsafe {
+                    libc::sched_setaffinity(0, std::mem::size_of_val(&set[..]), set.as_ptr().cast())
+                })?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
+        let child = unsafe { command.pre_exec(prepare) }.spawn()?;
+        let begin = Instant::now();
+        Ok(Running { child, name: name.into(), begin, limit: self.limit, out, err, has_ended: false })
+    }
+
+    /// Starts it and waits until it has ended well.
+    ///
+    /// # Errors
+    /// If it cannot be started, fails, or takes too long.
+    pub fn run(&self) -> Result<Ended, ChildError> {
+        self.spawn()?.success(&AtomicBool::new(false))
+    }
+}
+
+/// Makes the calling process, a child between fork and exec, end when its parent does.
+///
+/// # Errors
+/// If the parent is gone already.
+pub(crate) fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    match rustix::process::getppid() {
+        Some(now) if now == parent => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+/// The result of a system call.
+pub(crate) fn check(status: libc::c_int) -> io::Result<()> {
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn cpu_set(cpus: &CpuSet) -> Vec<u64> {
+    let mut words = vec![0u64; crate::cpus::MAX_CPU as usize / 64];
+    cpus.iter().for_each(|cpu| words[cpu as usize / 64] |= 1 << (cpu % 64));
+    words
+}
+
+impl Running {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs at `moment` after its start, or `stop` was asked for before; waits until then.
+    pub fn runs_until(&mut self, moment: Duration, stop: &AtomicBool) -> bool {
+        while self.begin.elapsed() < moment.min(self.limit) {
+            if self.is_over() || stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::thread::sleep(LOOK.min(moment.saturating_sub(self.begin.elapsed())));
+        }
+        !self.is_over()
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.has_ended = self.has_ended || !matches!(self.child.try_wait(), Ok(None));
+        self.has_ended
+    }
+
+    /// Waits for its end, and gives what it left whether it did well or not.
+    ///
+    /// # Errors
+    /// If it takes too long, or `stop` is asked for: it is killed then.
+    pub fn end(mut self, stop: &AtomicBool) -> Result<Ended, ChildError> {
+        while !self.is_over() {
+            let name = self.name.clone();
+            if stop.load(Ordering::Relaxed) {
+                return Err(ChildError::Stopped { name });
+            }
+            if self.begin.elapsed() > self.limit {
+                return Err(ChildError::TooLong { name, limit: self.limit });
+            }
+            std::thread::sleep(LOOK);
+        }
+        let status =
+            self.child.wait().map_err(|error| ChildError::Start { name: self.name.clone(), error })?;
+        Ok(Ended { status, out: text(&mut self.out), err: text(&mut self.err) })
+    }
+
+    /// Waits for its end, which must be a good one.
+    ///
+    /// # Errors
+    /// As [`Running::end`], or if it fails.
+    pub fn success(self, stop: &AtomicBool) -> Result<Ended, ChildError> {
+        let name = self.name.clone();
+        let ended = self.end(stop)?;
+        if ended.status.success() {
+            return Ok(ended);
+        }
+        let said = if ended.err.trim().is_empty() { &ended.out } else { &ended.err };
+        let said = said.trim().lines().last().unwrap_or("it said nothing").into();
+        Err(ChildError::Failed { name, status: ended.status, said })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Also what it started and left behind: the group has the child's number until the child is waited for.
+        if !self.has_ended {
+            if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    // What cannot be read is missed by those who look for it.
+    let _ = file.rewind().and_then(|()| file.take(MAX_OUTPUT).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: f64) -> Start {
+        Start::new(&["sh", "-c", script], Duration::from_secs_f64(limit))
+    }
+
+    #[test]
+    fn a_child_that_runs_too_long_is_ended_with_what_it_started() {
+        let begin = Instant::now();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        let child = shell(&format!("sleep 60 & echo $! > {}; wait", file.display()), 1.0).spawn().unwrap();
+        assert!(matches!(child.end(&AtomicBool::new(false)), Err(ChildError::TooLong { .. })));
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        let grandchild = std::fs::read_to_string(file).unwrap();
+        let runs = || {
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/status", grandchild.trim())).unwrap_or_default();
+            // One that nobody waits for stays as a zombie.
+            status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+        };
+        let patience = Instant::now();
+        while runs() && patience.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(LOOK);
+        }
+        assert!(!runs());
+    }
+
+    #[test]
+    fn a_child_is_bound_and_its_words_are_kept() {
+        let mut start = shell("grep Cpus_allowed_list /proc/self/status; echo oh >&2", 20.0);
+        let cpu = rustix::thread::sched_getcpu() as u32;
+        start.cpus = Some(CpuSet::one(cpu));
+        let ended = start.run().unwrap();
+        assert_eq!((ended.out, ended.err.as_str()), (format!("Cpus_allowed_list:\t{cpu}\n"), "oh\n"));
+    }
+
+    #[test]
+    fn failures_say_what_and_why() {
+        let failed = shell("echo first >&2; echo last >&2; exit 3", 20.0).run().unwrap_err().to_string();
+        assert!(failed.contains("last") && failed.contains('3'), "{failed}");
+        let missing = Start::new(&["no-such-program-here"], Duration::from_secs(1)).run().unwrap_err();
+        assert!(missing.to_string().contains("cannot start `no-such-program-here`"));
+        let mut elsewhere = shell("true", 1.0);
+        elsewhere.cpus = Some(CpuSet::one(8000));
+        assert!(matches!(elsewhere.run(), Err(ChildError::Start { .. })));
+    }
+
+    #[test]
+    fn a_child_ends_when_it_is_asked_to() {
+        let stop = AtomicBool::new(true);
+        let mut child = shell("sleep 60", 100.0).spawn().unwrap();
+        assert!(!child.runs_until(Duration::from_secs(50), &stop));
+        assert!(matches!(child.end(&stop), Err(ChildError::Stopped { .. })));
+    }
+}

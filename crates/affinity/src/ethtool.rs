@@ -1,0 +1,157 @@
+//! What a NIC's driver says of itself and lets one set: offloads, rings, coalescing, channels.
+//! Not what sysfs says of the interface: that is `interface`.
+//! Source: Linux include/uapi/linux/ethtool.h (commands and structures), sockios.h (SIOCETHTOOL).
+
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// One number that a driver has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverFact {
+    /// Generic receive offload: 0 or 1.
+    Gro,
+    /// Large receive offload in the NIC: 0 or 1.
+    Lro,
+    /// TCP segmentation in the NIC: 0 or 1.
+    Tso,
+    /// Generic segmentation offload: 0 or 1.
+    Gso,
+    /// Receive checksums checked in the NIC: 0 or 1.
+    RxChecksum,
+    /// Descriptors of a receive ring.
+    RxRing,
+    /// The most descriptors that a receive ring may have.
+    RxRingMost,
+    /// Microseconds that a receive interrupt may be held back.
+    RxUsecs,
+    /// Receive queues, combined ones included.
+    Channels,
+    /// The most receive queues.
+    ChannelsMost,
+}
+
+/// Where a fact is: the command that gets the structure, the command that sets it if there is one here, and the word in it.
+struct Location {
+    get: u32,
+    set: Option<u32>,
+    word: usize,
+    bit: Option<u32>,
+}
+
+/// Words of the longest structure used here, `ethtool_coalesce`.
+const WORDS: usize = 24;
+const ETH_FLAG_LRO_BIT: u32 = 15;
+
+impl DriverFact {
+    /// Every fact.
+    pub const ALL: [DriverFact; 10] = [
+        Self::Gro,
+        Self::Lro,
+        Self::Tso,
+        Self::Gso,
+        Self::RxChecksum,
+        Self::RxRing,
+        Self::RxRingMost,
+        Self::RxUsecs,
+        Self::Channels,
+        Self::ChannelsMost,
+    ];
+
+    fn location(self) -> Location {
+        let at = |get, set, word| Location { get, set, word, bit: None };
+        match self {
+            Self::Gro => at(0x2b, Some(0x2c), 1),
+            Self::Lro => Location { get: 0x25, set: Some(0x26), word: 1, bit: Some(ETH_FLAG_LRO_BIT) },
+            Self::Tso => at(0x1e, Some(0x1f), 1),
+            Self::Gso => at(0x23, Some(0x24), 1),
+            Self::RxChecksum => at(0x14, Some(0x15), 1),
+            // ethtool_ringparam: rx_max_pending is the first word behind the command, rx_pending the fifth.
+            Self::RxRingMost => at(0x10, None, 1),
+            Self::RxRing => at(0x10, Some(0x11), 5),
+            // ethtool_coalesce: rx_coalesce_usecs is the first word.
+            Self::RxUsecs => at(0x0e, Some(0x0f), 1),
+            // ethtool_channels: max_rx, max_tx, max_other, max_combined, then the same four as they are.
+            Self::ChannelsMost => at(0x3c, None, 1),
+            Self::Channels => at(0x3c, None, 5),
+        }
+    }
+}
+
+/// Asks the driver of `interface`, in the network namespace of the calling thread.
+///
+/// # Errors
+/// What the kernel said: EOPNOTSUPP where the driver has no such thing, ENODEV for a wrong name.
+pub fn get(interface: &str, fact: DriverFact) -> io::Result<u64> {
+    let location = fact.location();
+    let words = ask(interface, location.get)?;
+    Ok(match (fact, location.bit) {
+        // Combined channels serve reception too.
+        (DriverFact::Channels | DriverFact::ChannelsMost, _) => {
+            u64::from(words[location.word]) + u64::from(words[location.word + 3])
+        }
+        (_, Some(bit)) => u64::from(words[location.word] >> bit & 1),
+        (_, None) => u64::from(words[location.word]),
+    })
+}
+
+/// Tells the driver of `interface`.
+///
+/// # Errors
+/// What the kernel said; `Unsupported` for a fact that is not set here.
+pub fn set(interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
+    let location = fact.location();
+    let command = location.set.ok_or(io::ErrorKind::Unsupported)?;
+    let mut words = ask(interface, location.get)?;
+    let value = u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput)?;
+    words[0] = command;
+    words[location.word] = match location.bit {
+        Some(bit) => words[location.word] & !(1 << bit) | (value & 1) << bit,
+        None => value,
+    };
+    exchange(interface, &mut words)
+}
+
+fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
+    let mut words = [0; WORDS];
+    words[0] = command;
+    exchange(interface, &mut words)?;
+    Ok(words)
+}
+
+fn exchange(interface: &str, words: &mut [u32; WORDS]) -> io::Result<()> {
+    let name = interface.as_bytes();
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let socket: OwnedFd =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    // SAFETY: an ifreq is plain data, for which zeroes are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: the request and the words outlive the call, and the words have room for the longest structure of the commands used.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_name_is_refused_and_does_no_harm() {
+        for name in ["", "no-such-interface-at-all", "a\0b", "nosuch0"] {
+            assert!(get(name, DriverFact::Gro).is_err(), "{name:?}");
+        }
+        assert!(set("lo", DriverFact::ChannelsMost, 1).is_err());
+    }
+
+    #[test]
+    fn the_loopback_interface_says_whether_it_segments() {
+        assert!(get("lo", DriverFact::Gso).unwrap() <= 1);
+    }
+}

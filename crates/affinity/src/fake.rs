@@ -1,0 +1,161 @@
+//! A host made up for tests: files in memory, writes that are refused, a rival that changes settings behind one's back.
+//! Not a recorded host: that is a [`crate::host::Tree`] below another root.
+
+use crate::cpus::CpuSet;
+use crate::ethtool::DriverFact;
+use crate::host::Host;
+use crate::sockets::Socket;
+use longma_topology::CpuPlace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+/// A host in memory.
+#[derive(Default)]
+pub struct FakeHost {
+    files: Mutex<BTreeMap<String, String>>,
+    drivers: Mutex<BTreeMap<(String, DriverFact), u64>>,
+    threads: Mutex<BTreeMap<u32, CpuSet>>,
+    sockets: Mutex<Option<Vec<Socket>>>,
+    /// The addresses of all its interfaces.
+    pub addresses: Vec<IpAddr>,
+    /// Where its CPUs are.
+    pub cpus: Vec<CpuPlace>,
+    /// Paths whose writes end in EIO, as those of managed interrupts do.
+    pub refused: BTreeSet<String>,
+    /// What it calls itself.
+    pub name: String,
+    /// Whether it is gone with the process that changes it.
+    pub ends_with_writer: bool,
+}
+
+impl FakeHost {
+    /// A host with these files.
+    pub fn with(files: &[(&str, &str)]) -> Self {
+        let host = Self::default();
+        files.iter().for_each(|(path, text)| host.put(path, text));
+        host
+    }
+
+    /// Changes a file as another program would.
+    ///
+    /// # Panics
+    /// If another thread panicked in the middle of a change.
+    pub fn put(&self, path: &str, text: &str) {
+        self.files.lock().unwrap().insert(path.into(), text.into());
+    }
+
+    /// Removes a file as a vanishing device would.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn remove(&self, path: &str) {
+        self.files.lock().unwrap().remove(path);
+    }
+
+    /// Gives a driver a value.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn put_driver(&self, interface: &str, fact: DriverFact, value: u64) {
+        self.drivers.lock().unwrap().insert((interface.into(), fact), value);
+    }
+
+    /// Lets a thread run on these CPUs, as another program would.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn put_thread(&self, thread: u32, cpus: CpuSet) {
+        self.threads.lock().unwrap().insert(thread, cpus);
+    }
+
+    /// Gives it connections; without any call the kernel has no sock_diag.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn put_sockets(&self, sockets: Vec<Socket>) {
+        *self.sockets.lock().unwrap() = Some(sockets);
+    }
+
+    /// All files as they are.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn all(&self) -> BTreeMap<String, String> {
+        self.files.lock().unwrap().clone()
+    }
+}
+
+impl Host for FakeHost {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let files = self.files.lock().unwrap();
+        files.get(path).map(|text| text.trim().into()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        if self.refused.contains(path) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        match self.files.lock().unwrap().get_mut(path) {
+            Some(file) => *file = text.into(),
+            None => return Err(io::ErrorKind::NotFound.into()),
+        }
+        Ok(())
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let files = self.files.lock().unwrap();
+        let below = files.keys().filter_map(|file| file.strip_prefix(path)?.strip_prefix('/'));
+        let names: BTreeSet<_> = below.filter_map(|rest| rest.split('/').next()).map(String::from).collect();
+        names.into_iter().collect()
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        let files = self.files.lock().unwrap();
+        files.get(path).and_then(|text| text.strip_prefix("-> ")).map(String::from)
+    }
+
+    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+        let drivers = self.drivers.lock().unwrap();
+        drivers.get(&(interface.into(), fact)).copied().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
+        self.put_driver(interface, fact, value);
+        Ok(())
+    }
+
+    fn sockets(&self) -> io::Result<Vec<Socket>> {
+        self.sockets.lock().unwrap().clone().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn addresses(&self, _interface: &str) -> Vec<IpAddr> {
+        self.addresses.clone()
+    }
+
+    fn thread_cpus(&self, thread: u32) -> io::Result<CpuSet> {
+        self.threads.lock().unwrap().get(&thread).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
+        if self.refused.contains(&format!("thread {thread}")) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let mut threads = self.threads.lock().unwrap();
+        *threads.get_mut(&thread).ok_or(io::ErrorKind::NotFound)? = cpus.clone();
+        Ok(())
+    }
+
+    fn places(&self) -> Vec<CpuPlace> {
+        self.cpus.clone()
+    }
+
+    fn identity(&self) -> String {
+        self.name.clone()
+    }
+
+    fn ends_with_writer(&self) -> bool {
+        self.ends_with_writer
+    }
+}

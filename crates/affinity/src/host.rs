@@ -1,0 +1,203 @@
+//! A host: its files under /proc and /sys, its CPUs, its drivers. The one boundary between this crate and the machine it runs on.
+//! Not what is read there (`interface`, `places`, `counters`), nor what may be changed (`setting`).
+
+use crate::cpus::CpuSet;
+use crate::ethtool::{self, DriverFact};
+use crate::sockets::{self, Socket};
+use longma_topology::{CpuPlace, Sysfs};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Longest file of /proc that is read, bytes; /proc/interrupts of the largest hosts has some MiB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// A host whose settings can be read and written. Paths are below the root: `proc/stat`.
+pub trait Host: Sync {
+    /// The text of a file, without white space at its ends.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn read(&self, path: &str) -> io::Result<String>;
+
+    /// Writes a file in one call, as settings of the kernel want it.
+    ///
+    /// # Errors
+    /// What the system said: EIO and EPERM where the kernel keeps a setting to itself.
+    fn write(&self, path: &str, text: &str) -> io::Result<()>;
+
+    /// The names in a folder, sorted; none if there is no such folder.
+    fn names(&self, path: &str) -> Vec<String>;
+
+    /// Where a link points to, if it is one.
+    fn link(&self, path: &str) -> Option<String>;
+
+    /// What a driver says of an interface.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64>;
+
+    /// Tells a driver.
+    ///
+    /// # Errors
+    /// What the system said.
+    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()>;
+
+    /// The established TCP connections of the network namespace, with the bytes they have carried.
+    ///
+    /// # Errors
+    /// What the system said: ENOENT from a kernel without sock_diag.
+    fn sockets(&self) -> io::Result<Vec<Socket>>;
+
+    /// The addresses of an interface.
+    fn addresses(&self, interface: &str) -> Vec<IpAddr>;
+
+    /// The CPUs that a thread may run on.
+    ///
+    /// # Errors
+    /// What the system said: `NotFound` for a thread that has ended.
+    fn thread_cpus(&self, thread: u32) -> io::Result<CpuSet>;
+
+    /// Lets a thread run on these CPUs only.
+    ///
+    /// # Errors
+    /// What the system said: EPERM for a thread of somebody else, EINVAL where its cpuset has none of them.
+    fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
+
+    /// Where every online CPU is.
+    fn places(&self) -> Vec<CpuPlace>;
+
+    /// What tells this run of this host from others, and its network namespace: a change made elsewhere is not undone here.
+    fn identity(&self) -> String;
+
+    /// Whether it ends with the process that changes it, as a laboratory's namespaces do: then nothing is left to put back.
+    fn ends_with_writer(&self) -> bool {
+        false
+    }
+}
+
+/// The files below a folder: of this host, of another network namespace of it, or a recorded tree.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    root: PathBuf,
+    has_drivers: bool,
+    ends_with_writer: bool,
+}
+
+impl Tree {
+    /// The host that this program runs on.
+    pub fn live() -> Self {
+        Self { root: "/".into(), has_drivers: true, ends_with_writer: false }
+    }
+
+    /// A tree recorded on another host: it has no drivers.
+    pub fn recorded(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), has_drivers: false, ends_with_writer: false }
+    }
+
+    /// This host as `process` sees it, which ends with this process.
+    pub fn of_child(process: u32) -> Self {
+        let root = format!("/proc/{process}/root").into();
+        Self { root, has_drivers: false, ends_with_writer: true }
+    }
+
+    fn with_drivers<T>(&self, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.has_drivers { ask() } else { Err(io::ErrorKind::Unsupported.into()) }
+    }
+}
+
+impl Host for Tree {
+    fn read(&self, path: &str) -> io::Result<String> {
+        use io::Read;
+        let mut bytes = Vec::new();
+        fs::File::open(self.root.join(path))?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().into())
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        use io::Write;
+        // Not made: a setting that is not there is an error. The newline lets an empty list through.
+        let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.join(path))?;
+        file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        Some(fs::read_link(self.root.join(path)).ok()?.to_string_lossy().into_owned())
+    }
+
+    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+        self.with_drivers(|| ethtool::get(interface, fact))
+    }
+
+    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
+        self.with_drivers(|| ethtool::set(interface, fact, value))
+    }
+
+    fn sockets(&self) -> io::Result<Vec<Socket>> {
+        self.with_drivers(sockets::dump)
+    }
+
+    fn addresses(&self, interface: &str) -> Vec<IpAddr> {
+        if self.has_drivers { sockets::addresses(interface) } else { Vec::new() }
+    }
+
+    fn thread_cpus(&self, thread: u32) -> io::Result<CpuSet> {
+        self.with_drivers(|| {
+            let set = rustix::thread::sched_getaffinity(pid(thread)?).map_err(of_thread)?;
+            Ok((0..rustix::thread::CpuSet::MAX_CPU)
+                .filter(|cpu| set.is_set(*cpu))
+                .map(|cpu| cpu as u32)
+                .collect())
+        })
+    }
+
+    fn bind_thread(&self, thread: u32, cpus: &CpuSet) -> io::Result<()> {
+        self.with_drivers(|| {
+            let mut set = rustix::thread::CpuSet::new();
+            for cpu in cpus.iter() {
+                let cpu = cpu as usize;
+                // The library's set ends here; a CPU that it does not know is refused and not left out.
+                if cpu >= rustix::thread::CpuSet::MAX_CPU {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+                set.set(cpu);
+            }
+            rustix::thread::sched_setaffinity(pid(thread)?, &set).map_err(of_thread)
+        })
+    }
+
+    fn places(&self) -> Vec<CpuPlace> {
+        let tree = if self.has_drivers { Sysfs::live() } else { Sysfs::recorded(&self.root) };
+        tree.places()
+    }
+
+    fn identity(&self) -> String {
+        let boot = self.read("proc/sys/kernel/random/boot_id").unwrap_or_else(|_| "unknown boot".into());
+        let namespace = fs::metadata(self.root.join("proc/self/ns/net")).map_or(0, |of| of.ino());
+        format!("{boot} net:{namespace}")
+    }
+
+    fn ends_with_writer(&self) -> bool {
+        self.ends_with_writer
+    }
+}
+
+fn pid(thread: u32) -> io::Result<Option<rustix::process::Pid>> {
+    // None would mean the calling thread.
+    let pid = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
+    pid.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn of_thread(error: rustix::io::Errno) -> io::Error {
+    if error == rustix::io::Errno::SRCH { io::ErrorKind::NotFound.into() } else { error.into() }
+}

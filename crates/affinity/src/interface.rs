@@ -1,0 +1,183 @@
+//! A network interface as the host describes it: where it hangs, its queues, its interrupts, its sizes.
+//! Not what its driver says (`ethtool`), nor how its flows are steered (`steering`).
+//! Source: Linux Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues, sysfs-bus-pci (msi_irqs).
+
+use crate::cpus::CpuSet;
+use crate::host::Host;
+use crate::setting::{Interface, Setting};
+use serde::{Deserialize, Serialize};
+
+/// What is known of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Its name.
+    pub name: Interface,
+    /// Its driver; none for virtual interfaces.
+    pub driver: Option<String>,
+    /// The NUMA node it hangs on; none if the system does not say.
+    pub node: Option<u32>,
+    /// Megabits a second of its link; none where it says nothing, as virtual ones do.
+    pub speed_mbps: Option<u64>,
+    /// Bytes of a packet.
+    pub mtu: Option<u64>,
+    /// Whether it is up, in the kernel's word.
+    pub state: String,
+    /// Its receive queues.
+    pub rx_queues: Vec<u32>,
+    /// Its transmit queues.
+    pub tx_queues: Vec<u32>,
+    /// Its interrupts that serve received packets, as far as names tell; all of its interrupts if none has such a name.
+    pub irqs: Vec<Irq>,
+}
+
+/// An interrupt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irq {
+    /// Its number.
+    pub number: u32,
+    /// What the driver calls it.
+    pub name: String,
+    /// The CPUs that it may go to; none if that cannot be read.
+    pub cpus: Option<CpuSet>,
+}
+
+/// The names of the host's interfaces, without the loopback.
+pub fn names(host: &dyn Host) -> Vec<Interface> {
+    let names = host.names("sys/class/net").into_iter();
+    names.filter(|name| name != "lo").filter_map(|name| name.try_into().ok()).collect()
+}
+
+/// Reads an interface; none if there is none of the name.
+pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
+    let base = format!("sys/class/net/{name}");
+    let files = host.names(&base);
+    if files.is_empty() {
+        return None;
+    }
+    let text = |file: &str| host.read(&format!("{base}/{file}")).ok().filter(|text| !text.is_empty());
+    let number = |file: &str| text(file).and_then(|text| text.parse::<u64>().ok());
+    let last = |path: &str| host.link(path).and_then(|to| to.rsplit('/').next().map(String::from));
+    let queues = host.names(&format!("{base}/queues"));
+    let of_kind = |kind: &str| {
+        let mut found: Vec<u32> =
+            queues.iter().filter_map(|queue| queue.strip_prefix(kind)?.parse().ok()).collect();
+        found.sort_unstable();
+        found
+    };
+    // virtio has a bus of its own between the interface and the PCI device that knows the node and the interrupts.
+    let devices = ["device", "device/.."];
+    let node = devices.iter().find_map(|device| number(&format!("{device}/numa_node")));
+    Some(Nic {
+        name: name.clone(),
+        driver: last(&format!("{base}/device/driver")),
+        node: node.and_then(|node| u32::try_from(node).ok()),
+        speed_mbps: number("speed").filter(|speed| (1..u64::from(u32::MAX)).contains(speed)),
+        mtu: number("mtu"),
+        state: text("operstate").unwrap_or_else(|| "unknown".into()),
+        rx_queues: of_kind("rx-"),
+        tx_queues: of_kind("tx-"),
+        irqs: irqs(host, name),
+    })
+}
+
+/// The interrupts of an interface: those of its device, or those whose name is the interface's.
+fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
+    let base = format!("sys/class/net/{name}/device");
+    let of_device = [format!("{base}/msi_irqs"), format!("{base}/../msi_irqs")];
+    let mut numbers: Vec<u32> = of_device
+        .iter()
+        .map(|folder| host.names(folder).iter().filter_map(|number| number.parse().ok()).collect::<Vec<_>>())
+        .find(|numbers| !numbers.is_empty())
+        .unwrap_or_default();
+    let all = actions(&host.read("proc/interrupts").unwrap_or_default());
+    if numbers.is_empty() {
+        let of_name = |action: &str| {
+            let rest = action.strip_prefix(name.name());
+            rest.is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_ascii_digit()))
+        };
+        numbers = all.iter().filter(|(_, action)| of_name(action)).map(|(number, _)| *number).collect();
+    }
+    numbers.sort_unstable();
+    let irq = |number: u32| {
+        let action = all.iter().find(|(of, _)| *of == number).map(|(_, action)| action.clone());
+        let cpus = Setting::Irq(number).read(host).ok().and_then(|text| text.parse().ok());
+        // An interrupt that is reserved and not asked for has no name: it never comes.
+        action.map(|name| Irq { number, name, cpus })
+    };
+    let found: Vec<Irq> = numbers.into_iter().filter_map(irq).collect();
+    let receives: Vec<Irq> = found.iter().filter(|irq| is_reception(&irq.name)).cloned().collect();
+    if receives.is_empty() { found } else { receives }
+}
+
+/// Whether drivers give this name to interrupts of received packets: "eth0-TxRx-3", "mlx5_comp3@pci...", "virtio2-input.0", "eth0-rx-1".
+fn is_reception(action: &str) -> bool {
+    let action = action.to_ascii_lowercase();
+    ["txrx", "tx-rx", "input", "_comp", "-rx", "fp-", "-queue-"].iter().any(|word| action.contains(word))
+}
+
+/// Numbers and names of the interrupts in /proc/interrupts: the name is the last word of the line.
+fn actions(interrupts: &str) -> Vec<(u32, String)> {
+    let line = |line: &str| {
+        let (number, rest) = line.trim().split_once(':')?;
+        let name = rest.split_whitespace().last()?;
+        Some((number.parse().ok()?, name.into()))
+    };
+    interrupts.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+
+    /// A virtio NIC as this kernel shows it, and a veth beside it.
+    fn host() -> FakeHost {
+        FakeHost::with(&[
+            ("sys/class/net/eth0/mtu", "1500"),
+            ("sys/class/net/eth0/speed", "-1"),
+            ("sys/class/net/eth0/operstate", "up"),
+            ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0"),
+            ("sys/class/net/eth0/queues/tx-0/xps_cpus", "0"),
+            ("sys/class/net/eth0/device/driver", "-> ../../../bus/virtio/drivers/virtio_net"),
+            ("sys/class/net/eth0/device/../msi_irqs/37", "msix"),
+            ("sys/class/net/eth0/device/../msi_irqs/38", "msix"),
+            ("sys/class/net/eth0/device/../msi_irqs/39", "msix"),
+            ("sys/class/net/eth0/device/../numa_node", "-1"),
+            ("sys/class/net/eth1/mtu", "9000"),
+            ("sys/class/net/eth10/mtu", "9000"),
+            ("sys/class/net/eth1/speed", "40000"),
+            ("sys/class/net/eth1/device/numa_node", "1"),
+            ("proc/irq/38/smp_affinity_list", "0-1"),
+            (
+                "proc/interrupts",
+                "     CPU0 CPU1\n 37: 0 0 PCI-MSIX 0-edge virtio2-config\n 38: 0 30 PCI-MSIX 1-edge virtio2-input.0\n \
+                 39: 22 0 PCI-MSIX 2-edge virtio2-output.0\n 50: 0 1 PCI eth1-TxRx-0\n 51: 0 1 PCI eth10-TxRx-0\n 52: 1 1 PCI eth1\nNMI: 0 0 Non-maskable interrupts",
+            ),
+            ("sys/class/net/lo/mtu", "65536"),
+        ])
+    }
+
+    #[test]
+    fn a_virtual_nic_has_the_interrupts_of_the_device_behind_it() {
+        let nic = read(&host(), &"eth0".parse().unwrap()).unwrap();
+        assert_eq!((nic.driver.as_deref(), nic.node, nic.speed_mbps), (Some("virtio_net"), None, None));
+        assert_eq!((nic.rx_queues, nic.tx_queues, nic.mtu), (vec![0], vec![0], Some(1500)));
+        let [irq] = &nic.irqs[..] else { panic!("{:?}", nic.irqs) };
+        assert_eq!((irq.number, irq.name.as_str()), (38, "virtio2-input.0"));
+        assert_eq!(irq.cpus, "0-1".parse().ok());
+    }
+
+    #[test]
+    fn an_interrupt_belongs_to_the_interface_it_is_named_after_and_to_no_longer_name() {
+        let nic = read(&host(), &"eth1".parse().unwrap()).unwrap();
+        assert_eq!(nic.irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [50]);
+        assert_eq!((nic.node, nic.speed_mbps), (Some(1), Some(40_000)));
+    }
+
+    #[test]
+    fn the_loopback_is_no_interface_to_sweep_and_a_missing_one_is_none() {
+        let found: Vec<String> = names(&host()).into_iter().map(String::from).collect();
+        assert_eq!(found, ["eth0", "eth1", "eth10"]);
+        assert_eq!(read(&host(), &"eth7".parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! Journals on a made-up host: crashes at every byte, a second writer, refusals.
+
+use super::*;
+use crate::fake::FakeHost;
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+
+const IRQ: &str = "proc/irq/41/smp_affinity_list";
+const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
+
+fn host() -> FakeHost {
+    FakeHost::with(&[(IRQ, "0-1"), (RPS, "00"), ("proc/sys/net/core/rps_sock_flow_entries", "0")])
+}
+
+fn rps() -> Setting {
+    Setting::Rps { interface: "eth0".parse().unwrap(), queue: 0 }
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    (folder, path)
+}
+
+#[test]
+fn what_was_changed_several_times_is_put_back_to_what_it_was_first() {
+    let (host, (_folder, path)) = (host(), folder());
+    let before = host.all();
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    for value in ["0", "1", "0-1", "1"] {
+        journal.set(&Setting::Irq(41), value).unwrap();
+    }
+    journal.set(&rps(), "2").unwrap();
+    assert_eq!(host.read(IRQ).unwrap(), "1");
+    assert!(journal.restore().unwrap().is_whole());
+    assert_eq!(host.all(), before);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_journal_that_is_dropped_puts_all_back() {
+    let (host, (_folder, path)) = (host(), folder());
+    let before = host.all();
+    Journal::begin(&path, &host).unwrap().set(&rps(), "3").unwrap();
+    assert_eq!(host.all(), before);
+    assert_eq!(Journal::recover(&path, &host).unwrap(), None);
+}
+
+/// The journal and the files after every step that a writer can die at: between a line and its deed, and after the deed.
+fn states() -> Vec<(Vec<u8>, BTreeMap<String, String>)> {
+    let (host, (_folder, path)) = (host(), folder());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    let mut states = Vec::new();
+    let settings = [
+        (Setting::Irq(41), "0"),
+        (rps(), "2"),
+        (Setting::Irq(41), "1"),
+        (rps(), "3"),
+        (Setting::HostFlows, "64"),
+    ];
+    for (setting, value) in settings {
+        let before = host.all();
+        journal.set(&setting, value).unwrap();
+        let text = std::fs::read(&path).unwrap();
+        states.extend([(text.clone(), before), (text, host.all())]);
+    }
+    // Dead, not dropped.
+    std::mem::forget(journal);
+    states
+}
+
+#[test]
+fn after_a_death_at_any_step_everything_is_put_back() {
+    let original = host().all();
+    for (step, (text, files)) in states().into_iter().enumerate() {
+        let (again, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| again.put(path, value));
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(matches!(Journal::begin(&path, &again), Err(JournalError::LeftOver { .. })), "step {step}");
+        let restored = Journal::recover(&path, &again).unwrap().unwrap();
+        assert!(restored.is_whole(), "step {step}: {restored:?}");
+        assert_eq!(again.all(), original, "step {step}");
+        assert_eq!(Journal::recover(&path, &again).unwrap(), None, "step {step}");
+    }
+}
+
+#[test]
+fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
+    let states = states();
+    // Between the second change and the third, the third's line in parts.
+    let (before, files) = &states[3];
+    let after = &states[4].0;
+    for length in before.len()..after.len() {
+        let (again, (_folder, path)) = (host(), folder());
+        files.iter().for_each(|(path, value)| again.put(path, value));
+        std::fs::write(&path, &after[..length]).unwrap();
+        assert!(Journal::recover(&path, &again).unwrap().unwrap().is_whole(), "{length}");
+        assert_eq!(again.all(), host().all(), "{length}");
+    }
+}
+
+#[test]
+fn a_damaged_middle_is_an_error_and_changes_nothing() {
+    let (mut text, files) = states().pop().unwrap();
+    let (again, (_folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| again.put(path, value));
+    let second = text.iter().position(|byte| *byte == b'\n').unwrap() + 2;
+    text[second] ^= 0x10;
+    std::fs::write(&path, text).unwrap();
+    assert!(matches!(Journal::recover(&path, &again), Err(JournalError::Damaged { line: 2, .. })));
+    assert_eq!(again.all(), files);
+}
+
+#[test]
+fn what_somebody_else_changed_is_told_and_left_alone() {
+    let (host, (_folder, path)) = (host(), folder());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&Setting::Irq(41), "0").unwrap();
+    journal.set(&rps(), "1").unwrap();
+    host.put(IRQ, "1");
+    assert!(matches!(&journal.foreign()[..], [JournalError::Foreign { found, .. }] if found == "1"));
+    assert!(matches!(journal.set(&Setting::Irq(41), "0"), Err(JournalError::Foreign { .. })));
+    let restored = journal.restore().unwrap();
+    assert!(!restored.is_whole());
+    assert_eq!(restored.0[1], (Setting::Irq(41), Fate::Foreign { found: "1".into() }));
+    assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "00".into()));
+}
+
+#[test]
+fn a_setting_that_was_right_already_is_watched_too() {
+    let (host, (_folder, path)) = (host(), folder());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "0").unwrap();
+    assert!(journal.foreign().is_empty());
+    host.put(RPS, "3");
+    assert_eq!(journal.foreign().len(), 1);
+    assert_eq!(journal.restore().unwrap().0, [(rps(), Fate::Foreign { found: "3".into() })]);
+}
+
+#[test]
+fn two_writers_at_once_are_refused_by_name() {
+    let (host, (_folder, path)) = (host(), folder());
+    let _first = Journal::begin(&path, &host).unwrap();
+    let own = std::process::id();
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::Held { writer, .. }) if writer == own));
+    assert!(matches!(Journal::recover(&path, &host), Err(JournalError::Held { .. })));
+}
+
+#[test]
+fn a_refused_write_is_an_error_and_the_setting_stays() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    host.refused.insert(IRQ.into());
+    let before = host.all();
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    let refused = journal.set(&Setting::Irq(41), "1").unwrap_err();
+    assert!(
+        matches!(&refused, JournalError::Refused { error, .. } if error.raw_os_error() == Some(libc::EIO))
+    );
+    journal.set(&rps(), "1").unwrap();
+    assert!(journal.restore().unwrap().is_whole());
+    assert_eq!(host.all(), before);
+}
+
+#[test]
+fn what_cannot_be_put_back_stays_in_the_journal_and_what_is_gone_does_not() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&Setting::Irq(41), "1").unwrap();
+    journal.set(&rps(), "1").unwrap();
+    std::mem::forget(journal);
+    // The dead writer's lock ends with its process; here a copy of the file stands for that.
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    host.refused.insert(IRQ.into());
+    host.remove(RPS);
+    let restored = Journal::recover(&copy, &host).unwrap().unwrap();
+    assert_eq!(restored.0[0].1, Fate::Gone);
+    assert!(matches!(restored.0[1].1, Fate::Failed { .. }));
+    host.refused.clear();
+    assert!(Journal::recover(&copy, &host).unwrap().unwrap().is_whole());
+    assert_eq!(host.read(IRQ).unwrap(), "0-1");
+}
+
+#[test]
+fn a_journal_of_another_boot_or_namespace_is_not_applied() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    host.name = "boot1 net:1".into();
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "1").unwrap();
+    std::mem::forget(journal);
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let mut other = FakeHost::with(&[(RPS, "1")]);
+    other.name = "boot1 net:2".into();
+    assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::LeftOver { .. })));
+    assert_eq!(other.read(RPS).unwrap(), "1");
+    other.name = "boot2 net:2".into();
+    assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
+    assert!(Journal::begin(&copy, &other).is_ok());
+}
+
+#[test]
+fn what_was_changed_on_a_host_that_ended_with_its_writer_is_in_nobodys_way() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    host.ends_with_writer = true;
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "1").unwrap();
+    std::mem::forget(journal);
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    assert_eq!(Journal::recover(&copy, &self::host()).unwrap(), None);
+    assert!(Journal::begin(&copy, &self::host()).is_ok());
+}
+
+#[test]
+fn a_link_or_a_file_that_others_may_write_is_no_journal() {
+    let (host, (folder, path)) = (host(), folder());
+    let target = folder.path().join("target");
+    std::fs::write(&target, "").unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::File { .. })));
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(matches!(Journal::begin(&target, &host), Err(JournalError::File { .. })));
+}

@@ -1,0 +1,26 @@
+//! Which core for a flow's interrupts and protocol work, and which for its application: on a real Linux host, swept, explained, advised.
+//! Not a model: nothing here depends on the simulator. Nothing here prints.
+//! Source: Hanford et al., "Analysis of the effect of core affinity on high-throughput flows" (2014).
+
+pub mod advice;
+pub mod analysis;
+pub mod child;
+pub mod counters;
+pub mod cpus;
+pub mod ethtool;
+pub mod fake;
+pub mod host;
+pub mod interface;
+pub mod journal;
+pub mod lab;
+pub mod load;
+pub mod owners;
+pub mod places;
+pub mod preflight;
+pub mod setting;
+pub mod sockets;
+pub mod steering;
+pub mod sweep;
+pub mod threads;
+pub mod tune;
+pub mod watch;

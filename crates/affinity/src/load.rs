@@ -1,0 +1,234 @@
+//! What is run at a pair of CPUs and gives a rate: iperf3, or any command that prints one.
+//! Not how it is bound and ended: that is `child`.
+//! Source: iperf3's JSON as version 3.12 writes it (`end.sum_received`, `end.sum`, `end.sum_sent`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// iperf3's client; the server runs already.
+    Iperf(Iperf),
+    /// A command whose last line with a rate says it: "23.5 Gbit/s", or a bare number of Gb/s.
+    Command(Vec<String>),
+}
+
+/// How iperf3 is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iperf {
+    /// The server's address.
+    pub server: String,
+    /// Its port.
+    pub port: u16,
+    /// The sender sends from the page cache, without a copy (`-Z`).
+    pub zero_copy: bool,
+    /// The server sends, so that the client, which is bound here, receives (`-R`).
+    pub reverse: bool,
+    /// UDP at any rate and not TCP.
+    pub udp: bool,
+    /// Flows at once (`-P`).
+    pub flows: u32,
+}
+
+/// What a load measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// 10^9 bits a second that arrived.
+    pub gbps: f64,
+    /// Segments sent again, where TCP's sender says so.
+    pub retransmits: Option<u64>,
+    /// Part of the datagrams that were lost, 0 to 1.
+    pub lost: Option<f64>,
+    /// Part of one CPU that the far end used, 0 and more.
+    pub remote_cpu: Option<f64>,
+}
+
+/// Why a load's words give no rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// iperf3 reported an error.
+    #[error("iperf3: {0}")]
+    Iperf(String),
+    /// There is no rate in what was printed.
+    #[error("no rate in what the load printed: {0}")]
+    NoRate(String),
+}
+
+impl LoadError {
+    /// Whether the far end is only not ready yet, in iperf3's words.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Iperf(words) if words.contains("server is busy"))
+    }
+}
+
+impl Load {
+    /// The program and its arguments for a run of `seconds`.
+    pub fn words(&self, seconds: u32) -> Vec<String> {
+        match self {
+            Self::Command(words) => {
+                words.iter().map(|word| word.replace("{seconds}", &seconds.to_string())).collect()
+            }
+            Self::Iperf(iperf) => {
+                let mut words: Vec<String> =
+                    ["iperf3", "--json", "--client", &iperf.server, "--port"].map(String::from).into();
+                words.extend([iperf.port.to_string(), "--time".into(), seconds.to_string()]);
+                words.extend(["--parallel".into(), iperf.flows.to_string()]);
+                let flags =
+                    [(iperf.zero_copy, "--zerocopy"), (iperf.reverse, "--reverse"), (iperf.udp, "--udp")];
+                words.extend(flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| flag.to_string()));
+                if iperf.udp {
+                    words.extend(["--bitrate".into(), "0".into()]);
+                }
+                words
+            }
+        }
+    }
+
+    /// The rate in what the load printed.
+    ///
+    /// # Errors
+    /// If there is none, or the load says that it failed.
+    pub fn rate(&self, printed: &str) -> Result<Rate, LoadError> {
+        match self {
+            Self::Iperf(iperf) => iperf_rate(printed, iperf.udp),
+            Self::Command(_) => command_rate(printed),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let end: String = text.trim().chars().rev().take(160).collect();
+    end.chars().rev().collect()
+}
+
+fn iperf_rate(printed: &str, udp: bool) -> Result<Rate, LoadError> {
+    let report: Value = serde_json::from_str(printed).map_err(|_| LoadError::NoRate(shortened(printed)))?;
+    if let Some(error) = report["error"].as_str() {
+        return Err(LoadError::Iperf(error.into()));
+    }
+    let end = &report["end"];
+    let lost = end["sum"]["lost_percent"].as_f64().map(|percent| percent / 100.0);
+    let received = end["sum_received"]["bits_per_second"].as_f64();
+    let bits = match (udp, received) {
+        // Some versions say of UDP only what was sent and what part was lost.
+        (true, None | Some(0.0)) => {
+            end["sum"]["bits_per_second"].as_f64().map(|all| all * (1.0 - lost.unwrap_or(0.0)))
+        }
+        _ => received,
+    };
+    let bits = bits.filter(|bits| bits.is_finite() && *bits >= 0.0);
+    Ok(Rate {
+        gbps: bits.ok_or_else(|| LoadError::NoRate(shortened(printed)))? / 1e9,
+        retransmits: end["sum_sent"]["retransmits"].as_u64(),
+        lost: lost.filter(|_| udp),
+        remote_cpu: end["cpu_utilization_percent"]["remote_total"].as_f64().map(|percent| percent / 100.0),
+    })
+}
+
+fn command_rate(printed: &str) -> Result<Rate, LoadError> {
+    let found = printed.lines().rev().find_map(line_rate);
+    let gbps = found.ok_or_else(|| LoadError::NoRate(shortened(printed)))?;
+    Ok(Rate { gbps, ..Rate::default() })
+}
+
+/// The last rate of a line in Gb/s; a line that is one bare number is one.
+fn line_rate(line: &str) -> Option<f64> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    if let [only] = words[..]
+        && let Ok(number) = only.parse::<f64>()
+    {
+        return Some(number).filter(|number| number.is_finite() && *number >= 0.0);
+    }
+    let numbered = words.windows(2).rev();
+    let rate = |pair: &[&str]| Some(pair[0].parse::<f64>().ok()? * unit(pair[1])?);
+    numbered.filter_map(rate).find(|rate| rate.is_finite() && *rate >= 0.0)
+}
+
+/// What "Mbit/s", "GB/s", "Gbits/sec", "Gbps" is in Gb/s.
+fn unit(word: &str) -> Option<f64> {
+    let word = word.trim_end_matches([',', ';', '.', ')']);
+    let scales = [("Ki", 1024.0 / 1e9), ("Mi", 1_048_576.0 / 1e9), ("Gi", 1_073_741_824.0 / 1e9)];
+    let plain = [("K", 1e-6), ("k", 1e-6), ("M", 1e-3), ("G", 1.0), ("T", 1e3), ("", 1e-9)];
+    let all = scales.into_iter().chain(plain);
+    for (prefix, scale) in all {
+        let Some(rest) = word.strip_prefix(prefix) else { continue };
+        match rest {
+            "bit/s" | "bits/s" | "bit/sec" | "bits/sec" | "b/s" | "bps" => return Some(scale),
+            "B/s" | "Bytes/s" | "bytes/s" | "Bytes/sec" | "B/sec" => return Some(scale * 8.0),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp() -> Iperf {
+        Iperf { server: "10.0.0.1".into(), port: 5201, zero_copy: true, reverse: true, udp: false, flows: 2 }
+    }
+
+    #[test]
+    fn the_command_line_is_the_papers() {
+        let words = Load::Iperf(tcp()).words(3).join(" ");
+        assert_eq!(
+            words,
+            "iperf3 --json --client 10.0.0.1 --port 5201 --time 3 --parallel 2 --zerocopy --reverse"
+        );
+        let udp =
+            Load::Iperf(Iperf { udp: true, reverse: false, zero_copy: false, ..tcp() }).words(1).join(" ");
+        assert!(udp.ends_with("--udp --bitrate 0"), "{udp}");
+        assert_eq!(Load::Command(vec!["run".into(), "-t{seconds}".into()]).words(7), ["run", "-t7"]);
+    }
+
+    #[test]
+    fn the_rate_is_what_arrived() {
+        let report = r#"{"end":{"sum_sent":{"bits_per_second":9e9,"retransmits":4},"sum_received":{"bits_per_second":8.5e9},
+            "cpu_utilization_percent":{"remote_total":55.0}}}"#;
+        let rate = Load::Iperf(tcp()).rate(report).unwrap();
+        assert_eq!(
+            (rate.gbps, rate.retransmits, rate.lost, rate.remote_cpu),
+            (8.5, Some(4), None, Some(0.55))
+        );
+        let report = r#"{"end":{"sum":{"bits_per_second":4e9,"lost_percent":25}}}"#;
+        let rate = Load::Iperf(Iperf { udp: true, ..tcp() }).rate(report).unwrap();
+        assert_eq!((rate.gbps, rate.lost), (3.0, Some(0.25)));
+    }
+
+    #[test]
+    fn an_error_or_a_cut_report_is_no_rate() {
+        let load = Load::Iperf(tcp());
+        let refused =
+            load.rate(r#"{"start":{},"end":{},"error":"unable to connect to server"}"#).unwrap_err();
+        assert_eq!(refused, LoadError::Iperf("unable to connect to server".into()));
+        for text in [
+            "",
+            "{\"end\":{",
+            "{\"end\":{}}",
+            "[]",
+            "{\"end\":{\"sum_received\":{\"bits_per_second\":null}}}",
+        ] {
+            assert!(matches!(load.rate(text), Err(LoadError::NoRate(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_another_run_is_asked_again() {
+        let busy = r#"{"error":"the server is busy running a test. try again later"}"#;
+        assert!(Load::Iperf(tcp()).rate(busy).unwrap_err().is_busy());
+        assert!(!LoadError::Iperf("unable to connect to server".into()).is_busy());
+    }
+
+    #[test]
+    fn any_command_may_print_a_rate_in_its_own_unit() {
+        let rate = |text: &str| Load::Command(vec![]).rate(text).map(|rate| rate.gbps);
+        assert_eq!(rate("23.5\n"), Ok(23.5));
+        assert_eq!(rate("warm 1 Gbit/s\nmoved 10 GB in 8 s: 1.25 GB/s.\n"), Ok(10.0));
+        assert_eq!(rate("[ ID]  500 Mbits/sec  0 receiver\niperf Done.\n"), Ok(0.5));
+        assert_eq!(rate("a 2 Gbps b 3 Gbps"), Ok(3.0));
+        assert!(rate("12 apples").is_err() && rate("").is_err() && rate("nan").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! Which process has a socket open, and under which descriptor: found in /proc, remembered, and looked for again only when it must be.
+//! Not which of its threads reads it: that is `watch`.
+//! Source: proc(5) (/proc/PID/fd: `socket:[INODE]`).
+
+use crate::host::Host;
+use std::collections::{BTreeSet, HashMap};
+
+/// A process and its descriptor of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The process.
+    pub process: u32,
+    /// The descriptor.
+    pub descriptor: u32,
+}
+
+/// Looks after which a socket that nobody was found to have is looked for again: it may be the kernel's, or another container's.
+const PATIENCE: u32 = 10;
+/// Processes whose descriptors are read in one look, at most: the rest follows in the next ones.
+const MOST_PROCESSES: usize = 4096;
+
+/// What is known of owners.
+#[derive(Default)]
+pub struct Owners {
+    known: HashMap<u32, Owner>,
+    absent: HashMap<u32, u32>,
+}
+
+impl Owners {
+    /// The owners of these sockets, as far as they are found.
+    pub fn of(&mut self, host: &dyn Host, inodes: &[u32]) -> HashMap<u32, Owner> {
+        let wanted: BTreeSet<u32> = inodes.iter().copied().filter(|inode| *inode != 0).collect();
+        self.absent.retain(|inode, looks| {
+            *looks -= 1;
+            *looks > 0 && wanted.contains(inode)
+        });
+        self.known.retain(|inode, owner| wanted.contains(inode) && still_has(host, *owner, *inode));
+        let is_missing = |owners: &Self, inode: &u32| {
+            !owners.known.contains_key(inode) && !owners.absent.contains_key(inode)
+        };
+        let mut missing: BTreeSet<u32> =
+            wanted.iter().copied().filter(|inode| is_missing(self, inode)).collect();
+        // Who has one connection often opens the next.
+        let familiar: BTreeSet<u32> = self.known.values().map(|owner| owner.process).collect();
+        let all = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
+        let others: Vec<u32> = match missing.is_empty() {
+            true => Vec::new(),
+            false => all.filter(|process| !familiar.contains(process)).collect(),
+        };
+        // The youngest have the newest connections.
+        for process in familiar.into_iter().chain(others.into_iter().rev()).take(MOST_PROCESSES) {
+            if missing.is_empty() {
+                break;
+            }
+            self.search(host, process, &mut missing);
+        }
+        self.absent.extend(missing.into_iter().map(|inode| (inode, PATIENCE)));
+        self.known.clone()
+    }
+
+    fn search(&mut self, host: &dyn Host, process: u32, missing: &mut BTreeSet<u32>) {
+        let folder = format!("proc/{process}/fd");
+        for name in host.names(&folder) {
+            let inode = host.link(&format!("{folder}/{name}")).and_then(|to| inode(&to));
+            if let (Some(inode), Ok(descriptor)) = (inode, name.parse())
+                && missing.remove(&inode)
+            {
+                self.known.insert(inode, Owner { process, descriptor });
+                if missing.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn still_has(host: &dyn Host, owner: Owner, of: u32) -> bool {
+    let link = host.link(&format!("proc/{}/fd/{}", owner.process, owner.descriptor));
+    link.and_then(|to| inode(&to)) == Some(of)
+}
+
+fn inode(link: &str) -> Option<u32> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+
+    #[test]
+    fn owners_are_found_followed_and_forgotten() {
+        let host = FakeHost::with(&[
+            ("proc/7/fd/3", "-> socket:[100]"),
+            ("proc/7/fd/4", "-> /dev/null"),
+            ("proc/9/fd/5", "-> socket:[101]"),
+            ("proc/self/fd/5", "-> socket:[101]"),
+        ]);
+        let mut owners = Owners::default();
+        let found = owners.of(&host, &[100, 101, 102, 0]);
+        assert_eq!(
+            (found[&100], found[&101]),
+            (Owner { process: 7, descriptor: 3 }, Owner { process: 9, descriptor: 5 })
+        );
+        assert_eq!(found.len(), 2);
+        // The descriptor was passed on to another process.
+        host.remove("proc/7/fd/3");
+        host.put("proc/8/fd/6", "-> socket:[100]");
+        assert_eq!(owners.of(&host, &[100, 101, 102])[&100], Owner { process: 8, descriptor: 6 });
+        host.put("proc/8/fd/7", "-> socket:[102]");
+        let looks = (1..=PATIENCE + 1).find(|_| owners.of(&host, &[100, 102]).contains_key(&102));
+        assert_eq!(looks, Some(PATIENCE - 1));
+        assert!(owners.of(&host, &[]).is_empty());
+    }
+}

@@ -1,0 +1,433 @@
+//! What is to be known and mended before a sweep, so that its runs can be compared: each finding with what to do about it.
+//! Not the mending: nothing is changed here.
+//! Source: Hanford et al. 2014 check the set-up before each sweep; Linux Documentation/networking/scaling.rst; perf_event_open(2).
+
+use crate::counters::{Hardware, Reading};
+use crate::cpus::CpuSet;
+use crate::ethtool::DriverFact;
+use crate::host::Host;
+use crate::interface::{self, Nic};
+use crate::setting::{Interface, Setting};
+use crate::steering::Steering;
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// As it should be.
+    Good,
+    /// Good to know: something is missing or unusual, and the rest works.
+    Note,
+    /// Runs will be disturbed or not comparable.
+    Disturbs,
+    /// There can be no sweep.
+    Prevents,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// How much it matters.
+    pub weight: Weight,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, if anything.
+    pub advice: Option<String>,
+}
+
+/// Programs that move interrupts on their own.
+const MOVERS: [&str; 3] = ["irqbalance", "tuned", "irqd"];
+/// Parts of the host's CPUs that other load may take.
+const MOST_LOAD: f64 = 0.1;
+/// Steal that spoils runs.
+const MOST_STEAL: f64 = 0.01;
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn good(&mut self, subject: &'static str, found: impl Into<String>) {
+        self.0.push(Finding { subject, weight: Weight::Good, found: found.into(), advice: None });
+    }
+
+    fn bad(
+        &mut self,
+        subject: &'static str,
+        weight: Weight,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.0.push(Finding { subject, weight, found: found.into(), advice: Some(advice.into()) });
+    }
+}
+
+/// Looks at everything, at one interface or, if none is named, only at the host. `idle` is an interval in which no load of ours ran.
+pub fn check(
+    host: &dyn Host,
+    interface: Option<&Interface>,
+    idle: Option<(&Reading, &Reading)>,
+) -> Vec<Finding> {
+    let mut findings = Findings(Vec::new());
+    rights(&mut findings);
+    processors(host, &mut findings);
+    movers(host, &mut findings);
+    governors(host, &mut findings);
+    scheduler(host, &mut findings);
+    if let Some((before, after)) = idle {
+        load(before, after, &mut findings);
+    }
+    counters(host, &mut findings);
+    if let Some(name) = interface {
+        match interface::read(host, name) {
+            Some(nic) => look_at(host, &nic, &mut findings),
+            None => findings.bad(
+                "interface",
+                Weight::Prevents,
+                format!("there is no {name}"),
+                format!(
+                    "one of: {}",
+                    interface::names(host).iter().map(|name| name.name()).collect::<Vec<_>>().join(", ")
+                ),
+            ),
+        }
+    }
+    findings.0
+}
+
+fn rights(findings: &mut Findings) {
+    if rustix::process::geteuid().is_root() {
+        return findings.good("rights", "root: settings can be changed and put back");
+    }
+    let advice =
+        "run it with sudo; without, `report` and `advise` from a file of results, and this check, still work";
+    findings.bad(
+        "rights",
+        Weight::Prevents,
+        "not root: interrupts, RPS and namespaces cannot be changed",
+        advice,
+    );
+}
+
+fn processors(host: &dyn Host, findings: &mut Findings) {
+    let places = host.places();
+    if places.is_empty() {
+        return findings.bad("CPUs", Weight::Prevents, "/sys names no CPU", "mount sysfs on /sys");
+    }
+    let count = |of: fn(&longma_topology::CpuPlace) -> u32| {
+        places.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let sockets = plural(count(|place| place.socket), "socket");
+    let found = format!("{} on {sockets}", plural(places.len(), "CPU"));
+    if places.len() < 3 {
+        let advice = "the sender of --lab shares a CPU with the pair: mechanics and ranking show, the published classes do not";
+        findings.bad("CPUs", Weight::Note, found, advice);
+    } else {
+        findings.good("CPUs", found);
+    }
+    if let Ok(offline) = host.read("sys/devices/system/cpu/offline")
+        && offline.parse::<CpuSet>().is_ok_and(|cpus| !cpus.is_empty())
+    {
+        let advice = "they are left out of all pairs; nothing else changes";
+        findings.bad("offline CPUs", Weight::Note, format!("CPUs {offline} are offline"), advice);
+    }
+    let allowed = allowed(host);
+    let outside: CpuSet = places
+        .iter()
+        .map(|place| place.cpu)
+        .filter(|cpu| allowed.as_ref().is_some_and(|set| !set.contains(*cpu)))
+        .collect();
+    if !outside.is_empty() {
+        let advice = "applications cannot be bound there: widen the cpuset (systemd: AllowedCPUs=), or sweep the rest, as is done";
+        findings.bad(
+            "cpuset",
+            Weight::Note,
+            format!("CPUs {outside} are outside this process's cpuset"),
+            advice,
+        );
+    }
+    if places.iter().any(|place| place.last_cache.is_none()) {
+        let advice = "pairs of a socket are taken to share a cache; the measurement does not depend on it";
+        findings.bad("caches", Weight::Note, "the system does not say which CPUs share a cache", advice);
+    }
+}
+
+/// The CPUs that this process may run on; none if the kernel does not say.
+pub fn allowed(host: &dyn Host) -> Option<CpuSet> {
+    let status = host.read("proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
+}
+
+fn movers(host: &dyn Host, findings: &mut Findings) {
+    let processes =
+        host.names("proc").into_iter().filter(|name| name.bytes().all(|letter| letter.is_ascii_digit()));
+    let names = processes.filter_map(|process| host.read(&format!("proc/{process}/comm")).ok());
+    let found: std::collections::BTreeSet<String> =
+        names.filter(|name| MOVERS.contains(&name.as_str())).collect();
+    if found.is_empty() {
+        return findings.good("irqbalance", "not running: nobody moves interrupts");
+    }
+    for name in found {
+        let advice = format!("systemctl stop {name} for the sweep, and start it again afterwards");
+        findings.bad(
+            "irqbalance",
+            Weight::Disturbs,
+            format!("{name} is running and may move interrupts"),
+            advice,
+        );
+    }
+}
+
+fn governors(host: &dyn Host, findings: &mut Findings) {
+    let places = host.places();
+    let all: std::collections::BTreeSet<String> =
+        places.iter().filter_map(|place| Setting::Governor(place.cpu).read(host).ok()).collect();
+    let found = all.iter().cloned().collect::<Vec<_>>().join(", ");
+    if all.is_empty() {
+        findings.good("governor", "no frequency scaling to be seen here");
+    } else if all.len() == 1 && all.contains("performance") {
+        findings.good("governor", found);
+    } else {
+        let advice = "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
+        findings.bad("governor", Weight::Disturbs, found, advice);
+    }
+}
+
+fn scheduler(host: &dyn Host, findings: &mut Findings) {
+    if host.read("proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|value| value == "1") {
+        let advice = "harmless on an idle host; beside other load: sysctl kernel.sched_autogroup_enabled=0";
+        findings.bad("autogroup", Weight::Note, "sessions share the CPUs before programs do", advice);
+    }
+    if host.read("proc/sys/net/core/rps_sock_flow_entries").is_ok_and(|value| value != "0") {
+        let advice = "the sweep switches it off for the interface's queues and puts it back";
+        findings.bad("RFS", Weight::Note, "flows follow their applications", advice);
+    }
+}
+
+fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
+    let counts = before.until(after);
+    let cpus = counts.cpus.len().max(1) as f64;
+    let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
+    let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    if busy > MOST_LOAD {
+        let advice = "stop it, or bind it to CPUs that are not swept; repeats and medians help only against short load";
+        findings.bad(
+            "other load",
+            Weight::Disturbs,
+            format!("{} of the CPUs are busy without us", percent(busy)),
+            advice,
+        );
+    } else {
+        findings.good("other load", format!("{} of the CPUs", percent(busy)));
+    }
+    if steal > MOST_STEAL {
+        let advice = "other guests take CPU time: sweep on hardware of your own, or later";
+        findings.bad(
+            "steal",
+            Weight::Disturbs,
+            format!("{} stolen by the hypervisor", percent(steal)),
+            advice,
+        );
+    }
+}
+
+fn counters(host: &dyn Host, findings: &mut Findings) {
+    let Some(cpu) = host.places().first().map(|place| place.cpu) else { return };
+    let works = "throughput, softirq time, context switches and interrupts are there without";
+    match Hardware::begin(cpu) {
+        Ok(_) => findings.good("counters", "hardware counters work"),
+        Err(error) => {
+            let paranoid =
+                host.read("proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|_| "unknown".into());
+            let denied = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
+            let (found, advice) = match denied {
+                true => (
+                    format!("not allowed (kernel.perf_event_paranoid is {paranoid})"),
+                    format!("sysctl kernel.perf_event_paranoid=0, or CAP_PERFMON; {works}"),
+                ),
+                false => (
+                    format!("none: {error}"),
+                    format!(
+                        "the processor or its hypervisor counts nothing (the guest needs a virtual PMU); {works}"
+                    ),
+                ),
+            };
+            findings.bad("counters", Weight::Note, found, advice);
+        }
+    }
+}
+
+/// Which transmit queue a CPU sends through (XPS): by CPU, or by the receive queue that a flow comes in by.
+fn transmission(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    let queue = |number: &u32| {
+        let cpus = Setting::Xps { interface: nic.name.clone(), queue: *number }.read(host).ok();
+        let cpus = cpus.and_then(|mask| CpuSet::from_mask(&mask).ok()).unwrap_or_default();
+        let path = format!("sys/class/net/{}/queues/tx-{number}/xps_rxqs", nic.name);
+        let receive =
+            host.read(&path).ok().and_then(|mask| CpuSet::from_mask(&mask).ok()).unwrap_or_default();
+        match (cpus.is_empty(), receive.is_empty()) {
+            (true, true) => None,
+            (_, false) => Some(format!("tx-{number} by receive queues {receive}")),
+            (false, true) => Some(format!("tx-{number} by CPUs {cpus}")),
+        }
+    };
+    let set: Vec<String> = nic.tx_queues.iter().filter_map(queue).collect();
+    if !set.is_empty() {
+        findings.good("XPS", format!("transmit queues are chosen: {}", set.join(", ")));
+    }
+}
+
+fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    let name = &nic.name;
+    if nic.state != "up" && nic.state != "unknown" {
+        findings.bad(
+            "link",
+            Weight::Prevents,
+            format!("{name} is {}", nic.state),
+            format!("ip link set {name} up, and the cable"),
+        );
+    }
+    match nic.node {
+        Some(node) => findings.good("NUMA node", format!("{name} hangs on node {node}")),
+        None if host.places().iter().any(|place| place.node > 0) => {
+            let advice = "the sweep finds it out: flows are fastest on its own socket";
+            findings.bad(
+                "NUMA node",
+                Weight::Note,
+                format!("the system does not say where {name} hangs"),
+                advice,
+            );
+        }
+        None => {}
+    }
+    transmission(host, nic, findings);
+    match Steering::of(nic) {
+        Ok(steering @ Steering::Interrupts { .. }) => findings.good("steering", steering.to_string()),
+        Ok(steering) => {
+            let advice = "a flow's protocol work is moved, not its interrupts: costs are those of RPS";
+            findings.bad("steering", Weight::Note, format!("no interrupts of its own; {steering}"), advice);
+        }
+        Err(error) => findings.bad(
+            "steering",
+            Weight::Prevents,
+            error.to_string(),
+            "choose another interface, or --lab",
+        ),
+    }
+    if nic.mtu.is_some_and(|mtu| mtu < 9000) && nic.speed_mbps.is_some_and(|speed| speed >= 10_000) {
+        let advice =
+            format!("ip link set {name} mtu 9000, if all of the path takes it: fewer packets a Gbit");
+        findings.bad("MTU", Weight::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
+    } else if let Some(mtu) = nic.mtu {
+        findings.good("MTU", format!("{mtu} bytes"));
+    }
+    driver(host, nic, findings);
+}
+
+fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    let name = &nic.name;
+    let fact = |fact| host.driver(name.name(), fact).ok();
+    for (offload, flag, what) in
+        [(DriverFact::Gro, "gro", "GRO"), (DriverFact::RxChecksum, "rx", "receive checksums")]
+    {
+        if fact(offload) == Some(0) {
+            let advice = format!("ethtool -K {name} {flag} on, unless that is what is studied");
+            findings.bad("offloads", Weight::Note, format!("{what} off"), advice);
+        }
+    }
+    if let (Some(ring), Some(most)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
+        if ring < most {
+            let advice = format!("ethtool -G {name} rx {most}, if packets are dropped (ethtool -S {name})");
+            findings.bad("ring", Weight::Note, format!("{ring} of {most} receive descriptors"), advice);
+        } else {
+            findings.good("ring", format!("{ring} receive descriptors, the most"));
+        }
+    }
+    if let Some(channels) = fact(DriverFact::Channels).filter(|channels| *channels > 0) {
+        findings.good(
+            "queues",
+            format!("receive queues: {channels} of {}", fact(DriverFact::ChannelsMost).unwrap_or(channels)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+    use longma_topology::CpuPlace;
+
+    fn host(files: &[(&str, &str)]) -> FakeHost {
+        let mut host = FakeHost::with(files);
+        let place = |cpu| CpuPlace { cpu, core: vec![cpu], last_cache: None, socket: 0, node: cpu / 2 };
+        host.cpus = (0..4).map(place).collect();
+        host
+    }
+
+    fn of<'a>(findings: &'a [Finding], subject: &str) -> &'a Finding {
+        findings
+            .iter()
+            .find(|finding| finding.subject == subject)
+            .unwrap_or_else(|| panic!("{subject}: {findings:?}"))
+    }
+
+    #[test]
+    fn what_disturbs_is_found_with_what_to_do() {
+        let host = host(&[
+            ("proc/77/comm", "irqbalance\n"),
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+            ("sys/devices/system/cpu/offline", "6-7"),
+            ("proc/self/status", "Name: x\nCpus_allowed_list:\t0-2\n"),
+            ("proc/sys/net/core/rps_sock_flow_entries", "32768"),
+            ("sys/class/net/eth0/mtu", "1500"),
+            ("sys/class/net/eth0/speed", "40000"),
+            ("sys/class/net/eth0/operstate", "down"),
+            ("sys/class/net/eth0/queues/tx-0/xps_cpus", "3"),
+            ("sys/class/net/eth0/queues/tx-1/xps_cpus", "0"),
+            ("sys/class/net/eth0/queues/tx-1/xps_rxqs", "2"),
+            ("sys/class/net/eth0/queues/tx-2/xps_cpus", "0"),
+        ]);
+        host.put_driver("eth0", DriverFact::RxRing, 512);
+        host.put_driver("eth0", DriverFact::RxRingMost, 4096);
+        host.put_driver("eth0", DriverFact::Gro, 0);
+        let findings = check(&host, Some(&"eth0".parse().unwrap()), None);
+        for (subject, weight, words) in [
+            ("irqbalance", Weight::Disturbs, "systemctl stop irqbalance"),
+            ("governor", Weight::Disturbs, "performance"),
+            ("offline CPUs", Weight::Note, "left out"),
+            ("cpuset", Weight::Note, "AllowedCPUs"),
+            ("caches", Weight::Note, "taken to share"),
+            ("RFS", Weight::Note, "puts it back"),
+            ("MTU", Weight::Note, "mtu 9000"),
+            ("link", Weight::Prevents, "ip link set eth0 up"),
+            ("steering", Weight::Prevents, "--lab"),
+            ("ring", Weight::Note, "rx 4096"),
+            ("offloads", Weight::Note, "gro on"),
+            ("NUMA node", Weight::Note, "sweep finds it out"),
+        ] {
+            let finding = of(&findings, subject);
+            assert_eq!(finding.weight, weight, "{finding:?}");
+            assert!(finding.advice.as_ref().is_some_and(|advice| advice.contains(words)), "{finding:?}");
+        }
+        assert!(of(&findings, "cpuset").found.contains("CPUs 3 "));
+        let xps = "transmit queues are chosen: tx-0 by CPUs 0-1, tx-1 by receive queues 1";
+        assert_eq!(of(&findings, "XPS").found, xps);
+    }
+
+    #[test]
+    fn a_wrong_interface_is_answered_with_the_right_ones() {
+        let host = host(&[("sys/class/net/eth0/mtu", "1500"), ("sys/class/net/lo/mtu", "65536")]);
+        let findings = check(&host, Some(&"eth1".parse().unwrap()), None);
+        let finding = of(&findings, "interface");
+        assert_eq!((finding.weight, finding.advice.as_deref()), (Weight::Prevents, Some("one of: eth0")));
+    }
+
+    #[test]
+    fn an_empty_tree_is_described_and_does_no_harm() {
+        let findings = check(&FakeHost::default(), None, None);
+        assert_eq!(of(&findings, "CPUs").weight, Weight::Prevents);
+    }
+}

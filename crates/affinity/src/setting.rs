@@ -1,0 +1,216 @@
+//! What this crate may change on a host, each thing by name: nothing else is ever written.
+//! Not when, nor how it is undone: that is `journal`.
+//! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS), ABI/testing/sysfs-class-net.
+
+use crate::cpus::CpuSet;
+use crate::ethtool::DriverFact;
+use crate::host::Host;
+use crate::threads;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+
+/// A setting of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Setting {
+    /// The CPUs that an interrupt may go to, as a list.
+    Irq(u32),
+    /// The CPUs that a receive queue's packets are spread over (RPS), as a mask.
+    Rps {
+        /// The interface.
+        interface: Interface,
+        /// The queue's number.
+        queue: u32,
+    },
+    /// Entries of a receive queue's flow table (RFS).
+    QueueFlows {
+        /// The interface.
+        interface: Interface,
+        /// The queue's number.
+        queue: u32,
+    },
+    /// The CPUs that send through a transmit queue (XPS), as a mask.
+    Xps {
+        /// The interface.
+        interface: Interface,
+        /// The queue's number.
+        queue: u32,
+    },
+    /// The CPUs that a thread may run on, as a list.
+    Thread {
+        /// Its process.
+        process: u32,
+        /// Its number.
+        thread: u32,
+        /// When it began, in ticks since the boot: its number may be another's later.
+        started: u64,
+    },
+    /// Entries of the host's flow table (RFS).
+    HostFlows,
+    /// Bytes of a packet of an interface.
+    Mtu(Interface),
+    /// The governor of a CPU's frequency.
+    Governor(u32),
+    /// An offload, ring or delay of a driver.
+    Driver {
+        /// The interface.
+        interface: Interface,
+        /// Which.
+        fact: DriverFact,
+    },
+}
+
+/// The name of a network interface, fit to be part of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Interface(String);
+
+/// Why a text is no name of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no name of a network interface")]
+pub struct InterfaceError(String);
+
+impl Interface {
+    /// The name as it is.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Interface {
+    type Error = InterfaceError;
+    fn try_from(name: String) -> Result<Self, InterfaceError> {
+        // The kernel's own rule, dev_valid_name.
+        let wrong = |letter: char| letter == '/' || letter == ':' || letter.is_whitespace() || letter == '\0';
+        let is_name = !name.is_empty() && name.len() < libc::IFNAMSIZ && name != "." && name != "..";
+        if is_name && !name.contains(wrong) { Ok(Self(name)) } else { Err(InterfaceError(name)) }
+    }
+}
+
+impl std::str::FromStr for Interface {
+    type Err = InterfaceError;
+    fn from_str(name: &str) -> Result<Self, InterfaceError> {
+        name.to_string().try_into()
+    }
+}
+
+impl From<Interface> for String {
+    fn from(interface: Interface) -> String {
+        interface.0
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Setting {
+    /// The file that holds it, below the root; none for what a driver holds.
+    pub fn path(&self) -> Option<String> {
+        let queue = |interface: &Interface, kind: &str, queue: &u32, file: &str| {
+            Some(format!("sys/class/net/{interface}/queues/{kind}-{queue}/{file}"))
+        };
+        match self {
+            Self::Irq(number) => Some(format!("proc/irq/{number}/smp_affinity_list")),
+            Self::Rps { interface, queue: number } => queue(interface, "rx", number, "rps_cpus"),
+            Self::QueueFlows { interface, queue: number } => queue(interface, "rx", number, "rps_flow_cnt"),
+            Self::Xps { interface, queue: number } => queue(interface, "tx", number, "xps_cpus"),
+            Self::HostFlows => Some("proc/sys/net/core/rps_sock_flow_entries".into()),
+            Self::Mtu(interface) => Some(format!("sys/class/net/{interface}/mtu")),
+            Self::Governor(cpu) => Some(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
+            Self::Driver { .. } | Self::Thread { .. } => None,
+        }
+    }
+
+    /// The thread's number, if it is the one that was meant.
+    fn thread(host: &dyn Host, process: u32, thread: u32, started: u64) -> io::Result<u32> {
+        match threads::stat(host, process, thread) {
+            Some(stat) if stat.started == started => Ok(thread),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// What it is now.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn read(&self, host: &dyn Host) -> io::Result<String> {
+        match (self, self.path()) {
+            (Self::Driver { interface, fact }, _) => Ok(host.driver(interface.name(), *fact)?.to_string()),
+            (Self::Thread { process, thread, started }, _) => {
+                Ok(host.thread_cpus(Self::thread(host, *process, *thread, *started)?)?.to_string())
+            }
+            (_, path) => host.read(&path.unwrap_or_default()),
+        }
+    }
+
+    /// Makes it `value`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn write(&self, host: &dyn Host, value: &str) -> io::Result<()> {
+        match (self, self.path()) {
+            (Self::Driver { interface, fact }, _) => {
+                let number = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+                host.set_driver(interface.name(), *fact, number)
+            }
+            (Self::Thread { process, thread, started }, _) => {
+                let cpus = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+                host.bind_thread(Self::thread(host, *process, *thread, *started)?, &cpus)
+            }
+            (_, path) => host.write(&path.unwrap_or_default(), value),
+        }
+    }
+
+    /// Whether two texts mean the same to the kernel: it writes masks back with other zeroes.
+    pub fn means_same(&self, one: &str, other: &str) -> bool {
+        let (one, other) = (one.trim(), other.trim());
+        let both = |parse: fn(&str) -> Option<CpuSet>| match (parse(one), parse(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => one == other,
+        };
+        match self {
+            Self::Irq(_) | Self::Thread { .. } => both(|text| text.parse().ok()),
+            Self::Rps { .. } | Self::Xps { .. } => both(|text| CpuSet::from_mask(text).ok()),
+            _ => one == other,
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, self.path()) {
+            (Self::Driver { interface, fact }, _) => write!(f, "{fact:?} of {interface}"),
+            (Self::Thread { process, thread, .. }, _) => {
+                write!(f, "CPUs of thread {thread} of process {process}")
+            }
+            (_, path) => write!(f, "/{}", path.unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_would_leave_its_folder_is_no_interface() {
+        for name in ["", ".", "..", "../../etc", "a/b", "a b", "sixteen-letters-"] {
+            assert!(name.parse::<Interface>().is_err(), "{name}");
+        }
+        assert!("enp1s0f0np0.100".parse::<Interface>().is_ok());
+        assert!(serde_json::from_str::<Setting>(r#"{"mtu":"../../../etc/passwd"}"#).is_err());
+    }
+
+    #[test]
+    fn masks_with_other_zeroes_mean_the_same() {
+        let rps = Setting::Rps { interface: "eth0".parse().unwrap(), queue: 0 };
+        assert!(rps.means_same("00000000,00000003", "3"));
+        assert!(!rps.means_same("1", "3"));
+        assert!(Setting::Irq(7).means_same("0-1", "0,1\n"));
+        assert!(!Setting::HostFlows.means_same("0", "00"));
+    }
+}

@@ -1,0 +1,205 @@
+//! The established TCP connections of a network namespace with the bytes they have carried, and the addresses of its interfaces.
+//! Not whose they are: that is `owners`.
+//! Source: sock_diag(7); Linux include/uapi/linux/tcp.h (struct tcp_info); proc(5) (/proc/net/tcp) for kernels without sock_diag.
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::nlas::Nla;
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
+use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// An established TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Its address here.
+    pub local: SocketAddr,
+    /// Its address there.
+    pub remote: SocketAddr,
+    /// The number that descriptors of it name; 0 once nobody has it open.
+    pub inode: u32,
+    /// Bytes received; none where the kernel does not tell.
+    pub received: Option<u64>,
+    /// Bytes sent and acknowledged; none where the kernel does not tell.
+    pub sent: Option<u64>,
+}
+
+/// What is received at once: the kernel fills at most 32 KiB a call for a dump.
+const BUFFER: usize = 64 << 10;
+/// Where `tcpi_bytes_acked` and `tcpi_bytes_received` begin in the structure.
+const ACKED: usize = 120;
+const RECEIVED: usize = 128;
+
+/// Asks the kernel, by netlink.
+///
+/// # Errors
+/// What it said.
+pub fn dump() -> io::Result<Vec<Socket>> {
+    let mut netlink = Netlink::new(NETLINK_SOCK_DIAG)?;
+    netlink.bind_auto()?;
+    netlink.connect(&NetlinkAddress::new(0, 0))?;
+    let mut sockets = Vec::new();
+    for (family, socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
+        ask(&netlink, family, socket_id)?;
+        while receive(&netlink, &mut sockets)? {}
+    }
+    Ok(sockets)
+}
+
+fn ask(netlink: &Netlink, family: u8, socket_id: SocketId) -> io::Result<()> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let request = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::INFO,
+        states: StateFlags::ESTABLISHED,
+        socket_id,
+    };
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    netlink.send(&bytes, 0).map(drop)
+}
+
+/// Receives some connections; whether there are more.
+fn receive(netlink: &Netlink, sockets: &mut Vec<Socket>) -> io::Result<bool> {
+    let mut buffer = Vec::with_capacity(BUFFER);
+    netlink.recv(&mut buffer, 0)?;
+    let broken = |error: netlink_packet_core::DecodeError| {
+        io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+    };
+    let mut rest = &buffer[..];
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(broken)?;
+        match message.payload {
+            NetlinkPayload::Done(_) => return Ok(false),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                sockets.push(of_response(&response));
+            }
+            _ => {}
+        }
+        // Messages begin at multiples of four bytes.
+        let length = (message.header.length as usize).next_multiple_of(4).max(4);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    // A receive of nothing would be asked for again for ever.
+    Ok(!buffer.is_empty())
+}
+
+fn of_response(response: &InetResponse) -> Socket {
+    let id = &response.header.socket_id;
+    let info = response.nlas.iter().find_map(|nla| match nla {
+        Nla::TcpInfo(bytes) => Some(bytes.as_slice()),
+        _ => None,
+    });
+    // An older kernel's structure is shorter.
+    let number = |at: usize| Some(u64::from_ne_bytes(info?.get(at..at + 8)?.try_into().ok()?));
+    Socket {
+        local: SocketAddr::new(id.source_address.to_canonical(), id.source_port),
+        remote: SocketAddr::new(id.destination_address.to_canonical(), id.destination_port),
+        inode: response.header.inode,
+        received: number(RECEIVED),
+        sent: number(ACKED),
+    }
+}
+
+/// The connections as /proc/net/tcp and tcp6 have them: without bytes.
+pub fn from_proc(read: impl Fn(&str) -> io::Result<String>) -> Vec<Socket> {
+    let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|path| read(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(of_line).collect()
+}
+
+fn of_line(line: &str) -> Option<Socket> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, local, remote, "01", ..] = words[..] else { return None };
+    let (local, remote) = (address(local)?, address(remote)?);
+    Some(Socket { local, remote, inode: words.get(9)?.parse().ok()?, received: None, sent: None })
+}
+
+/// An address of the table: words of 32 bits in hexadecimal, each as the host's memory has it.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let address = match address.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let mut bytes = [0; 16];
+            bytes.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
+            IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// The addresses of an interface; none if the system does not say.
+pub fn addresses(interface: &str) -> Vec<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let of_interface = all.filter(|one| one.interface_name == interface);
+    let address = |one: nix::ifaddrs::InterfaceAddress| {
+        let address = one.address?;
+        let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        four.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    };
+    of_interface.filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+    use crate::host::Host;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_connection_of_ones_own_is_found_with_its_inode_and_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut there, _) = listener.accept().unwrap();
+        there.write_all(&[7; 5000]).unwrap();
+        here.read_exact(&mut [0; 5000]).unwrap();
+        let Ok(all) = dump() else {
+            eprintln!("left out: this kernel has no sock_diag");
+            return;
+        };
+        let found = all.iter().find(|socket| socket.local == here.local_addr().unwrap()).unwrap();
+        assert_eq!(found.remote, listener.local_addr().unwrap());
+        assert_eq!(found.received, Some(5000));
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", here.as_raw_fd())).unwrap();
+        assert_eq!(link.to_str().unwrap(), format!("socket:[{}]", found.inode));
+        let same = from_proc(|path| crate::host::Tree::live().read(path));
+        assert!(same.iter().any(|socket| (socket.local, socket.inode) == (found.local, found.inode)));
+        assert!(addresses("lo").contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    #[test]
+    fn a_table_of_connections_is_read_and_what_is_none_left_out() {
+        let host = FakeHost::with(&[
+            (
+                "proc/net/tcp",
+                "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+                 0: 0100007F:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 11 1\n\
+                 1: 0201C6C6:1451 0101C6C6:ABCD 01 00000000:00000000 00:00000000 00000000 0 0 4711 1\n\
+                 2: xyz 01\n 3: 02:1 03:1 01 a b c d e f",
+            ),
+            (
+                "proc/net/tcp6",
+                "  sl\n 0: 0000000000000000FFFF00000201C6C6:1451 0000000000000000FFFF00000101C6C6:0001 01 0:0 0:0 0 0 0 99",
+            ),
+        ]);
+        let found = from_proc(|path| host.read(path));
+        if cfg!(target_endian = "little") {
+            assert_eq!(found[0].local, "198.198.1.2:5201".parse().unwrap());
+            assert_eq!(found[1].remote, "198.198.1.1:1".parse().unwrap());
+        }
+        assert_eq!(found.iter().map(|socket| socket.inode).collect::<Vec<_>>(), [4711, 99]);
+    }
+}

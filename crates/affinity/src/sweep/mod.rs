@@ -1,0 +1,246 @@
+//! The sweep: every pair of CPUs, flow and application, under a load, with all counters, several times in mixed order.
+//! Not what its results mean: that is `analysis`.
+//! Source: Hanford et al. 2014: interrupts to core f, iperf3 on core a, run under a counter tool, repeat.
+
+mod record;
+
+pub use record::{Header, ResultError, ResultFile, Results, Sample};
+
+use crate::child::{ChildError, Start};
+use crate::counters::{Hardware, Reading};
+use crate::cpus::CpuSet;
+use crate::host::Host;
+use crate::journal::{Journal, JournalError};
+use crate::load::{LoadError, Rate};
+use crate::places::{Pair, classify};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What is counted is the middle of a run: not its start, nor its report.
+const COUNTED: (f64, f64) = (0.15, 0.9);
+/// What a run may take beyond its length: connecting, reporting.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A server may still be at the end of the run before: how often it is asked again, and after how long.
+const BUSY_TRIES: u32 = 20;
+const BUSY_WAIT: Duration = Duration::from_millis(250);
+
+/// Which runs are made, and in which order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+    /// How often each.
+    pub repeats: u32,
+    /// Decides the order.
+    pub seed: u64,
+}
+
+/// Everything that a run needs besides its pair.
+pub struct Setup<'a> {
+    /// The host, as the receiver sees it.
+    pub host: &'a dyn Host,
+    /// What the runs have in common.
+    pub header: &'a Header,
+    /// A process whose network namespace the load runs in; this process's if none.
+    pub namespace: Option<u32>,
+    /// Called after a run that failed, with what may bring the far end back.
+    pub after_failure: &'a mut dyn FnMut(),
+    /// Ends the sweep after the run that it meets.
+    pub stop: &'a AtomicBool,
+}
+
+/// What has become of a sweep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Runs made now.
+    pub ran: usize,
+    /// Runs that the file held before.
+    pub known: usize,
+    /// Runs that failed, of those made now.
+    pub failed: usize,
+    /// Whether it was stopped before its end.
+    pub stopped: bool,
+}
+
+/// Why a sweep ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// A setting cannot be made, or somebody else makes it.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A result cannot be kept.
+    #[error(transparent)]
+    Result(#[from] ResultError),
+    /// The load failed several times in a row, each time the same way.
+    #[error("the load failed {times} times in a row: {why}")]
+    Load {
+        /// How often.
+        times: usize,
+        /// What was said last.
+        why: String,
+    },
+}
+
+/// Failures in a row after which the load is taken to be broken.
+const MOST_FAILURES: usize = 3;
+
+impl Plan {
+    /// The runs in their order: every repeat has all pairs, mixed anew, so that what drifts hits all alike.
+    pub fn order(&self) -> Vec<(Pair, u32)> {
+        let mut state = self.seed;
+        let mut all = Vec::new();
+        for repeat in 0..self.repeats {
+            let mut pairs = self.pairs.clone();
+            for last in (1..pairs.len()).rev() {
+                pairs.swap(last, (next(&mut state) % (last as u64 + 1)) as usize);
+            }
+            all.extend(pairs.into_iter().map(|pair| (pair, repeat)));
+        }
+        all
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Makes the runs of `plan` that `results` has not; `tell` hears of each. The journal puts the settings back, not this.
+///
+/// # Errors
+/// If a setting cannot be made or is somebody else's, a result cannot be kept, or the load fails again and again.
+pub fn run(
+    plan: &Plan,
+    setup: &mut Setup<'_>,
+    journal: &mut Journal<'_>,
+    results: &mut ResultFile,
+    tell: &mut dyn FnMut(&Sample, usize, usize),
+) -> Result<Outcome, SweepError> {
+    let done = |pair: Pair, repeat: u32, known: &[Sample]| {
+        known.iter().any(|sample| sample.pair == pair && sample.repeat == repeat && sample.failure.is_none())
+    };
+    let order = plan.order();
+    let todo: Vec<_> =
+        order.iter().copied().filter(|(pair, repeat)| !done(*pair, *repeat, &results.known)).collect();
+    let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
+    let mut in_a_row = 0;
+    for (pair, repeat) in &todo {
+        if setup.stop.load(Ordering::Relaxed) {
+            outcome.stopped = true;
+            break;
+        }
+        setup.header.steering.apply(journal, pair.flow)?;
+        let Some(sample) = measure(setup, *pair, *repeat) else {
+            outcome.stopped = true;
+            break;
+        };
+        // A run under settings that somebody changed in its middle is none.
+        if let Some(foreign) = journal.foreign().into_iter().next() {
+            return Err(foreign.into());
+        }
+        results.add(&sample)?;
+        outcome.ran += 1;
+        tell(&sample, outcome.known + outcome.ran, order.len());
+        in_a_row = if sample.failure.is_some() { in_a_row + 1 } else { 0 };
+        if let Some(why) = sample.failure {
+            outcome.failed += 1;
+            if in_a_row >= MOST_FAILURES {
+                return Err(SweepError::Load { times: in_a_row, why });
+            }
+            (setup.after_failure)();
+        }
+    }
+    Ok(outcome)
+}
+
+/// One run; none if it was stopped.
+fn measure(setup: &Setup<'_>, pair: Pair, repeat: u32) -> Option<Sample> {
+    let header = setup.header;
+    let length = Duration::from_secs(header.seconds.into());
+    let start = Start {
+        words: header.load.words(header.seconds),
+        cpus: Some(CpuSet::one(pair.application)),
+        namespace: setup.namespace,
+        limit: length + GRACE,
+    };
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // A pair of CPUs that are not online is refused when the pairs are chosen.
+    let class = classify(&header.places, pair)?;
+    let mut sample = Sample {
+        pair,
+        class,
+        repeat,
+        at,
+        rate: None,
+        failure: None,
+        kernel: Default::default(),
+        hardware: BTreeMap::new(),
+        migrations: None,
+    };
+    let mut outcome = counted(setup, &start, length, &mut sample);
+    for _ in 0..BUSY_TRIES {
+        if !matches!(&outcome, Err(Trouble::Load(error)) if error.is_busy())
+            || setup.stop.load(Ordering::Relaxed)
+        {
+            break;
+        }
+        std::thread::sleep(BUSY_WAIT);
+        outcome = counted(setup, &start, length, &mut sample);
+    }
+    match outcome {
+        Ok(rate) => sample.rate = Some(rate),
+        Err(Trouble::Child(ChildError::Stopped { .. })) => return None,
+        Err(Trouble::Child(error)) => sample.failure = Some(error.to_string()),
+        Err(Trouble::Load(error)) => sample.failure = Some(error.to_string()),
+    }
+    Some(sample)
+}
+
+enum Trouble {
+    Child(ChildError),
+    Load(LoadError),
+}
+
+fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Sample) -> Result<Rate, Trouble> {
+    let mut child = start.spawn().map_err(Trouble::Child)?;
+    child.runs_until(length.mul_f64(COUNTED.0), setup.stop);
+    let mut cpus = vec![sample.pair.flow];
+    cpus.extend(Some(sample.pair.application).filter(|application| *application != sample.pair.flow));
+    let hardware: Vec<Hardware> = cpus.iter().filter_map(|cpu| Hardware::begin(*cpu).ok()).collect();
+    let before = Reading::now(setup.host);
+    let migrations = moved(setup.host, child.id());
+    let whole = child.runs_until(length.mul_f64(COUNTED.1), setup.stop);
+    let after = Reading::now(setup.host);
+    if whole {
+        sample.kernel = before.until(&after);
+        sample.hardware = hardware.into_iter().map(|counters| (counters.cpu(), counters.end())).collect();
+        let again = moved(setup.host, child.id());
+        sample.migrations = again.zip(migrations).map(|(after, before)| after.saturating_sub(before));
+    }
+    let ended = child.end(setup.stop).map_err(Trouble::Child)?;
+    // iperf3 reports its errors in JSON and with a status; its own words say more than the status.
+    match setup.header.load.rate(&ended.out) {
+        Ok(rate) if ended.status.success() => Ok(rate),
+        Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it ended with {}", ended.status)))),
+        Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
+            Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
+        }
+        Err(error) => Err(Trouble::Load(error)),
+    }
+}
+
+/// How often the scheduler has moved a process, where the kernel is built to say so.
+fn moved(host: &dyn Host, process: u32) -> Option<u64> {
+    let facts = host.read(&format!("proc/{process}/sched")).ok()?;
+    let line = facts.lines().find(|line| line.starts_with("se.nr_migrations"))?;
+    line.rsplit(':').next()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! The file of a sweep's results: lines of JSON, a header and then one for each run, so that a sweep that was stopped goes on.
+//! Not what the results mean: that is `analysis`.
+
+use crate::counters::{HardwareCounts, KernelCounts};
+use crate::interface::Nic;
+use crate::load::{Load, Rate};
+use crate::places::{Class, Pair};
+use crate::steering::Steering;
+use longma_topology::CpuPlace;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The form of the file.
+const FORMAT: u32 = 1;
+const MAX_BYTES: u64 = 1 << 30;
+
+/// What all runs of a sweep have in common. A file takes no runs of another sweep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// The form of the file.
+    pub affinity_sweep: u32,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's name.
+    pub processor: String,
+    /// Where the CPUs are.
+    pub places: Vec<CpuPlace>,
+    /// The interface.
+    pub nic: Nic,
+    /// How its flows are steered.
+    pub steering: Steering,
+    /// The load.
+    pub load: Load,
+    /// Seconds of a run.
+    pub seconds: u32,
+    /// The sender's CPUs, where it is on this host.
+    pub sender: Option<crate::cpus::CpuSet>,
+}
+
+/// One run at one pair.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// The pair.
+    pub pair: Pair,
+    /// How its CPUs lie to each other.
+    pub class: Class,
+    /// Which of the repeats, from 0.
+    pub repeat: u32,
+    /// When it began, in seconds since 1970.
+    pub at: u64,
+    /// What the load measured; none if it failed.
+    pub rate: Option<Rate>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// What the kernel counted in the middle of the run.
+    pub kernel: KernelCounts,
+    /// What the hardware counted there, by CPU; none where it counts nothing.
+    pub hardware: BTreeMap<u32, HardwareCounts>,
+    /// Times that the load's process was moved to another CPU, where the kernel says so.
+    pub migrations: Option<u64>,
+}
+
+/// A sweep's results as they are read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Results {
+    /// What the runs have in common.
+    pub header: Header,
+    /// The runs, in the order they were made.
+    pub samples: Vec<Sample>,
+}
+
+/// The open file of a sweep, which nobody else writes to.
+pub struct ResultFile {
+    file: File,
+    path: PathBuf,
+    /// What it held when it was opened.
+    pub known: Vec<Sample>,
+}
+
+/// Why results cannot be read or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// The system refuses.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It is something else, or damaged.
+    #[error("{}, line {line}: no result of an affinity sweep: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// It holds another sweep.
+    #[error("{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
+    /// Another process writes to it.
+    #[error("{} is being written by another sweep", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Header {
+    /// The form that is written now.
+    pub const FORMAT: u32 = FORMAT;
+
+    /// What differs from another, in a word, if anything does that makes runs incomparable.
+    fn difference(&self, other: &Self) -> Option<&'static str> {
+        let differs = [
+            (self.affinity_sweep != other.affinity_sweep, "the form of the file"),
+            (self.kernel != other.kernel, "the kernel"),
+            (
+                self.processor != other.processor || self.places != other.places,
+                "the processor, or which CPUs are online",
+            ),
+            (self.nic.name != other.nic.name || self.nic.driver != other.nic.driver, "the interface"),
+            (self.nic.mtu != other.nic.mtu, "the MTU"),
+            (self.steering != other.steering, "the steering of flows"),
+            (self.load != other.load, "the load"),
+            (self.seconds != other.seconds, "the length of a run"),
+            (self.sender != other.sender, "the sender's CPU"),
+        ];
+        differs.into_iter().find(|(differs, _)| *differs).map(|(_, what)| what)
+    }
+}
+
+impl Results {
+    /// Reads the file of a sweep.
+    ///
+    /// # Errors
+    /// If it cannot be read or is none. A last line without its end is left out: the sweep was stopped there.
+    pub fn read(path: &Path) -> Result<Self, ResultError> {
+        let mut file = File::open(path).map_err(|error| file_error(path, error))?;
+        let (results, _) = parse(path, &mut file)?;
+        results.ok_or_else(|| ResultError::Damaged { path: path.into(), line: 1, why: "it is empty".into() })
+    }
+}
+
+impl ResultFile {
+    /// Opens the file to go on with the sweep of `header`, or makes it.
+    ///
+    /// # Errors
+    /// If it holds another sweep, is damaged or is being written.
+    pub fn open(path: &Path, header: &Header) -> Result<Self, ResultError> {
+        let failed = |error| file_error(path, error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| ResultError::Busy { path: path.into() })?;
+        let (results, whole) = parse(path, &mut file)?;
+        file.set_len(whole).and_then(|()| file.seek(io::SeekFrom::End(0))).map_err(failed)?;
+        let mut opened = Self { file, path: path.into(), known: Vec::new() };
+        match results {
+            None => opened.append(header)?,
+            Some(results) => {
+                if let Some(what) = header.difference(&results.header) {
+                    return Err(ResultError::Other { path: path.into(), what: what.into() });
+                }
+                opened.known = results.samples;
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Keeps a run.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, sample: &Sample) -> Result<(), ResultError> {
+        self.append(sample)
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> Result<(), ResultError> {
+        // Plain data of ours can always be written as JSON.
+        let mut text = serde_json::to_vec(line).expect("a result is plain data");
+        text.push(b'\n');
+        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        written.map_err(|error| file_error(&self.path, error))
+    }
+}
+
+impl Drop for ResultFile {
+    fn drop(&mut self) {
+        // As with the journal: a child between fork and exec must not keep the lock.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn file_error(path: &Path, error: io::Error) -> ResultError {
+    ResultError::File { path: path.into(), error }
+}
+
+/// The results, if there is a header, and the length of the whole lines.
+fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultError> {
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| file_error(path, error))?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let damaged = |line: usize, why: String| ResultError::Damaged { path: path.into(), line: line + 1, why };
+    let mut lines = text[..whole].lines().enumerate();
+    let Some((_, first)) = lines.next() else {
+        // What is no beginning of ours is not overwritten.
+        return match text.is_empty() || text.starts_with("{\"affinity_sweep\"") {
+            true => Ok((None, 0)),
+            false => Err(damaged(0, "it has no line of its own".into())),
+        };
+    };
+    let header = serde_json::from_str(first).map_err(|error| damaged(0, error.to_string()))?;
+    let sample = |(line, text): (usize, &str)| {
+        serde_json::from_str(text).map_err(|error| damaged(line, error.to_string()))
+    };
+    let samples = lines.map(sample).collect::<Result<_, _>>()?;
+    Ok((Some(Results { header, samples }), whole as u64))
+}

@@ -1,0 +1,172 @@
+//! Sweeps on a made-up host with a load that only prints a rate.
+
+use super::*;
+use crate::fake::FakeHost;
+use crate::interface;
+use crate::load::Load;
+use crate::places::all_pairs;
+use crate::steering::Steering;
+use longma_topology::CpuPlace;
+use std::path::PathBuf;
+
+const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
+
+/// A host whose two CPUs are this machine's first that may be used, so that the load can be bound.
+fn host() -> FakeHost {
+    let mut host = FakeHost::with(&[(RPS, "0"), ("proc/stat", "cpu0 1 0 1 1 0 0 0 0\nctxt 5")]);
+    let allowed: CpuSet = std::fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:")?.trim().parse().ok())
+        .unwrap();
+    let cpus: Vec<u32> = allowed.iter().take(2).collect();
+    let place = |cpu: &u32| CpuPlace {
+        cpu: *cpu,
+        core: vec![*cpu],
+        last_cache: Some(cpus.clone()),
+        socket: 0,
+        node: 0,
+    };
+    host.cpus = cpus.iter().map(place).collect();
+    host
+}
+
+fn header(host: &FakeHost, script: &str) -> Header {
+    let nic = interface::read(host, &"eth0".parse().unwrap()).unwrap();
+    Header {
+        affinity_sweep: Header::FORMAT,
+        kernel: "test".into(),
+        processor: "test".into(),
+        places: host.cpus.clone(),
+        steering: Steering::of(&nic).unwrap(),
+        nic,
+        load: Load::Command(["sh", "-c", script].map(String::from).into()),
+        seconds: 0,
+        sender: None,
+    }
+}
+
+struct Bench {
+    host: FakeHost,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { host: host(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("results.jsonl")
+    }
+
+    fn plan(&self, repeats: u32) -> Plan {
+        let cpus: Vec<u32> = self.host.cpus.iter().map(|place| place.cpu).collect();
+        Plan { pairs: all_pairs(&cpus), repeats, seed: 1 }
+    }
+
+    fn run(
+        &self,
+        script: &str,
+        repeats: u32,
+        tell: &mut dyn FnMut(&Sample, usize, usize),
+    ) -> Result<Outcome, SweepError> {
+        let header = header(&self.host, script);
+        let stop = AtomicBool::new(false);
+        let mut nothing = || ();
+        let mut setup = Setup {
+            host: &self.host,
+            header: &header,
+            namespace: None,
+            after_failure: &mut nothing,
+            stop: &stop,
+        };
+        let mut journal = Journal::begin(&self.folder.path().join("journal"), &self.host)?;
+        let mut results = ResultFile::open(&self.file(), &header)?;
+        run(&self.plan(repeats), &mut setup, &mut journal, &mut results, tell)
+    }
+}
+
+#[test]
+fn every_repeat_has_every_pair_once_in_another_order() {
+    let plan = Plan { pairs: all_pairs(&[0, 1, 2, 3]), repeats: 3, seed: 7 };
+    let order = plan.order();
+    assert_eq!(order, plan.order());
+    let repeats: Vec<Vec<Pair>> = (0..3)
+        .map(|repeat| order.iter().filter(|(_, of)| *of == repeat).map(|(pair, _)| *pair).collect())
+        .collect();
+    for repeat in &repeats {
+        let mut sorted = repeat.clone();
+        sorted.sort();
+        assert_eq!(sorted, plan.pairs);
+    }
+    assert_ne!(repeats[0], repeats[1]);
+    assert!(order[..16].iter().all(|(_, repeat)| *repeat == 0));
+}
+
+#[test]
+fn a_sweep_sets_each_pair_measures_it_and_leaves_the_host_as_it_was() {
+    let bench = Bench::new();
+    let before = bench.host.all();
+    let mut seen = Vec::new();
+    let outcome = bench
+        .run("grep Cpus_allowed_list /proc/self/status >&2; echo 12.5 Gbit/s", 2, &mut |sample, _, _| {
+            let mask = CpuSet::from_mask(&bench.host.read(RPS).unwrap()).unwrap();
+            assert_eq!(mask, CpuSet::one(sample.pair.flow));
+            seen.push((sample.pair, sample.rate.unwrap().gbps));
+        })
+        .unwrap();
+    let runs = bench.plan(2).order().len();
+    assert_eq!((outcome.ran, outcome.failed, outcome.stopped), (runs, 0, false));
+    assert!(seen.iter().all(|(_, gbps)| *gbps == 12.5));
+    assert_eq!(bench.host.all(), before);
+    assert_eq!(Results::read(&bench.file()).unwrap().samples.len(), runs);
+}
+
+#[test]
+fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
+    let bench = Bench::new();
+    bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
+    let text = std::fs::read(bench.file()).unwrap();
+    let lines = text.iter().filter(|byte| **byte == b'\n').count();
+    std::fs::write(bench.file(), &text[..text.len() - 9]).unwrap();
+    let outcome = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
+    assert_eq!((outcome.ran, outcome.known), (1, lines - 2));
+    let other = bench.run("echo 2", 1, &mut |_, _, _| ()).unwrap_err();
+    assert!(other.to_string().contains("the load differs"), "{other}");
+}
+
+#[test]
+fn a_file_of_another_kind_is_not_overwritten() {
+    let bench = Bench::new();
+    for text in ["my letter", "my letter\n", "{\"a\":1}\n"] {
+        std::fs::write(bench.file(), text).unwrap();
+        assert!(matches!(bench.run("echo 1", 1, &mut |_, _, _| ()), Err(SweepError::Result(_))), "{text}");
+        assert_eq!(std::fs::read_to_string(bench.file()).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_rival_in_the_middle_of_a_run_ends_the_sweep_and_keeps_its_value() {
+    let bench = Bench::new();
+    let error = bench
+        .run("echo 1", 3, &mut |_, done, _| {
+            if done == 2 {
+                bench.host.put(RPS, "ff");
+            }
+        })
+        .unwrap_err();
+    assert!(
+        matches!(&error, SweepError::Journal(JournalError::Foreign { found, .. }) if found == "ff"),
+        "{error}"
+    );
+    assert_eq!(bench.host.read(RPS).unwrap(), "ff");
+}
+
+#[test]
+fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
+    let bench = Bench::new();
+    let error = bench.run("echo the server is gone >&2; exit 1", 3, &mut |_, _, _| ()).unwrap_err();
+    assert!(error.to_string().contains("the server is gone"), "{error}");
+    assert_eq!(bench.host.read(RPS).unwrap(), "0");
+}

@@ -1,0 +1,142 @@
+//! A process's threads: where each last ran, how long in all, which descriptor it waits for, which CPUs are open to it.
+//! Not what they are bound to (`host`), nor what for.
+//! Source: proc(5) (/proc/PID/task/TID/stat, /proc/PID/syscall), cgroups(7), cpuset.cpus.effective of Linux Documentation/admin-guide/cgroup-v2.rst.
+
+use crate::cpus::CpuSet;
+use crate::host::Host;
+
+/// What the kernel says of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its name.
+    pub name: String,
+    /// Ticks that it has run.
+    pub ticks: u64,
+    /// When it began, in ticks since the boot.
+    pub started: u64,
+    /// The CPU that it last ran on.
+    pub cpu: u32,
+}
+
+/// System calls that read from or write to the descriptor which is their first argument.
+#[cfg(target_arch = "x86_64")]
+const TRANSFERS: [u64; 10] = [0, 1, 19, 20, 40, 44, 45, 46, 47, 275];
+/// As the generic table of Linux numbers them (AArch64, RISC-V, LoongArch).
+#[cfg(not(target_arch = "x86_64"))]
+const TRANSFERS: [u64; 10] = [63, 64, 65, 66, 71, 206, 207, 211, 212, 76];
+
+/// Reads about a thread; none once it has ended.
+pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
+    let text = host.read(&format!("proc/{process}/task/{thread}/stat")).ok()?;
+    // The name may have spaces and brackets of its own.
+    let (head, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // The first field behind the name is the third of the manual page.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        name: head.split_once('(')?.1.into(),
+        ticks: number(14)? + number(15)?,
+        started: number(22)?,
+        cpu: u32::try_from(number(39)?).ok()?,
+    })
+}
+
+/// The threads of a process, lowest first; none once it has ended.
+pub fn of_process(host: &dyn Host, process: u32) -> Vec<u32> {
+    let mut threads: Vec<u32> =
+        host.names(&format!("proc/{process}/task")).iter().filter_map(|name| name.parse().ok()).collect();
+    threads.sort_unstable();
+    threads
+}
+
+/// The children of a process, if the kernel lists them.
+pub fn children(host: &dyn Host, process: u32) -> Vec<u32> {
+    let of_thread =
+        |thread: u32| host.read(&format!("proc/{process}/task/{thread}/children")).unwrap_or_default();
+    let all = of_process(host, process).into_iter().map(of_thread).collect::<Vec<_>>().join(" ");
+    all.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The descriptor that a thread waits to read from or write to.
+pub fn waits_for(host: &dyn Host, process: u32, thread: u32) -> Option<u32> {
+    let text = host.read(&format!("proc/{process}/task/{thread}/syscall")).ok()?;
+    let mut words = text.split_whitespace();
+    let call: u64 = words.next()?.parse().ok()?;
+    let descriptor = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    TRANSFERS.contains(&call).then(|| u32::try_from(descriptor).ok()).flatten()
+}
+
+/// The CPUs that the process's cpuset opens to it, of `online`; all of those where no cpuset is to be seen.
+pub fn open_to(host: &dyn Host, process: u32, online: &CpuSet) -> CpuSet {
+    let groups = host.read(&format!("proc/{process}/cgroup")).unwrap_or_default();
+    let path_of = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        match controllers {
+            "" => Some(("sys/fs/cgroup".to_string(), path.to_string(), "cpuset.cpus.effective")),
+            list if list.split(',').any(|word| word == "cpuset") => {
+                Some(("sys/fs/cgroup/cpuset".into(), path.into(), "cpuset.effective_cpus"))
+            }
+            _ => None,
+        }
+    };
+    for (base, path, file) in groups.lines().filter_map(path_of) {
+        // A group without the controller has its parent's CPUs.
+        let mut path = path.trim_end_matches('/');
+        loop {
+            if let Ok(text) = host.read(&format!("{base}{path}/{file}"))
+                && let Ok(cpus) = text.parse::<CpuSet>()
+                && !cpus.is_empty()
+            {
+                return online.iter().filter(|cpu| cpus.contains(*cpu)).collect();
+            }
+            let Some((above, _)) = path.rsplit_once('/') else { break };
+            path = above;
+        }
+    }
+    online.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+
+    #[test]
+    fn a_thread_is_read_whatever_it_is_called() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let host = FakeHost::with(&[("proc/7/task/8/stat", &format!("8 (a) b (c) S {}", fields.join(" ")))]);
+        let stat = stat(&host, 7, 8).unwrap();
+        assert_eq!((stat.name.as_str(), stat.ticks, stat.started, stat.cpu), ("a) b (c", 14 + 15, 22, 39));
+        assert_eq!(super::stat(&host, 7, 9), None);
+        host.put("proc/7/task/8/stat", "8 (a) S 1 2");
+        assert_eq!(super::stat(&host, 7, 8), None);
+    }
+
+    #[test]
+    fn a_reader_is_known_by_what_it_waits_for() {
+        let read = TRANSFERS[0];
+        let host = FakeHost::with(&[
+            ("proc/7/task/7/syscall", "running"),
+            ("proc/7/task/8/syscall", &format!("{read} 0x5 0x7f00 0x1000 0x0 0x0 0x0 0x7ffe 0x7f11")),
+            ("proc/7/task/9/syscall", "9999 0x5 0x0"),
+            ("proc/7/task/8/children", "11 12"),
+        ]);
+        let waits: Vec<Option<u32>> = [7, 8, 9, 10].map(|thread| waits_for(&host, 7, thread)).into();
+        assert_eq!(waits, [None, Some(5), None, None]);
+        assert_eq!((of_process(&host, 7), children(&host, 7)), (vec![7, 8, 9], vec![11, 12]));
+    }
+
+    #[test]
+    fn a_cpuset_narrows_what_is_open_and_its_absence_does_not() {
+        let online: CpuSet = "0-7".parse().unwrap();
+        let host = FakeHost::with(&[
+            ("proc/7/cgroup", "0::/a/b"),
+            ("sys/fs/cgroup/a/cpuset.cpus.effective", "2-9"),
+            ("proc/8/cgroup", "3:cpu,cpuset:/x\n0::/"),
+            ("sys/fs/cgroup/cpuset/x/cpuset.effective_cpus", "1"),
+        ]);
+        let open = |process| open_to(&host, process, &online).to_string();
+        assert_eq!((open(7).as_str(), open(8).as_str(), open(9).as_str()), ("2-7", "1", "0-7"));
+    }
+}

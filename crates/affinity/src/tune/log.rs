@@ -1,0 +1,171 @@
+//! The log of decisions: what was done to which setting, and why; lines of JSON in two files that together stay small.
+//! Not the journal: nothing is put back from here.
+
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The log's file is renamed at this size and a new one begun; the one before that is lost. Bytes.
+pub const MOST_BYTES: u64 = 512 << 10;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// Watching began.
+    Begun,
+    /// A setting was changed.
+    Moved,
+    /// A setting would have been changed, in a dry run.
+    WouldMove,
+    /// A setting is not changed, or no more.
+    LeftAlone,
+    /// Something cannot be seen or done here.
+    Missing,
+    /// Watching ended, and all was put back.
+    Ended,
+}
+
+impl Act {
+    /// Its name for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Moved => "moved",
+            Self::WouldMove => "would move",
+            Self::LeftAlone => "left alone",
+            Self::Missing => "missing",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, in seconds since 1970.
+    pub at: f64,
+    /// What was decided.
+    pub act: Act,
+    /// About what.
+    pub subject: String,
+    /// The CPUs before, as a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The CPUs after, as a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+impl Decision {
+    /// A decision of now.
+    pub fn new(act: Act, subject: impl Into<String>, why: impl Into<String>) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Self { at, act, subject: subject.into(), from: None, to: None, why: why.into() }
+    }
+}
+
+/// The log, open for writing.
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl Log {
+    /// Opens the log at `path`, and makes its folder.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file =
+            OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nofollow).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.into(), file, bytes })
+    }
+
+    /// Adds a decision.
+    ///
+    /// # Errors
+    /// What the system said: the decision is then not in the log.
+    pub fn add(&mut self, decision: &Decision) -> io::Result<()> {
+        let mut line = serde_json::to_vec(decision)?;
+        line.push(b'\n');
+        if self.bytes > 0 && self.bytes + line.len() as u64 > MOST_BYTES {
+            std::fs::rename(&self.path, before(&self.path))?;
+            *self = Self::open(&self.path)?;
+        }
+        self.file.write_all(&line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+}
+
+/// The file in which older decisions are.
+fn before(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+/// The decisions of the log at `path`, oldest first. A line that is none, as after a full disk, is left out.
+///
+/// # Errors
+/// If there is a log that cannot be read; there being none is no error.
+pub fn read(path: &Path) -> io::Result<Vec<Decision>> {
+    let mut decisions = Vec::new();
+    for path in [before(path), path.into()] {
+        let mut text = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file.take(2 * MOST_BYTES).read_to_end(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        decisions.extend(lines.filter_map(|line| serde_json::from_slice::<Decision>(line).ok()));
+    }
+    Ok(decisions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_stays_small_and_keeps_the_newest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/decisions.jsonl");
+        assert!(read(&path).unwrap().is_empty());
+        let mut log = Log::open(&path).unwrap();
+        let decision = |number: usize| Decision::new(Act::Moved, number.to_string(), "x".repeat(2000));
+        let count = 3 * MOST_BYTES as usize / 2000;
+        (0..count).for_each(|number| log.add(&decision(number)).unwrap());
+        let sizes: u64 =
+            [before(&path), path.clone()].iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!(sizes <= 2 * MOST_BYTES, "{sizes}");
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"at\": half\n\xff\n")
+            .unwrap();
+        Log::open(&path).unwrap().add(&decision(count)).unwrap();
+        let read = read(&path).unwrap();
+        assert_eq!(read.last().unwrap().subject, count.to_string());
+        let numbers: Vec<usize> = read.iter().map(|decision| decision.subject.parse().unwrap()).collect();
+        assert!(
+            numbers.windows(2).all(|two| two[1] == two[0] + 1) && numbers.len() > 200,
+            "{}",
+            numbers.len()
+        );
+    }
+}

@@ -1,0 +1,380 @@
+//! Keeps every flow and its application on one socket, on different cores that share a cache, and says why.
+//! Not the wishes (`plan`), nor when they are followed (`steady`), nor how they are undone (`journal`).
+//! Source: Hanford et al. 2014, "future work"; the manners are bpftune's: say what and why, step aside where somebody sets a value.
+
+pub mod log;
+pub mod model;
+pub mod plan;
+pub mod steady;
+
+use crate::cpus::CpuSet;
+use crate::journal::{Journal, JournalError};
+use crate::setting::Setting;
+use crate::watch::{Observation, Queue, Thread};
+use log::{Act, Decision};
+use model::{Model, Placing};
+use plan::{Move, Moved};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use steady::{Steady, Verdict};
+
+/// Between two looks.
+pub const LOOK: Duration = Duration::from_millis(1000);
+/// Between a look that wants a change and the one that makes it.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(300);
+
+/// Settings and sentences that are remembered, at most.
+const MOST_REMEMBERED: usize = 20_000;
+
+/// What is left alone.
+#[derive(Clone, Debug, Default)]
+pub struct Exclusions {
+    /// Only these CPUs are used; all if none.
+    pub cpus: Option<CpuSet>,
+    /// Interrupts.
+    pub irqs: BTreeSet<u32>,
+    /// Processes, by number or by a thread's name.
+    pub processes: BTreeSet<String>,
+    /// Flows with one of these ports at either end.
+    pub ports: BTreeSet<u16>,
+}
+
+/// What is remembered between looks.
+pub struct Tuner {
+    exclusions: Exclusions,
+    steady: Steady<Setting>,
+    /// What was made of each setting here: in a dry run, what would have been.
+    ours: BTreeMap<Setting, CpuSet>,
+    /// Settings that somebody else changed, or that the kernel refuses.
+    given_up: BTreeSet<Setting>,
+    /// What was said already.
+    told: BTreeSet<String>,
+}
+
+impl Tuner {
+    /// Nothing is known yet.
+    pub fn new(exclusions: Exclusions) -> Self {
+        let (ours, given_up, told) = Default::default();
+        Self { exclusions, steady: Steady::new(), ours, given_up, told }
+    }
+
+    /// Decides on what was seen at `now` since the begin, and does it; without a journal it is a dry run and nothing is done.
+    ///
+    /// # Errors
+    /// If the journal cannot be written: nothing is changed without.
+    pub fn step(
+        &mut self,
+        seen: &Observation,
+        mut journal: Option<&mut Journal<'_>>,
+        now: Duration,
+    ) -> Result<Vec<Decision>, JournalError> {
+        let mut decisions = Vec::new();
+        for missing in &seen.missing {
+            self.tell(Act::Missing, "host", missing, &mut decisions);
+        }
+        self.forget(seen);
+        if let Some(journal) = journal.as_deref_mut() {
+            journal.inherit()?;
+            for error in journal.foreign() {
+                self.give_up(&error, &mut decisions);
+            }
+        }
+        let (model, placing) = self.model(seen, &mut decisions);
+        let moves = plan::plan(&model, &placing);
+        let settings: Vec<Setting> = moves.iter().map(|change| self.setting(seen, change.what)).collect();
+        let verdicts = self.steady.judge(&settings, now);
+        for ((change, setting), verdict) in moves.iter().zip(settings).zip(verdicts) {
+            match verdict {
+                Verdict::Wait => {}
+                Verdict::Hold => {
+                    let words = format!(
+                        "it was changed {} times within {} s: it stays as it is for now",
+                        steady::MOST_CHANGES,
+                        steady::WINDOW.as_secs()
+                    );
+                    self.tell(Act::LeftAlone, &name(seen, change.what), &words, &mut decisions);
+                }
+                Verdict::Make => {
+                    let why = reason(seen, &model, &placing, change);
+                    match self.make(setting, change, journal.as_deref_mut())? {
+                        Ok(()) => decisions.push(self.moved(seen, change, &placing, why, journal.is_some())),
+                        Err(error) => self.give_up(&error, &mut decisions),
+                    }
+                }
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// Whether the next look should come soon.
+    pub fn is_waiting(&self) -> bool {
+        self.steady.is_waiting()
+    }
+
+    /// Makes a change. The outer error is the journal's, the inner one the setting's.
+    fn make(
+        &mut self,
+        setting: Setting,
+        change: &Move,
+        journal: Option<&mut Journal<'_>>,
+    ) -> Result<Result<(), JournalError>, JournalError> {
+        let value = match setting {
+            Setting::Rps { .. } => change.to.mask(),
+            _ => change.to.to_string(),
+        };
+        match journal.map_or(Ok(()), |journal| journal.set(&setting, &value)) {
+            Ok(()) => {
+                self.ours.insert(setting, change.to.clone());
+                Ok(Ok(()))
+            }
+            Err(error @ (JournalError::Foreign { .. } | JournalError::Refused { .. })) => Ok(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn moved(
+        &self,
+        seen: &Observation,
+        change: &Move,
+        from: &Placing,
+        why: String,
+        is_done: bool,
+    ) -> Decision {
+        let before = match change.what {
+            Moved::Queue(index) => {
+                from.queues[index].map_or("where packets arrive".into(), |cpu| cpu.to_string())
+            }
+            Moved::Thread(index) => seen.threads[index].bound.to_string(),
+        };
+        let act = if is_done { Act::Moved } else { Act::WouldMove };
+        Decision {
+            from: Some(before),
+            to: Some(change.to.to_string()),
+            ..Decision::new(act, name(seen, change.what), why)
+        }
+    }
+
+    /// A setting that is another's is that one's from now on.
+    fn give_up(&mut self, error: &JournalError, decisions: &mut Vec<Decision>) {
+        let (setting, words) = match error {
+            JournalError::Foreign { setting, found, ours } => {
+                (setting, format!("somebody else made it `{found}` after it was made `{ours}` here"))
+            }
+            JournalError::Refused { setting, value, error }
+                if error.kind() == std::io::ErrorKind::NotFound =>
+            {
+                (setting, format!("it ended before it could be moved to CPUs {value}"))
+            }
+            JournalError::Refused { setting: setting @ Setting::Irq(_), value, error } => {
+                let advice = "its driver manages it; applications still follow it";
+                (setting, format!("the kernel refuses to send it to CPU {value} ({error}): {advice}"))
+            }
+            JournalError::Refused { setting, value, error } => {
+                (setting, format!("the kernel refuses CPUs {value} ({error})"))
+            }
+            _ => return,
+        };
+        self.ours.remove(setting);
+        if self.given_up.insert(setting.clone()) {
+            self.tell(Act::LeftAlone, &setting.to_string(), &words, decisions);
+        }
+    }
+
+    /// Threads without flows are forgotten once there are very many, most of which have ended.
+    fn forget(&mut self, seen: &Observation) {
+        if self.ours.len() + self.given_up.len() + self.told.len() < MOST_REMEMBERED {
+            return;
+        }
+        let threads: BTreeSet<Setting> = seen.threads.iter().map(Thread::setting).collect();
+        let stays =
+            |setting: &Setting| !matches!(setting, Setting::Thread { .. }) || threads.contains(setting);
+        self.given_up.retain(stays);
+        self.ours.retain(|setting, _| stays(setting));
+        self.told.clear();
+    }
+
+    fn tell(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
+        // Numbers change from look to look; the rest of the sentence is what was said.
+        let sentence: String = format!("{subject}: {words}")
+            .chars()
+            .filter(|letter| act != Act::Missing || !letter.is_ascii_digit())
+            .collect();
+        if self.told.insert(sentence) {
+            decisions.push(Decision::new(act, subject, words));
+        }
+    }
+
+    fn setting(&self, seen: &Observation, what: Moved) -> Setting {
+        match what {
+            Moved::Queue(index) => seen.queues[index].setting.clone(),
+            Moved::Thread(index) => seen.threads[index].setting(),
+        }
+    }
+
+    /// The model of what was seen, and where everything is.
+    fn model(&mut self, seen: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
+        let online: CpuSet = seen.places.iter().map(|place| place.cpu).collect();
+        let usable: CpuSet = online
+            .iter()
+            .filter(|cpu| self.exclusions.cpus.as_ref().is_none_or(|only| only.contains(*cpu)))
+            .collect();
+        let mut model = Model { places: seen.places.clone(), ..Model::default() };
+        let mut placing = Placing { queues: Vec::new(), threads: Vec::new() };
+        for queue in &seen.queues {
+            let why = self.queue_is_taken(queue);
+            if let Some(why) = &why {
+                self.tell(Act::LeftAlone, &queue.name, why, decisions);
+            }
+            let open = why.is_none().then(|| usable.clone()).filter(|open| !open.is_empty());
+            model.queues.push(model::Queue { node: queue.node, load: queue.load, open });
+            let cpu = self.ours.get(&queue.setting).and_then(|cpus| cpus.iter().next()).or(queue.cpu);
+            placing.queues.push(cpu.filter(|cpu| online.contains(*cpu)));
+        }
+        for thread in &seen.threads {
+            let why = self.thread_is_taken(seen, thread);
+            if let Some(why) = &why {
+                self.tell(Act::LeftAlone, &thread_name(thread), why, decisions);
+            }
+            let open: CpuSet = thread.open.iter().filter(|cpu| usable.contains(*cpu)).collect();
+            model.threads.push(model::Thread {
+                load: thread.load,
+                open: (why.is_none() && !open.is_empty()).then_some(open),
+            });
+            // Where it runs at this moment says little: it may be on another of its CPUs in the next.
+            let bound = self.ours.get(&thread.setting()).unwrap_or(&thread.bound);
+            let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
+            placing.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
+        }
+        model.links = links(seen, &self.exclusions);
+        model.other = other(seen, &placing, &model);
+        (model, placing)
+    }
+
+    fn queue_is_taken(&self, queue: &Queue) -> Option<String> {
+        if self.given_up.contains(&queue.setting) {
+            return Some("it was given up".into());
+        }
+        match queue.setting {
+            Setting::Irq(number) if self.exclusions.irqs.contains(&number) => Some("it is excluded".into()),
+            _ if self.ours.contains_key(&queue.setting) => None,
+            _ => queue.taken.clone(),
+        }
+    }
+
+    fn thread_is_taken(&self, seen: &Observation, thread: &Thread) -> Option<String> {
+        let excluded = &self.exclusions.processes;
+        if excluded.contains(&thread.name) || excluded.contains(&thread.process.to_string()) {
+            return Some("it is excluded".into());
+        }
+        let setting = thread.setting();
+        if self.given_up.contains(&setting) {
+            return Some("it was given up".into());
+        }
+        let is_pinned = thread.open.iter().any(|cpu| !thread.bound.contains(cpu));
+        // What a thread has inherited from one that was bound here is no wish of anybody.
+        let inherited = || {
+            seen.threads
+                .iter()
+                .any(|of| of.process == thread.process && self.ours.get(&of.setting()) == Some(&thread.bound))
+        };
+        if is_pinned && !self.ours.contains_key(&setting) && !inherited() {
+            return Some(format!("somebody has bound it to CPUs {}", thread.bound));
+        }
+        None
+    }
+}
+
+/// Which thread has how much of which queue: what is not known is shared by the queues of the interface by their interrupts.
+fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
+    let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    for flow in &seen.flows {
+        let is_excluded = [flow.local, flow.remote].iter().any(|end| exclusions.ports.contains(&end.port()));
+        let Some(thread) = flow.thread.filter(|_| !is_excluded) else { continue };
+        let queues: Vec<usize> =
+            (0..seen.queues.len()).filter(|index| seen.queues[*index].interface == flow.interface).collect();
+        let all: f64 = queues.iter().filter_map(|index| seen.queues[*index].interrupts).sum();
+        // Without rates every flow counts the same.
+        let bytes = if flow.received.is_none() && flow.sent.is_none() { 1.0 } else { flow.bytes() };
+        for index in &queues {
+            let part = if all > 0.0 {
+                seen.queues[*index].interrupts.unwrap_or(0.0) / all
+            } else {
+                1.0 / queues.len() as f64
+            };
+            *weights.entry((*index, thread)).or_default() += bytes * part;
+        }
+    }
+    let all: f64 = weights.values().sum();
+    let link = |((queue, thread), weight): ((usize, usize), f64)| model::Link {
+        queue,
+        thread,
+        weight: weight / all,
+    };
+    weights.into_iter().filter(|(_, weight)| *weight > 0.0).map(link).collect()
+}
+
+/// The load of each CPU that is neither a queue's nor a flow's thread's.
+fn other(seen: &Observation, placing: &Placing, model: &Model) -> BTreeMap<u32, f64> {
+    let mine = model.loads(placing);
+    let rest = |(cpu, shares): (&u32, &crate::counters::CpuShares)| {
+        let rest = shares.busy() + shares.steal - mine.get(cpu).copied().unwrap_or(0.0);
+        (*cpu, rest.max(0.0))
+    };
+    seen.cpus.iter().map(rest).collect()
+}
+
+fn thread_name(thread: &Thread) -> String {
+    match thread.thread == thread.process {
+        true => format!("{} ({})", thread.name, thread.process),
+        false => format!("{} (thread {} of {})", thread.name, thread.thread, thread.process),
+    }
+}
+
+fn name(seen: &Observation, what: Moved) -> String {
+    match what {
+        Moved::Queue(index) => seen.queues[index].name.clone(),
+        Moved::Thread(index) => thread_name(&seen.threads[index]),
+    }
+}
+
+/// Why a change is made, for people.
+fn reason(seen: &Observation, model: &Model, from: &Placing, change: &Move) -> String {
+    let of_change = |link: &&model::Link| match change.what {
+        Moved::Queue(index) => link.queue == index,
+        Moved::Thread(index) => link.thread == index,
+    };
+    let Some(link) =
+        model.links.iter().filter(of_change).max_by(|one, other| one.weight.total_cmp(&other.weight))
+    else {
+        return format!("the CPUs there have room ({:.2} to {:.2})", change.before, change.after);
+    };
+    let thread = &seen.threads[link.thread];
+    let application = thread.cpu;
+    let lies = match from.queues[link.queue] {
+        None => "its packets are handled wherever they arrive".into(),
+        Some(flow) => {
+            let class = crate::places::classify(&model.places, crate::places::Pair { flow, application });
+            let words = class.map_or("one of them on no CPU that is online", crate::places::Class::meaning);
+            format!(
+                "flow on CPU {flow}, application on CPU {application} of {}: {words}",
+                from.threads[link.thread]
+            )
+        }
+    };
+    let gbps = seen
+        .flows
+        .iter()
+        .filter(|flow| flow.thread == Some(link.thread))
+        .map(|flow| flow.bytes() * 8e-9)
+        .sum::<f64>();
+    format!(
+        "{} has flows of {gbps:.2} Gb/s by {}; {lies}; cost {:.2} to {:.2}",
+        thread_name(thread),
+        seen.queues[link.queue].name,
+        change.before,
+        change.after
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! When a planned change is made: once it has been wanted twice in a row, and never often for the same thing.
+//! Not what is changed. Nothing here looks at a host or a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Changes of one thing that are made within [`WINDOW`], at most.
+pub const MOST_CHANGES: usize = 3;
+/// The time over which they are counted.
+pub const WINDOW: Duration = Duration::from_secs(60);
+/// Looks in a row that must want a change.
+const LOOKS: u32 = 2;
+
+/// What is to be done about a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is looked at once more first.
+    Wait,
+    /// It is made now.
+    Make,
+    /// The thing was changed too often lately.
+    Hold,
+}
+
+/// What is remembered of things by their name.
+#[derive(Debug, Default)]
+pub struct Steady<K> {
+    wanted: BTreeMap<K, u32>,
+    made: BTreeMap<K, Vec<Duration>>,
+}
+
+impl<K: Ord + Clone> Steady<K> {
+    /// Nothing is known yet.
+    pub fn new() -> Self {
+        Self { wanted: BTreeMap::new(), made: BTreeMap::new() }
+    }
+
+    /// Says what to do about the wishes of one look, at `now` since the begin. A verdict of [`Verdict::Make`] counts as made.
+    pub fn judge(&mut self, wishes: &[K], now: Duration) -> Vec<Verdict> {
+        self.wanted.retain(|thing, _| wishes.contains(thing));
+        self.made.retain(|_, times| {
+            times.retain(|time| now.saturating_sub(*time) < WINDOW);
+            !times.is_empty()
+        });
+        wishes.iter().map(|thing| self.judge_one(thing, now)).collect()
+    }
+
+    fn judge_one(&mut self, thing: &K, now: Duration) -> Verdict {
+        let looks = self.wanted.entry(thing.clone()).or_default();
+        *looks += 1;
+        if *looks < LOOKS {
+            return Verdict::Wait;
+        }
+        let made = self.made.entry(thing.clone()).or_default();
+        if made.len() >= MOST_CHANGES {
+            return Verdict::Hold;
+        }
+        made.push(now);
+        self.wanted.remove(thing);
+        Verdict::Make
+    }
+
+    /// Whether something was wanted that is waited for: then the next look should come soon.
+    pub fn is_waiting(&self) -> bool {
+        self.wanted.values().any(|looks| *looks < LOOKS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_wish_that_passes_is_not_followed_and_one_that_stays_is() {
+        let mut steady = Steady::new();
+        let at = |second| Duration::from_secs(second);
+        assert_eq!(steady.judge(&["a"], at(1)), [Verdict::Wait]);
+        assert!(steady.is_waiting());
+        assert!(steady.judge(&[], at(2)).is_empty());
+        assert_eq!(steady.judge(&["a"], at(3)), [Verdict::Wait]);
+        assert_eq!(steady.judge(&["a", "b"], at(4)), [Verdict::Make, Verdict::Wait]);
+        assert_eq!(steady.judge(&["b"], at(5)), [Verdict::Make]);
+        assert!(!steady.is_waiting());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_changed_often_whatever_is_wanted(wishes in proptest::collection::vec((0u64..3000, proptest::collection::btree_set(0u8..4, 0..4)), 1..400)) {
+            let mut steady = Steady::new();
+            let (mut now, mut made) = (0, Vec::new());
+            for (pause_ms, wanted) in wishes {
+                now += pause_ms;
+                let wanted: Vec<u8> = wanted.into_iter().collect();
+                let verdicts = steady.judge(&wanted, Duration::from_millis(now));
+                for (thing, _) in wanted.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Make) {
+                    made.push((*thing, now));
+                }
+            }
+            for (thing, time) in &made {
+                let inside = made.iter().filter(|(other, at)| other == thing && at >= time && at - time < 60_000);
+                prop_assert!(inside.count() <= MOST_CHANGES);
+            }
+        }
+    }
+}

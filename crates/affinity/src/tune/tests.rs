@@ -1,0 +1,219 @@
+use super::*;
+use crate::fake::FakeHost;
+use crate::host::Host;
+use crate::watch::Watch;
+use crate::watch::tests::{host, socket, stat, watch};
+
+const IRQ: &str = "proc/irq/50/smp_affinity_list";
+
+/// A tuner at work on a made-up host.
+struct Work<'a> {
+    host: &'a FakeHost,
+    watch: Watch,
+    tuner: Tuner,
+    bytes: u64,
+    second: u64,
+}
+
+impl<'a> Work<'a> {
+    fn new(host: &'a FakeHost, exclusions: Exclusions) -> Self {
+        Self { host, watch: watch(), tuner: Tuner::new(exclusions), bytes: 0, second: 0 }
+    }
+
+    /// Some looks a second after each other, in which the flow carries bytes.
+    fn looks(&mut self, count: usize, mut journal: Option<&mut Journal<'_>>) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for _ in 0..count {
+            self.bytes += 1 << 40;
+            self.second += 1;
+            self.host.put_sockets(vec![socket(1, 100, Some(self.bytes))]);
+            let seen = self.watch.look(self.host);
+            decisions.extend(
+                self.tuner.step(&seen, journal.as_deref_mut(), Duration::from_secs(self.second)).unwrap(),
+            );
+        }
+        decisions
+    }
+}
+
+fn journal<'a>(host: &'a FakeHost, folder: &tempfile::TempDir) -> Journal<'a> {
+    Journal::begin(&folder.path().join("journal"), host).unwrap()
+}
+
+fn acts(decisions: &[Decision], act: Act) -> Vec<&str> {
+    decisions
+        .iter()
+        .filter(|decision| decision.act == act)
+        .map(|decision| decision.subject.as_str())
+        .collect()
+}
+
+#[test]
+fn a_flow_and_its_reader_come_to_two_cores_of_the_nics_socket_and_all_is_put_back() {
+    let (host, folder) = (host(), tempfile::tempdir().unwrap());
+    let mut journal = journal(&host, &folder);
+    let mut work = Work::new(&host, Exclusions::default());
+    let decisions = work.looks(4, Some(&mut journal));
+    let moved = acts(&decisions, Act::Moved);
+    assert!(!moved.is_empty(), "{decisions:?}");
+    let (flow, reader) = (work.watch.look(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
+    assert!(flow < 2 && reader.iter().all(|cpu| cpu < 2 && cpu != flow), "{flow} {reader}");
+    assert!(decisions.iter().any(|decision| decision.why.contains("one CPU for both")), "{decisions:?}");
+    // Nothing is done any more, however long it is looked at.
+    host.put("proc/7/task/7/stat", &stat("reader", 50, reader.iter().next().unwrap()));
+    let more = work.looks(30, Some(&mut journal));
+    assert!(more.is_empty(), "{more:?}");
+    assert!(journal.restore().unwrap().is_whole());
+    assert_eq!(
+        (host.read(IRQ).unwrap(), host.thread_cpus(7).unwrap().to_string()),
+        ("0-3".into(), "0-3".into())
+    );
+}
+
+#[test]
+fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {
+    let host = host();
+    let before = host.all();
+    let mut work = Work::new(&host, Exclusions::default());
+    let decisions = work.looks(10, None);
+    let would = acts(&decisions, Act::WouldMove);
+    assert!(!would.is_empty() && would.len() <= 2, "{decisions:?}");
+    assert_eq!((host.all(), host.thread_cpus(7).unwrap().to_string()), (before, "0-3".into()));
+}
+
+#[test]
+fn what_is_pinned_or_excluded_is_left_alone() {
+    let pinned = |cpus: &str, irq: &str, exclusions: Exclusions| {
+        let (host, folder) = (host(), tempfile::tempdir().unwrap());
+        host.put_thread(7, cpus.parse().unwrap());
+        host.put(IRQ, irq);
+        let mut journal = journal(&host, &folder);
+        let decisions = Work::new(&host, exclusions).looks(6, Some(&mut journal));
+        (host.thread_cpus(7).unwrap().to_string(), host.read(IRQ).unwrap(), decisions)
+    };
+    // Both are somebody's.
+    let (reader, irq, decisions) = pinned("0", "0", Exclusions::default());
+    assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0", "0", 0));
+    assert_eq!(acts(&decisions, Act::LeftAlone).len(), 2, "{decisions:?}");
+    // A pinned reader keeps its CPU, and its flow comes near.
+    let (reader, irq, _) = pinned("0", "0-3", Exclusions::default());
+    assert_eq!((reader.as_str(), irq.as_str()), ("0", "1"));
+    let named = |name: &str| Exclusions {
+        processes: BTreeSet::from([name.into()]),
+        irqs: BTreeSet::from([50]),
+        ..Default::default()
+    };
+    for name in ["reader", "7"] {
+        let (reader, irq, decisions) = pinned("0-3", "0-3", named(name));
+        assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0-3", "0-3", 0));
+    }
+    let port = Exclusions { ports: BTreeSet::from([5201]), ..Default::default() };
+    assert_eq!(acts(&pinned("0-3", "0-3", port).2, Act::Moved).len(), 0);
+    let only = Exclusions { cpus: Some("2-3".parse().unwrap()), ..Default::default() };
+    let (reader, irq, _) = pinned("0-3", "0-3", only);
+    let all: CpuSet = format!("{reader},{irq}").parse().unwrap();
+    assert!(all.iter().all(|cpu| cpu >= 2), "{all}");
+}
+
+#[test]
+fn what_somebody_else_changes_is_his_and_stays() {
+    let (host, folder) = (host(), tempfile::tempdir().unwrap());
+    let mut journal = journal(&host, &folder);
+    let mut work = Work::new(&host, Exclusions::default());
+    work.looks(4, Some(&mut journal));
+    host.put_thread(7, "3".parse().unwrap());
+    host.put("proc/7/task/7/stat", &stat("reader", 50, 3));
+    let decisions = work.looks(4, Some(&mut journal));
+    assert!(
+        decisions
+            .iter()
+            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("somebody else")),
+        "{decisions:?}"
+    );
+    assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
+    journal.restore().unwrap();
+    assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
+}
+
+#[test]
+fn a_managed_interrupt_is_given_up_and_its_application_follows() {
+    let (mut host, folder) = (host(), tempfile::tempdir().unwrap());
+    host.refused.insert(IRQ.into());
+    host.put("proc/irq/50/effective_affinity_list", "2");
+    let mut journal = journal(&host, &folder);
+    let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
+    assert!(decisions.iter().any(|decision| decision.why.contains("its driver manages it")), "{decisions:?}");
+    assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
+    // A thread that may not be bound either.
+    let mut host = self::host();
+    host.refused.extend([IRQ.into(), "thread 7".into()]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = self::journal(&host, &folder);
+    let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
+    assert_eq!(acts(&decisions, Act::Moved).len(), 0);
+    assert!(acts(&decisions, Act::LeftAlone).len() >= 2, "{decisions:?}");
+}
+
+#[test]
+fn a_cpuset_bounds_it_and_an_unplugged_cpu_is_not_used() {
+    let (mut host, folder) = (host(), tempfile::tempdir().unwrap());
+    host.put("proc/7/cgroup", "0::/box");
+    host.put("sys/fs/cgroup/box/cpuset.cpus.effective", "2-3");
+    host.put_thread(7, "2-3".parse().unwrap());
+    host.put("proc/7/task/7/stat", &stat("reader", 50, 2));
+    host.cpus.retain(|place| place.cpu != 3);
+    let mut journal = journal(&host, &folder);
+    let decisions = Work::new(&host, Exclusions::default()).looks(6, Some(&mut journal));
+    for decision in &decisions {
+        let to: CpuSet = decision.to.clone().unwrap_or_default().parse().unwrap();
+        assert!(!to.contains(3), "{decision:?}");
+    }
+    assert_eq!(host.thread_cpus(7).unwrap().iter().find(|cpu| *cpu < 2), None);
+}
+
+#[test]
+fn threads_that_a_bound_one_began_are_put_back_with_it() {
+    let (host, folder) = (host(), tempfile::tempdir().unwrap());
+    let mut journal = journal(&host, &folder);
+    let mut work = Work::new(&host, Exclusions::default());
+    work.looks(4, Some(&mut journal));
+    let bound = host.thread_cpus(7).unwrap();
+    assert_ne!(bound.to_string(), "0-3");
+    // A thread, and a process that it started, with the CPUs of the one that began them.
+    host.put("proc/7/task/8/stat", &stat("reader", 0, 1));
+    host.put("proc/7/task/8/children", "20");
+    host.put("proc/20/task/20/stat", &stat("child", 0, 1));
+    [8, 20].into_iter().for_each(|thread| host.put_thread(thread, bound.clone()));
+    // One that binds itself elsewhere is no heir.
+    host.put("proc/7/task/9/stat", &stat("own", 0, 3));
+    host.put_thread(9, "3".parse().unwrap());
+    assert!(journal.restore().unwrap().is_whole());
+    let now = [7, 8, 20, 9].map(|thread| host.thread_cpus(thread).unwrap().to_string());
+    assert_eq!(now, ["0-3", "0-3", "0-3", "3"]);
+}
+
+#[test]
+fn a_load_that_swings_makes_nothing_flap() {
+    let (host, folder) = (host(), tempfile::tempdir().unwrap());
+    let mut journal = journal(&host, &folder);
+    let mut work = Work::new(&host, Exclusions::default());
+    let mut moved = Vec::new();
+    for second in 0u64..120 {
+        // The kernel moves the reader wherever it may go, and other load comes and goes.
+        let open = host.thread_cpus(7).unwrap();
+        let cpu = open.iter().nth(second as usize % open.iter().count()).unwrap();
+        host.put("proc/7/task/7/stat", &stat("reader", second * 40, cpu));
+        let busy = |of: u64| if (second / 3) % 4 == of { second * 100 } else { 0 };
+        let lines: Vec<String> = (0..4)
+            .map(|of| format!("cpu{of} {} 0 0 {} 0 0 0 0", busy(of), second * 100 - busy(of)))
+            .collect();
+        host.put("proc/stat", &lines.join("\n"));
+        let decisions = work.looks(1, Some(&mut journal));
+        moved.extend(acts(&decisions, Act::Moved).into_iter().map(|subject| (second, subject.to_string())));
+    }
+    for (second, subject) in &moved {
+        let inside = moved.iter().filter(|(at, of)| of == subject && at >= second && at - second < 60);
+        assert!(inside.count() <= steady::MOST_CHANGES, "{moved:?}");
+    }
+    assert!(!moved.is_empty());
+}

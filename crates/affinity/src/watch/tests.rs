@@ -1,0 +1,143 @@
+use super::*;
+use crate::fake::FakeHost;
+
+fn place(cpu: u32) -> CpuPlace {
+    CpuPlace {
+        cpu,
+        core: vec![cpu],
+        last_cache: Some((cpu / 2 * 2..cpu / 2 * 2 + 2).collect()),
+        socket: cpu / 2,
+        node: cpu / 2,
+    }
+}
+
+/// The line of /proc of a thread that last ran on `cpu`.
+pub(crate) fn stat(name: &str, ticks: u64, cpu: u32) -> String {
+    let mut fields: Vec<String> = (4..=52).map(|_| "0".into()).collect();
+    (fields[14 - 4], fields[22 - 4], fields[39 - 4]) = (ticks.to_string(), "900".into(), cpu.to_string());
+    format!("7 ({name}) S {}", fields.join(" "))
+}
+
+pub(crate) fn socket(port: u16, inode: u32, received: Option<u64>) -> Socket {
+    let end = |port| SocketAddr::new("192.0.2.7".parse().unwrap(), port);
+    let remote = SocketAddr::new("192.0.2.9".parse().unwrap(), port);
+    Socket { local: end(5201), remote, inode, received, sent: received.map(|_| 0) }
+}
+
+/// Two sockets with two CPUs each; a NIC of one queue on the first, its interrupt on CPU 0; process 7 with one thread on CPU 0.
+pub(crate) fn host() -> FakeHost {
+    let mut host = FakeHost::with(&[
+        ("sys/class/net/eth0/queues/rx-0/rps_cpus", "0"),
+        ("sys/class/net/eth0/device/numa_node", "0"),
+        ("sys/class/net/eth0/operstate", "up"),
+        ("proc/irq/default_smp_affinity", "f"),
+        ("proc/irq/50/smp_affinity_list", "0-3"),
+        ("proc/irq/50/effective_affinity_list", "0"),
+        ("proc/interrupts", "  CPU0 CPU1 CPU2 CPU3\n 50: 100 0 0 0 PCI eth0-TxRx-0"),
+        ("proc/7/fd/3", "-> socket:[100]"),
+        ("proc/7/task/7/stat", &stat("reader", 10, 0)),
+    ]);
+    host.put_thread(7, "0-3".parse().unwrap());
+    host.put_sockets(vec![socket(1, 100, Some(1000))]);
+    host.addresses = vec!["192.0.2.7".parse().unwrap()];
+    host.cpus = (0..4).map(place).collect();
+    host
+}
+
+pub(crate) fn watch() -> Watch {
+    Watch::new(vec!["eth0".parse().unwrap()])
+}
+
+#[test]
+fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
+    let host = host();
+    let mut watch = watch();
+    assert!(watch.look(&host).flows.is_empty());
+    host.put_sockets(vec![socket(1, 100, Some(1 << 40)), socket(2, 101, Some(0)), socket(3, 0, None)]);
+    host.put("proc/interrupts", "  CPU0 CPU1 CPU2 CPU3\n 50: 100 0 900 0 PCI eth0-TxRx-0");
+    let seen = watch.look(&host);
+    assert_eq!((seen.connections, seen.flows.len(), seen.threads.len()), (3, 2, 1));
+    assert_eq!(
+        (seen.threads[0].name.as_str(), seen.threads[0].cpu, seen.threads[0].open.to_string()),
+        ("reader", 0, "0-3".into())
+    );
+    assert_eq!((seen.flows[0].thread, seen.flows[0].remote.port()), (Some(0), 1));
+    assert_eq!((seen.queues[0].cpu, &seen.queues[0].taken), (Some(2), &None));
+    // The one whose bytes are unknown may be busy; nobody has it.
+    assert_eq!((seen.flows[1].thread, seen.flows[1].remote.port()), (None, 3));
+    assert!(
+        seen.missing.iter().any(|words| words.contains("1 busy flows are not found")),
+        "{:?}",
+        seen.missing
+    );
+}
+
+#[test]
+fn of_several_threads_the_one_that_waits_for_the_flow_has_it() {
+    let host = host();
+    host.put("proc/7/task/8/stat", &stat("reader", 10, 3));
+    host.put("proc/7/task/9/stat", &stat("reader", 10, 2));
+    for thread in [8, 9] {
+        host.put_thread(thread, "0-3".parse().unwrap());
+    }
+    let read = if cfg!(target_arch = "x86_64") { 0 } else { 63 };
+    let mut watch = watch();
+    let look = |watch: &mut Watch, bytes: u64| {
+        host.put_sockets(vec![socket(1, 100, Some(bytes))]);
+        watch.look(&host)
+    };
+    look(&mut watch, 0);
+    let seen = look(&mut watch, 1 << 40);
+    assert!(
+        seen.threads.is_empty() && seen.missing.iter().any(|words| words.contains("left alone")),
+        "{:?}",
+        seen.missing
+    );
+    host.put("proc/7/task/8/syscall", &format!("{read} 0x3 0x0"));
+    assert_eq!(look(&mut watch, 2 << 40).threads[0].thread, 8);
+    // Nobody waits, but only one is busy.
+    host.remove("proc/7/task/8/syscall");
+    host.put("proc/7/task/9/stat", &stat("reader", 90, 2));
+    assert_eq!(look(&mut watch, 3 << 40).threads[0].thread, 9);
+}
+
+#[test]
+fn what_the_kernel_does_not_show_is_said_and_the_rest_works() {
+    let host = FakeHost::default();
+    let seen = watch().look(&host);
+    assert!(seen.missing.iter().any(|words| words.contains("no interface eth0")), "{:?}", seen.missing);
+    // No sock_diag, no interrupts, no address.
+    let mut host = self::host();
+    host.remove("proc/irq/50/smp_affinity_list");
+    host.put("proc/net/tcp", " sl\n 0: 070200C0:1451 090200C0:0001 01 0:0 0:0 0 0 0 100");
+    let without = FakeHost::with(&[]);
+    for (path, text) in host.all() {
+        without.put(&path, &text);
+    }
+    without.put_thread(7, "0-3".parse().unwrap());
+    let mut without = without;
+    without.cpus = host.cpus.clone();
+    without.addresses = std::mem::take(&mut host.addresses);
+    let mut watch = watch();
+    watch.look(&without);
+    let seen = watch.look(&without);
+    let said = seen.missing.join("\n");
+    assert!(said.contains("inet_diag") && said.contains("steered in software"), "{said}");
+    if cfg!(target_endian = "little") {
+        assert_eq!((seen.flows.len(), seen.flows[0].thread, seen.flows[0].received), (1, Some(0), None));
+    }
+    assert!(matches!(seen.queues[0].setting, Setting::Rps { .. }));
+    without.addresses.clear();
+    assert!(watch.look(&without).missing.iter().any(|words| words.contains("has no address")));
+}
+
+#[test]
+fn an_interrupt_that_somebody_has_sent_is_his_and_one_that_its_driver_spread_is_not() {
+    let host = host();
+    let taken = || watch().look(&host).queues[0].taken.clone();
+    assert_eq!(taken(), None);
+    host.put("proc/irq/50/smp_affinity_list", "1");
+    assert!(taken().unwrap().contains("CPUs 1"));
+    host.put("proc/irq/50/affinity_hint", "2");
+    assert_eq!(taken(), None);
+}

@@ -1,0 +1,42 @@
+//! An agent's office in the same process: the store itself, and the desk.
+//! Not for other machines (`remote`).
+
+use super::Office;
+use crate::desk::Desk;
+use crate::wire::{AgentOrders, AgentReport};
+use longma_placement::store::StoreError;
+use longma_placement::{Host, Store};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+pub(super) struct Local {
+    desk: Arc<Desk>,
+    runtime: Handle,
+}
+
+impl Local {
+    pub fn new(desk: Arc<Desk>, runtime: Handle) -> Self {
+        Self { desk, runtime }
+    }
+}
+
+impl Office for Local {
+    fn store(&self) -> &dyn Store {
+        &*self.desk.store
+    }
+
+    fn describe(&self, host: &Host) -> Result<(), StoreError> {
+        self.desk.store.put_host(host, self.desk.overcommit_percent)
+    }
+
+    fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError> {
+        let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
+        self.desk.report(host, report)?;
+        Ok(self.runtime.block_on(self.desk.work(host, generation, wait)))
+    }
+
+    fn ends(&self) -> bool {
+        *self.desk.stopping.borrow()
+    }
+}

@@ -1,0 +1,305 @@
+//! The agent of one host: describes it, makes its virtual machines as intended, moves them when told, reports.
+//! Not what is intended: that is the store's; and not how it is done: the hypervisor's and `longma_placement::reconcile`'s.
+
+mod local;
+mod remote;
+
+use crate::Log;
+use crate::client::Client;
+use crate::desk::Desk;
+use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
+use local::Local;
+use longma_placement::audit::audit;
+use longma_placement::collect::{Counters, counters};
+use longma_placement::hypervisor::domain_name;
+use longma_placement::reconcile::{move_vm, reconcile};
+use longma_placement::store::{StoreError, Vm, VmId, VmQuery, VmState};
+use longma_placement::{CpuSet, Host, Hypervisor, Store, collect};
+use remote::Remote;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A report waits so long for something to do.
+const WAIT: Duration = Duration::from_secs(2);
+/// Everything is looked at as often as this, also if nothing is to do: somebody may have changed a domain by hand.
+const LOOKING: Duration = Duration::from_secs(15);
+/// The host is described anew as often as this: CPUs and memory come and go.
+const DESCRIBING: Duration = Duration::from_secs(60);
+/// Memory of each node that the host keeps for itself: an eighth, at most so much.
+const KEPT_MIB: u64 = 2048;
+
+/// How a host is known.
+#[derive(Clone, Debug)]
+pub enum Description {
+    /// Read from `/sys` and `/proc` under this folder, again and again.
+    Read {
+        /// The folder: "/" for this machine.
+        root: PathBuf,
+        /// The host's name.
+        name: String,
+        /// CPUs that the host keeps for itself.
+        reserved: CpuSet,
+    },
+    /// Made up, and never changed.
+    Fixed(Box<Host>),
+}
+
+impl Description {
+    /// The host now.
+    ///
+    /// # Errors
+    /// With the file that is missing or wrong.
+    pub fn host(&self) -> Result<Host, String> {
+        match self {
+            Self::Fixed(host) => Ok((**host).clone()),
+            Self::Read { root, name, reserved } => {
+                let mut host = collect(root, name).map_err(|e| e.to_string())?;
+                for node in &mut host.nodes {
+                    let ordinary = &mut node.memory[0].mib;
+                    *ordinary -= KEPT_MIB.min(*ordinary / 8);
+                }
+                host.reserved = reserved.clone();
+                host.check().map_err(|e| e.to_string())?;
+                Ok(host)
+            }
+        }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        match self {
+            Self::Fixed(_) => None,
+            // What cannot be read now is not reported; the description says what is missing.
+            Self::Read { root, .. } => counters(root).ok(),
+        }
+    }
+}
+
+/// A host of this machine, or one that is made up, with its hypervisor.
+pub struct AllInOne {
+    /// How the host is known.
+    pub description: Description,
+    /// What drives its virtual machines.
+    pub hypervisor: Box<dyn Hypervisor>,
+}
+
+/// Where an agent reports to.
+trait Office: Send {
+    /// The store, or what stands for it.
+    fn store(&self) -> &dyn Store;
+    /// Describes the host.
+    fn describe(&self, host: &Host) -> Result<(), StoreError>;
+    /// Reports, and waits for what is to do.
+    fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
+    /// Whether the agent is to end.
+    fn ends(&self) -> bool;
+}
+
+/// An agent.
+pub struct Agent {
+    office: Box<dyn Office>,
+    description: Description,
+    hypervisor: Box<dyn Hypervisor>,
+    log: Log,
+    cpu_seconds: BTreeMap<VmId, (Instant, f64)>,
+}
+
+/// What an agent knows between two rounds.
+struct Round {
+    host: Host,
+    described: Instant,
+    looked: Option<Instant>,
+    generation: u64,
+    counters: Option<Counters>,
+    report: AgentReport,
+}
+
+impl Agent {
+    /// One in the service's own process.
+    pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
+        let log = desk.log.clone();
+        let office = Box::new(Local::new(desk, runtime));
+        let AllInOne { description, hypervisor } = host;
+        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+    }
+
+    /// One that reaches its service over the network. It ends at SIGTERM and SIGINT.
+    pub fn remote(
+        client: Client,
+        host: &str,
+        description: Description,
+        hypervisor: Box<dyn Hypervisor>,
+        log: Log,
+    ) -> Self {
+        let office = Box::new(Remote::new(client, host, signalled(&log)));
+        Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
+    }
+
+    /// Works until it is to end. What fails is logged and tried again.
+    pub fn run(mut self) {
+        let mut said = String::new();
+        let mut round = None;
+        while !self.office.ends() {
+            let Err(problem) = self.round(&mut round) else {
+                if !said.is_empty() {
+                    (self.log)("the agent works again");
+                    said.clear();
+                }
+                continue;
+            };
+            if problem != said {
+                (self.log)(&format!("the agent tries again: {problem}"));
+                said = problem;
+            }
+            // From the beginning: the service may have been made anew.
+            round = None;
+            let until = Instant::now() + WAIT;
+            while Instant::now() < until && !self.office.ends() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    /// Describes the host. Where it lost what is promised on it (a CPU went offline), that is told, and the rest goes on.
+    fn describe(&self, host: &Host) -> Result<(), String> {
+        match self.office.describe(host) {
+            Err(error @ StoreError::Conflict { .. }) => {
+                (self.log)(&format!("the host is described as it was before: {error}"));
+                Ok(())
+            }
+            described => described.map_err(|e| e.to_string()),
+        }
+    }
+
+    fn begin(&mut self) -> Result<Round, String> {
+        let host = self.description.host()?;
+        self.describe(&host)?;
+        let counters = self.description.counters();
+        let report = AgentReport::default();
+        Ok(Round { host, described: Instant::now(), looked: None, generation: 0, counters, report })
+    }
+
+    fn round(&mut self, kept: &mut Option<Round>) -> Result<(), String> {
+        let mut round = match kept.take() {
+            Some(round) => round,
+            None => self.begin()?,
+        };
+        if round.described.elapsed() > DESCRIBING {
+            let host = self.description.host()?;
+            if host != round.host {
+                self.describe(&host)?;
+                round.host = host;
+            }
+            round.described = Instant::now();
+        }
+        if round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
+            self.look(&mut round);
+        }
+        if let (Some(now), Some(then)) = (self.description.counters(), &round.counters) {
+            round.report.load = now.load_since(then, &round.host);
+            round.counters = Some(now);
+        }
+        round.report.generation = round.generation;
+        round.report.wait_ms = WAIT.as_millis() as u64;
+        let report = std::mem::take(&mut round.report);
+        let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
+        let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
+        // They stand until the next look.
+        (round.report.problems, round.report.foreign) = (problems, foreign);
+        if orders.generation != round.generation {
+            round.generation = orders.generation;
+            for order in orders.orders {
+                let done = self.carry_out(&round.host, order);
+                round.report.done.push(done);
+            }
+            self.look(&mut round);
+        }
+        *kept = Some(round);
+        Ok(())
+    }
+
+    /// Makes everything as intended, and notes what is not.
+    fn look(&mut self, round: &mut Round) {
+        round.looked = Some(Instant::now());
+        let store = self.office.store();
+        round.report.problems.clear();
+        match reconcile(store, &mut *self.hypervisor, &round.host) {
+            Ok(done) => {
+                done.done.iter().for_each(|line| (self.log)(line));
+                done.problems.iter().for_each(|line| (self.log)(line));
+                (round.report.problems, round.report.foreign) = (done.problems, done.foreign);
+            }
+            Err(error) => {
+                (self.log)(&error.to_string());
+                round.report.problems.push(error.to_string());
+            }
+        }
+        if !round.report.problems.is_empty() {
+            // Sooner than usual, but not at once: what is refused now is refused a moment later.
+            round.looked = Instant::now().checked_sub(LOOKING.saturating_sub(WAIT));
+        }
+        match audit(store, &mut *self.hypervisor, &round.host) {
+            Ok(findings) => round.report.findings = Some(findings),
+            Err(error) => round.report.problems.push(error.to_string()),
+        }
+        round.report.vm_cpus = self.vm_cpus(&round.host);
+    }
+
+    /// How many CPUs' time each virtual machine used since the last look.
+    fn vm_cpus(&mut self, host: &Host) -> BTreeMap<VmId, f64> {
+        let query = VmQuery { host: Some(host.name.clone()), ..VmQuery::default() };
+        let vms: Vec<Vm> = self.office.store().vms(&query).unwrap_or_default();
+        let mut used = BTreeMap::new();
+        let mut kept = BTreeMap::new();
+        for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
+            let Ok(Some(seconds)) = self.hypervisor.cpu_seconds(&domain_name(vm.id)) else { continue };
+            let now = Instant::now();
+            if let Some((at, before)) = self.cpu_seconds.get(&vm.id) {
+                let passed = now.duration_since(*at).as_secs_f64();
+                // A domain that was made again counts from zero.
+                if passed > 0.1 && seconds >= *before {
+                    used.insert(vm.id, (seconds - before) / passed);
+                }
+            }
+            kept.insert(vm.id, (now, seconds));
+        }
+        self.cpu_seconds = kept;
+        used
+    }
+
+    fn carry_out(&mut self, host: &Host, order: Order) -> OrderDone {
+        let store = self.office.store();
+        let moved = move_vm(store, &mut *self.hypervisor, host, order.vm, &order.target);
+        let problem = match moved {
+            Ok(report) => {
+                let arrived = store.vm(order.vm).is_ok_and(|vm| {
+                    vm.state == VmState::Running && vm.placement.as_ref() == Some(&order.target)
+                });
+                (!arrived).then(|| report.problems.join("; "))
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        match &problem {
+            None => (self.log)(&format!("virtual machine {} moved", order.vm)),
+            Some(problem) => (self.log)(&format!("virtual machine {} is not moved: {problem}", order.vm)),
+        }
+        OrderDone { number: order.number, problem }
+    }
+}
+
+/// Becomes true at SIGTERM and SIGINT.
+fn signalled(log: &Log) -> Arc<AtomicBool> {
+    let ends = Arc::new(AtomicBool::new(false));
+    let (heard, log) = (ends.clone(), log.clone());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
+        match waited {
+            Ok(()) => heard.store(true, Ordering::Relaxed),
+            Err(error) => log(&format!("signals end the agent at once, which loses nothing: {error}")),
+        }
+    });
+    ends
+}

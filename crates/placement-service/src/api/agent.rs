@@ -1,0 +1,99 @@
+//! What agents on other machines need: their host's virtual machines, changes of those, reports and orders.
+//! Not for people. An agent's token is for one host, and nothing of another can be seen or changed with it.
+
+use super::Body;
+use crate::access::{Caller, Role};
+use crate::desk::Desk;
+use crate::refusal::Refusal;
+use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem};
+use axum::Json;
+use axum::extract::{Path, State};
+use longma_placement::store::{StoreError, Vm, VmQuery};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn own_host(caller: &Caller, host: &str) -> Result<(), Refusal> {
+    caller.must_be(&[Role::Agent])?;
+    match caller.scope.as_deref() == Some(host) {
+        true => Ok(()),
+        false => Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into())),
+    }
+}
+
+/// Takes in what an agent says; answers when there is something to do, or the time is over.
+#[utoipa::path(post, path = "/v1/agents/{host}/report", tag = "agents", params(("host" = String, Path, description = "its host")),
+    request_body = AgentReport, responses((status = 200, body = AgentOrders), (status = "4XX", body = Problem)))]
+pub(crate) async fn report(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(host): Path<String>,
+    Body(report): Body<AgentReport>,
+) -> Result<Json<AgentOrders>, Refusal> {
+    own_host(&caller, &host)?;
+    let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
+    let name = host.clone();
+    desk.with(move |d| {
+        d.store.host(&name)?;
+        d.report(&name, report)
+    })
+    .await?;
+    Ok(Json(desk.work(&host, generation, wait).await))
+}
+
+/// All virtual machines of the host.
+#[utoipa::path(get, path = "/v1/agents/{host}/vms", tag = "agents", params(("host" = String, Path, description = "its host")),
+    responses((status = 200, body = Vec<Vm>), (status = "4XX", body = Problem)))]
+pub(crate) async fn vms(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(host): Path<String>,
+) -> Result<Json<Vec<Vm>>, Refusal> {
+    own_host(&caller, &host)?;
+    let query = VmQuery { host: Some(host), ..VmQuery::default() };
+    Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
+}
+
+/// Makes a change that an agent reports of one of its host's virtual machines, or of the host; the virtual machine after it.
+#[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
+    request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]
+pub(crate) async fn change(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(host): Path<String>,
+    Body(change): Body<AgentChange>,
+) -> Result<Json<Option<Vm>>, Refusal> {
+    own_host(&caller, &host)?;
+    if let AgentChange::Describe(described) = &change {
+        if described.name != host {
+            return Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into()));
+        }
+        described.check().map_err(|e| Refusal::field("describe", e.to_string()))?;
+    }
+    let changed = desk.with(move |d| {
+        // Told as if there were none: an agent does not learn of other hosts' virtual machines.
+        let own = |id| match d.store.vm(id) {
+            Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
+            _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),
+        };
+        match change {
+            AgentChange::Describe(described) => {
+                d.store.put_host(&described, d.overcommit_percent).map(|()| None)
+            }
+            AgentChange::Transition { vm, from, to, problem } => {
+                own(vm)?;
+                // A text of another machine: it is shown to people, and must not be a book.
+                let problem: Option<String> = problem.map(|p| p.chars().take(2000).collect());
+                d.store.transition(vm, from, to, problem.as_deref()).map(Some)
+            }
+            AgentChange::BeginMove { vm, target } => {
+                own(vm)?;
+                d.store.begin_move(vm, &target).map(Some)
+            }
+            AgentChange::EndMove { vm, arrived } => {
+                own(vm)?;
+                d.store.end_move(vm, arrived).map(Some)
+            }
+        }
+    });
+    Ok(Json(changed.await?))
+}

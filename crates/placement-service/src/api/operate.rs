@@ -1,0 +1,132 @@
+//! What operators ask: alarms, why a request fits or not, what is not as intended, counters, whether the service lives.
+//! Not the answers' making: the library's `explain`, `audit` and `monitor`.
+
+use super::{Asked, Body};
+use crate::access::{Caller, Role};
+use crate::desk::Desk;
+use crate::refusal::Refusal;
+use crate::wire::{Alarms, Audit, Audited, Problem};
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use longma_placement::Request;
+use longma_placement::scheduler::Explanation;
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+use utoipa::IntoParams;
+
+/// Which alarms are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichAlarms {
+    /// Also those that are cleared.
+    all: bool,
+    /// At most so many, 1 to 1000; 100 if left out.
+    limit: Option<usize>,
+}
+
+/// Lists alarms, the newest first.
+#[utoipa::path(get, path = "/v1/alarms", tag = "operation", params(WhichAlarms),
+    responses((status = 200, body = Alarms), (status = "4XX", body = Problem)))]
+pub(crate) async fn alarms(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Asked(which): Asked<WhichAlarms>,
+) -> Result<Json<Alarms>, Refusal> {
+    caller.must_be(&[Role::Admin, Role::Operator])?;
+    let limit = which.limit.unwrap_or(100).clamp(1, 1000);
+    let items = desk.with(move |d| d.store.alarms(!which.all, limit)).await?;
+    Ok(Json(Alarms { items }))
+}
+
+/// How much of an explanation is wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HowMuch {
+    /// Only this host.
+    host: Option<String>,
+    /// At most so many hosts, 1 to 1000; 10 if left out. All are counted.
+    limit: Option<usize>,
+}
+
+/// Says where a request would fit and why not elsewhere, host by host and node by node; tenants are told the counts only.
+#[utoipa::path(post, path = "/v1/explain", tag = "operation", request_body = Request, params(HowMuch),
+    responses((status = 200, body = Explanation), (status = "4XX", body = Problem)))]
+pub(crate) async fn explain(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Asked(how): Asked<HowMuch>,
+    Body(body): Body<Value>,
+) -> Result<Json<Explanation>, Refusal> {
+    let request = super::vms::request_of(&caller, body)?;
+    let limit = if caller.tenant()?.is_some() { 0 } else { how.limit.unwrap_or(10).clamp(1, 1000) };
+    let own = caller.tenant()?.is_none_or(|own| own == request.tenant);
+    if !own {
+        return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+    }
+    let host = how.host.filter(|_| caller.role != Role::Tenant);
+    let said = desk.decider.ask(move |allocator| {
+        let known = host.as_ref().is_none_or(|h| allocator.scheduler().inventory().usage(h).is_some());
+        known.then(|| allocator.scheduler().explain(&request, host.as_deref(), limit))
+    });
+    let said = said.await?.ok_or_else(|| Refusal::unknown("host of this name"))?;
+    said.map(Json).map_err(|fields| Refusal::fields("the request is wrong", fields))
+}
+
+/// Which host is looked at.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OneHost {
+    /// Only this host.
+    host: Option<String>,
+}
+
+/// Says what is not as intended: threads, memory, domains as agents saw them last, and the sums of the database.
+#[utoipa::path(get, path = "/v1/audit", tag = "operation", params(OneHost),
+    responses((status = 200, body = Audit), (status = "4XX", body = Problem)))]
+pub(crate) async fn audit(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Asked(which): Asked<OneHost>,
+) -> Result<Json<Audit>, Refusal> {
+    caller.must_be(&[Role::Admin, Role::Operator])?;
+    let (names, database) = desk
+        .with(move |d| {
+            let names = match which.host {
+                Some(name) => vec![d.store.host(&name)?.host.name],
+                None => d.store.hosts()?.into_iter().map(|h| h.host.name).collect(),
+            };
+            Ok((names, d.store.check()?))
+        })
+        .await?;
+    let audited = |name: String| {
+        desk.host(&name, |h| Audited {
+            host: name.clone(),
+            age_s: h.audited.map(|at| at.elapsed().as_secs()),
+            findings: h.findings.clone(),
+            problems: h.problems.clone(),
+            foreign: h.foreign.clone(),
+        })
+    };
+    Ok(Json(Audit { hosts: names.into_iter().map(audited).collect(), database }))
+}
+
+/// Counters for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = Problem)))]
+pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Response, Refusal> {
+    caller.must_be(&[Role::Admin, Role::Operator])?;
+    let text = desk.with(|d| d.metrics.text(&*d.store)).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// Says whether the service answers; needs no token.
+#[utoipa::path(get, path = "/healthz", tag = "operation", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn health() -> &'static str {
+    "ok\n"
+}

@@ -1,0 +1,118 @@
+//! Tokens and quotas: made, listed, removed by admins.
+//! Not what a role may do (`access`).
+
+use super::Body;
+use crate::access::{Caller, Role, digest, new_token};
+use crate::desk::Desk;
+use crate::refusal::Refusal;
+use crate::wire::{MadeToken, NewToken, Problem, Tenants, TokenView, Tokens};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use longma_placement::name::name_problem;
+use longma_placement::store::{Quota, Token};
+use std::sync::Arc;
+
+/// Lists tokens; not the tokens themselves, which nobody has but their bearers.
+#[utoipa::path(get, path = "/v1/tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tokens>, Refusal> {
+    caller.must_be(&[Role::Admin])?;
+    let kept = desk.with(|d| d.store.tokens()).await?;
+    let view = |t: Token| TokenView { name: t.name, role: t.role, scope: t.scope, created_at: t.created_at };
+    Ok(Json(Tokens { items: kept.into_iter().map(view).collect() }))
+}
+
+/// Makes a token; the answer is the only place where it is shown.
+#[utoipa::path(post, path = "/v1/tokens", tag = "access", request_body = NewToken,
+    responses((status = 201, body = MadeToken), (status = "4XX", body = Problem)))]
+pub(crate) async fn create(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Body(wanted): Body<NewToken>,
+) -> Result<(StatusCode, Json<MadeToken>), Refusal> {
+    caller.must_be(&[Role::Admin])?;
+    let role = Role::named(&wanted.role);
+    let role =
+        role.ok_or_else(|| Refusal::field("role", "must be admin, operator, tenant or agent".into()))?;
+    if let Some(problem) = name_problem(&wanted.name) {
+        return Err(Refusal::field("name", problem));
+    }
+    match (role, wanted.scope.as_deref()) {
+        (Role::Tenant | Role::Agent, None) => {
+            return Err(Refusal::field("scope", "name the tenant or, for an agent, the host".into()));
+        }
+        (Role::Admin | Role::Operator, Some(_)) => {
+            return Err(Refusal::field("scope", "admins and operators have none".into()));
+        }
+        (_, scope) => {
+            if let Some(problem) = scope.and_then(name_problem) {
+                return Err(Refusal::field("scope", problem));
+            }
+        }
+    }
+    let token = new_token().map_err(|e| Refusal::new(500, "no random numbers", e.to_string()))?;
+    let name = wanted.name.clone();
+    let kept = Token {
+        name: wanted.name,
+        digest: digest(&token),
+        role: role.name().into(),
+        scope: wanted.scope,
+        created_at: 0,
+    };
+    desk.with(move |d| {
+        d.store.put_token(&kept)?;
+        d.refresh_tokens()
+    })
+    .await?;
+    Ok((StatusCode::CREATED, Json(MadeToken { name, token })))
+}
+
+/// Removes a token: who has it is refused from now on.
+#[utoipa::path(delete, path = "/v1/tokens/{token}", tag = "access", params(("token" = String, Path, description = "its name")),
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub(crate) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    caller.must_be(&[Role::Admin])?;
+    if name == caller.name {
+        return Err(Refusal::new(
+            409,
+            "in use",
+            "a token does not remove itself: use another admin's".into(),
+        ));
+    }
+    let was = desk.with(move |d| {
+        let was = d.store.remove_token(&name)?;
+        d.refresh_tokens()?;
+        Ok(was)
+    });
+    if was.await? { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::unknown("token of this name")) }
+}
+
+/// Lists tenants with what they have and may have; a tenant sees itself.
+#[utoipa::path(get, path = "/v1/tenants", tag = "access", responses((status = 200, body = Tenants), (status = "4XX", body = Problem)))]
+pub(crate) async fn tenants(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Tenants>, Refusal> {
+    let own = caller.tenant()?.map(str::to_string);
+    let mut items = desk.with(|d| d.store.tenants()).await?;
+    items.retain(|t| own.as_ref().is_none_or(|own| *own == t.tenant));
+    Ok(Json(Tenants { items }))
+}
+
+/// Says how much a tenant may have; what it has already it keeps.
+#[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
+    request_body = Quota, responses((status = 204), (status = "4XX", body = Problem)))]
+pub(crate) async fn set_quota(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Body(quota): Body<Quota>,
+) -> Result<StatusCode, Refusal> {
+    caller.must_be(&[Role::Admin])?;
+    if let Some(problem) = name_problem(&tenant) {
+        return Err(Refusal::field("tenant", problem));
+    }
+    desk.with(move |d| d.store.set_quota(&tenant, &quota)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,302 @@
+//! Virtual machines: asked for, listed, started, stopped, moved, deleted.
+//! Not what is done to them on a host: that is the agent's.
+//! Source: the draft "The Idempotency-Key HTTP Header Field" of the IETF's HTTPAPI group.
+
+use super::{Asked, Body};
+use crate::access::{Caller, Role};
+use crate::desk::Desk;
+use crate::refusal::Refusal;
+use crate::wire::{Problem, Rebind, VmPage};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use longma_placement::Request;
+use longma_placement::request::Boot;
+use longma_placement::store::{Intent, Vm, VmId, VmQuery, VmState};
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::IntoParams;
+
+/// Virtual machines on a page, at most.
+const MOST: usize = 1000;
+/// How long a move is waited for.
+const MOVE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which virtual machines are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// Only of this tenant.
+    tenant: Option<String>,
+    /// Only on this host.
+    host: Option<String>,
+    /// Also those that are deleted.
+    deleted: bool,
+    /// Only those with a higher number: `next` of the page before.
+    after: VmId,
+    /// At most so many, 1 to 1000; 100 if left out.
+    limit: Option<usize>,
+}
+
+/// Whose virtual machine of a name is meant.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Whose {
+    /// The tenant; for names only, as numbers are unique. A tenant's own if left out, else `default`.
+    tenant: Option<String>,
+}
+
+/// Lists virtual machines, page by page.
+#[utoipa::path(get, path = "/v1/vms", tag = "virtual machines", params(Which),
+    responses((status = 200, body = VmPage), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Asked(which): Asked<Which>,
+) -> Result<Json<VmPage>, Refusal> {
+    let limit = which.limit.unwrap_or(100);
+    if !(1..=MOST).contains(&limit) {
+        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+    }
+    let tenant = match caller.tenant()? {
+        Some(own) if which.tenant.as_deref().is_some_and(|asked| asked != own) => {
+            return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+        }
+        Some(own) => Some(own.to_string()),
+        None => which.tenant,
+    };
+    // One more says whether there is a next page.
+    let query =
+        VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
+    let mut items = desk.with(move |d| d.store.vms(&query)).await?;
+    let next = (items.len() > limit).then(|| items[limit - 1].id);
+    items.truncate(limit);
+    Ok(Json(VmPage { items, next }))
+}
+
+/// The client's key, if it sent one.
+fn key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = key
+        .to_str()
+        .ok()
+        .filter(|k| !k.is_empty() && k.len() <= 128 && k.bytes().all(|b| b.is_ascii_graphic()));
+    let wrong =
+        || Refusal::new(400, "wrong header", "Idempotency-Key: 1 to 128 printable ASCII characters".into());
+    Ok(Some(key.ok_or_else(wrong)?.to_string()))
+}
+
+/// What a tenant may not ask for: other tenants' images, and domain XML, which could name any file of the host.
+fn allowed(desk: &Desk, caller: &Caller, request: &Request) -> Result<(), Refusal> {
+    let Some(tenant) = caller.tenant()? else { return Ok(()) };
+    if request.tenant != tenant {
+        return Err(Refusal::new(403, "not allowed", "this token is for another tenant".into()));
+    }
+    match &request.boot {
+        Boot::Template { .. } => Err(Refusal::new(
+            403,
+            "not allowed",
+            "boot.template is for operators: it can name any file of a host".into(),
+        )),
+        Boot::Disk { path, .. } => {
+            let own = desk.images.join(tenant);
+            let inside =
+                std::path::Path::new(path).strip_prefix(&own).is_ok_and(|rest| rest.iter().count() > 0);
+            if inside {
+                return Ok(());
+            }
+            let detail = format!("boot.disk.path: a tenant's images lie in {}", own.display());
+            Err(Refusal::new(403, "not allowed", detail))
+        }
+        Boot::Nothing => Ok(()),
+    }
+}
+
+/// A request from its body; the tenant is the caller's if it is left out.
+pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, Refusal> {
+    if let (Some(tenant), Some(object)) = (caller.tenant()?, body.as_object_mut()) {
+        object.entry("tenant").or_insert_with(|| tenant.into());
+    }
+    // Through text again: then a wrong field is told by its path.
+    super::parse(body.to_string().as_bytes())
+}
+
+/// Asks for a virtual machine. It is reserved durably when this answers, and made soon after.
+#[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
+    params(("Idempotency-Key" = Option<String>, Header, description = "a second request with the same key is answered as the first")),
+    responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was reserved with this key before"),
+        (status = "4XX", body = Problem)))]
+pub(crate) async fn create(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(body): Body<Value>,
+) -> Result<Response, Refusal> {
+    let key = key(&headers)?;
+    let request = request_of(&caller, body)?;
+    request.check().map_err(|fields| Refusal::fields("the request is wrong", fields))?;
+    allowed(&desk, &caller, &request)?;
+    let placed = desk.decider.place(request, key).await?;
+    let reserved = placed.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
+    let vm = desk.with(move |d| d.store.vm(reserved.id)).await?;
+    if reserved.replayed {
+        return Ok((StatusCode::OK, Json(vm)).into_response());
+    }
+    desk.metrics.placed();
+    desk.wake_host_of(&vm);
+    let location = format!("/v1/vms/{}", vm.id);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(vm)).into_response())
+}
+
+/// The virtual machine that a path names, if the caller may see it: who may not is told that there is none.
+pub(super) async fn find(
+    desk: &Arc<Desk>,
+    caller: &Caller,
+    name: String,
+    whose: Whose,
+) -> Result<Vm, Refusal> {
+    let own = caller.tenant()?.map(str::to_string);
+    let asked = format!("virtual machine {}", name.chars().take(80).collect::<String>());
+    let found = if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
+        let id = name.parse::<VmId>().map_err(|_| Refusal::unknown(&asked))?;
+        Some(desk.with(move |d| d.store.vm(id)).await?)
+    } else {
+        let tenant = whose.tenant.or(own).unwrap_or_else(|| "default".into());
+        desk.with(move |d| d.store.find_vm(&tenant, &name)).await?
+    };
+    found.filter(|vm| caller.sees(vm)).ok_or_else(|| Refusal::unknown(&asked))
+}
+
+/// Shows a virtual machine, by number or by name.
+#[utoipa::path(get, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
+pub(crate) async fn show(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+) -> Result<Json<Vm>, Refusal> {
+    Ok(Json(find(&desk, &caller, name, whose).await?))
+}
+
+async fn intend(
+    desk: Arc<Desk>,
+    caller: Caller,
+    name: String,
+    whose: Whose,
+    intent: Intent,
+) -> Result<Json<Vm>, Refusal> {
+    let vm = find(&desk, &caller, name, whose).await?;
+    let changed = desk.with(move |d| {
+        let changed = d.set_intent(&vm, intent)?;
+        if changed.state == VmState::Failed && intent == Intent::Run {
+            // What failed is tried again because its owner says so.
+            let again = d.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
+            d.wake_host_of(&again);
+            return Ok(again);
+        }
+        Ok(changed)
+    });
+    Ok(Json(changed.await?))
+}
+
+/// Says that a virtual machine is to run; one that failed is tried again.
+#[utoipa::path(post, path = "/v1/vms/{vm}/start", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
+pub(crate) async fn start(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+) -> Result<Json<Vm>, Refusal> {
+    intend(desk, caller, name, whose, Intent::Run).await
+}
+
+/// Says that a virtual machine is not to run; it keeps its place.
+#[utoipa::path(post, path = "/v1/vms/{vm}/stop", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
+pub(crate) async fn stop(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+) -> Result<Json<Vm>, Refusal> {
+    intend(desk, caller, name, whose, Intent::Stop).await
+}
+
+/// Deletes a virtual machine; its place is free when its domain is gone.
+#[utoipa::path(delete, path = "/v1/vms/{vm}", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
+pub(crate) async fn delete(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+) -> Result<Json<Vm>, Refusal> {
+    intend(desk, caller, name, whose, Intent::Delete).await
+}
+
+/// Moves a running virtual machine to other nodes of its host, live; answers when it is there, or when the move was undone.
+#[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
+pub(crate) async fn rebind(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+    Body(rebind): Body<Rebind>,
+) -> Result<Json<Vm>, Refusal> {
+    caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
+    let vm = find(&desk, &caller, name, whose).await?;
+    let placement = match (&vm.placement, vm.state) {
+        (Some(placement), VmState::Running) => placement.clone(),
+        _ => {
+            let detail = format!("virtual machine {} is {}; only one that runs can move", vm.id, vm.state);
+            return Err(Refusal::new(409, "not in this state", detail));
+        }
+    };
+    let (id, host) = (vm.id, placement.host.clone());
+    let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
+    let (request, name) = (vm.request, host.clone());
+    let decided = desk.decider.ask(move |allocator| {
+        let scheduler = allocator.scheduler();
+        let all = scheduler.inventory().usage(&name).map(|u| u.nodes).unwrap_or_default();
+        let nodes: Vec<u32> = match rebind.nodes.is_empty() {
+            true => all.iter().map(|n| n.node).filter(|n| !here.contains(n)).collect(),
+            false => rebind.nodes,
+        };
+        let unknown = nodes.iter().copied().find(|n| all.iter().all(|a| a.node != *n));
+        (scheduler.decide_on(&request, &name, &nodes), unknown)
+    });
+    let target = match decided.await? {
+        (_, Some(node)) => return Err(Refusal::field("nodes", format!("host {host} has no node {node}"))),
+        (None, None) => {
+            let detail = format!(
+                "it fits none of these nodes of {host} beside what is there; an explanation says what is missing"
+            );
+            return Err(Refusal::new(409, "no room", detail));
+        }
+        (Some(target), None) => target,
+    };
+    let (number, answered) = desk.order(&host, id, target);
+    match tokio::time::timeout(MOVE_PATIENCE, answered).await {
+        Ok(Ok(done)) => match done.problem {
+            None => Ok(Json(desk.with(move |d| d.store.vm(id)).await?)),
+            Some(problem) => Err(Refusal::new(409, "not moved", problem)),
+        },
+        _ => {
+            let taken = !desk.cancel(&host, number);
+            let detail = match taken {
+                false => format!("the agent of {host} did not take the order; nothing was moved"),
+                true => format!("the agent of {host} has not said yet whether it moved; look again soon"),
+            };
+            Err(Refusal::new(504, "no answer", detail))
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A client of the API, for the command and for agents.
+//! Not what is asked: whoever calls names path and types.
+//! Source: the service's own OpenAPI document.
+
+use crate::home::Access;
+use crate::wire::{Problem, Watched};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+use ureq::http::{Method, Request};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// An answer comes after so long; a move of a large virtual machine is what takes longest.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest answer that is read.
+const LONGEST: u64 = 64 << 20;
+
+/// Why there is no answer, or not the one that was asked for.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The service refuses.
+    #[error("{}", said(.0))]
+    Refused(Problem),
+    /// It cannot be reached.
+    #[error("{url} cannot be reached: {why}")]
+    Unreachable {
+        /// Its address.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// What answers is something else.
+    #[error("{url} answers what no placement service does: {why}")]
+    Strange {
+        /// Its address.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+fn said(problem: &Problem) -> String {
+    let mut text = format!("{} ({} {})", problem.detail, problem.status, problem.title);
+    for field in &problem.fields {
+        text += &format!("\n  {field}");
+    }
+    text
+}
+
+/// A client of one service.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: ureq::Agent,
+    url: String,
+    authorization: String,
+}
+
+/// A name as a part of a path.
+pub fn part(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+    let coded = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    let text: String = name.bytes().map(coded).collect();
+    // Dots alone would be another folder to whoever tidies paths.
+    if matches!(&*text, "." | "..") { text.replace('.', "%2E") } else { text }
+}
+
+impl Client {
+    /// A client that reaches a service so.
+    ///
+    /// # Errors
+    /// If the certificate cannot be read.
+    pub fn new(access: &Access) -> Result<Self, ClientError> {
+        let url = access.url.trim_end_matches('/').to_string();
+        let mut tls = TlsConfig::builder();
+        if let Some(file) = &access.certificate {
+            let why = |e: &dyn std::fmt::Display| ClientError::Unreachable {
+                url: url.clone(),
+                why: format!("the certificate {}: {e}", file.display()),
+            };
+            let pem = std::fs::read(file).map_err(|e| why(&e))?;
+            let certificate = Certificate::from_pem(&pem).map_err(|e| why(&e))?;
+            tls = tls.root_certs(RootCerts::new_with_certs(&[certificate]));
+        }
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(10)))
+            .timeout_global(Some(PATIENCE))
+            .tls_config(tls.build())
+            .build();
+        Ok(Self { agent: config.into(), url, authorization: format!("Bearer {}", access.token) })
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> ClientError {
+        ClientError::Unreachable { url: self.url.clone(), why: error.to_string() }
+    }
+
+    fn strange(&self, why: impl ToString) -> ClientError {
+        ClientError::Strange { url: self.url.clone(), why: why.to_string() }
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<Vec<u8>>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
+            .header("authorization", &self.authorization);
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let answered = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json").body(body);
+                self.agent.run(request.map_err(|e| self.strange(e))?)
+            }
+            None => self.agent.run(request.body(()).map_err(|e| self.strange(e))?),
+        };
+        let mut answer = answered.map_err(|e| self.unreachable(&e))?;
+        let status = answer.status();
+        let bytes =
+            answer.body_mut().with_config().limit(LONGEST).read_to_vec().map_err(|e| self.unreachable(&e))?;
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(problem) => Err(ClientError::Refused(problem)),
+            Err(_) => Err(self.strange(format!("status {status}"))),
+        }
+    }
+
+    fn json<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, ClientError> {
+        // An answer without a body is `null`.
+        let bytes = if bytes.is_empty() { b"null" } else { bytes };
+        serde_json::from_slice(bytes).map_err(|e| self.strange(e))
+    }
+
+    fn body(&self, body: &impl Serialize) -> Result<Option<Vec<u8>>, ClientError> {
+        serde_json::to_vec(body).map(Some).map_err(|e| self.strange(e))
+    }
+
+    /// Asks for something.
+    ///
+    /// # Errors
+    /// If the service refuses, or cannot be reached, or is none.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.json(&self.send(Method::GET, path, None, None)?)
+    }
+
+    /// The same, as it was sent.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        String::from_utf8(self.send(Method::GET, path, None, None)?).map_err(|e| self.strange(e))
+    }
+
+    /// Sends something; with the same `key` again it is done once.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        key: Option<&str>,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = self.body(body)?;
+        self.json(&self.send(Method::POST, path, key, body)?)
+    }
+
+    /// Sets something.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn put(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        let body = self.body(body)?;
+        self.send(Method::PUT, path, None, body).map(drop)
+    }
+
+    /// Deletes something.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.json(&self.send(Method::DELETE, path, None, None)?)
+    }
+
+    /// Calls `seen` with each event after number `after`, or from now on, until it says false or the service ends.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn watch(
+        &self,
+        after: Option<i64>,
+        mut seen: impl FnMut(Watched) -> bool,
+    ) -> Result<(), ClientError> {
+        let query = after.map(|n| format!("?after={n}")).unwrap_or_default();
+        let request = self
+            .agent
+            .get(format!("{}/v1/watch{query}", self.url))
+            .header("authorization", &self.authorization);
+        let answer = request.config().timeout_global(None).timeout_recv_body(None).build().call();
+        let answer = answer.map_err(|e| self.unreachable(&e))?;
+        let status = answer.status();
+        let reader = answer.into_body().into_reader();
+        if !status.is_success() {
+            let mut text = Vec::new();
+            // What cannot be read is no problem's text, and is told as strange below.
+            let _ = reader.take(LONGEST).read_to_end(&mut text);
+            return Err(serde_json::from_slice(&text)
+                .map_or_else(|_| self.strange(format!("status {status}")), ClientError::Refused));
+        }
+        for line in BufReader::new(reader).lines() {
+            // The service has ended, or the connection was cut.
+            let Ok(line) = line else { return Ok(()) };
+            if let Some(data) = line.strip_prefix("data:") {
+                let event = serde_json::from_str(data.trim_start()).map_err(|e| self.strange(e))?;
+                if !seen(event) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}

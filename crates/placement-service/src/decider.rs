@@ -1,0 +1,126 @@
+//! One thread that decides: requests that wait together are decided one after another and become durable together.
+//! Not the decisions (`longma_placement::Allocator`).
+
+use crate::Log;
+use longma_placement::allocator::AllocateError;
+use longma_placement::store::Reserved;
+use longma_placement::{Allocator, Request};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Requests that may wait; more are told to come again.
+const WAITING: usize = 1024;
+/// Decisions that become durable together.
+const TOGETHER: usize = 256;
+/// How often what other processes changed is taken in when there is nothing to decide.
+const FOLLOWING: Duration = Duration::from_millis(200);
+
+type Question = Box<dyn FnOnce(&mut Allocator) + Send>;
+
+enum Job {
+    Place {
+        request: Box<Request>,
+        key: Option<String>,
+        answer: oneshot::Sender<Result<Reserved, AllocateError>>,
+    },
+    Ask(Question),
+}
+
+/// Why a decision did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// Too many wait.
+    Busy,
+    /// The thread has ended.
+    Gone,
+}
+
+/// The thread's door.
+#[derive(Debug)]
+pub(crate) struct Decider {
+    jobs: SyncSender<Job>,
+}
+
+impl Decider {
+    pub fn start(allocator: Allocator, log: Log) -> std::io::Result<Self> {
+        let (jobs, receiver) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("placement-decider".into())
+            .spawn(move || decide(allocator, &receiver, &log))?;
+        Ok(Self { jobs })
+    }
+
+    fn send(&self, job: Job) -> Result<(), NoAnswer> {
+        self.jobs.try_send(job).map_err(|error| match error {
+            std::sync::mpsc::TrySendError::Full(_) => NoAnswer::Busy,
+            std::sync::mpsc::TrySendError::Disconnected(_) => NoAnswer::Gone,
+        })
+    }
+
+    /// Places a request durably.
+    pub async fn place(
+        &self,
+        request: Request,
+        key: Option<String>,
+    ) -> Result<Result<Reserved, AllocateError>, NoAnswer> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Place { request: Box::new(request), key, answer })?;
+        answered.await.map_err(|_| NoAnswer::Gone)
+    }
+
+    /// Asks the scheduler something, with all that the store has.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Allocator) -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Ask(Box::new(move |allocator| {
+            // Nobody waits if the receiver is gone.
+            let _ = answer.send(question(allocator));
+        })))?;
+        answered.await.map_err(|_| NoAnswer::Gone)
+    }
+
+    /// Tells the scheduler something, if it is not too busy to hear it.
+    pub fn tell(&self, word: impl FnOnce(&mut Allocator) + Send + 'static) {
+        let _ = self.send(Job::Ask(Box::new(word)));
+    }
+}
+
+fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
+    let follow = |allocator: &mut Allocator| {
+        if let Err(error) = allocator.follow() {
+            log(&format!("cannot take in what was changed: {error}"));
+        }
+    };
+    loop {
+        let first = match jobs.recv_timeout(FOLLOWING) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) => {
+                follow(&mut allocator);
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let mut begun = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next {
+            match job {
+                Job::Place { request, key, answer } => match allocator.begin(&request, key.as_deref()) {
+                    Ok(reservation) => begun.push((reservation, answer)),
+                    Err(error) => drop(answer.send(Err(error))),
+                },
+                Job::Ask(question) => {
+                    follow(&mut allocator);
+                    question(&mut allocator);
+                }
+            }
+            next = if begun.len() < TOGETHER { jobs.try_recv().ok() } else { None };
+        }
+        for (reservation, answer) in begun {
+            // Who asked may have gone; the reservation stands, and a second try with the same key finds it.
+            let _ = answer.send(allocator.finish(reservation));
+        }
+    }
+}

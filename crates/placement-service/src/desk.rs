@@ -1,0 +1,387 @@
+//! What all requests share: the store, the scheduler, what agents said last, and the orders that wait for them.
+//! Not durable: all that must outlive the process is in the store.
+
+use crate::Log;
+use crate::access::Caller;
+use crate::decider::Decider;
+use crate::metrics::Metrics;
+use crate::refusal::Refusal;
+use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
+use longma_placement::audit::Finding;
+use longma_placement::host::NodeLoad;
+use longma_placement::inventory::HostStatus;
+use longma_placement::monitor::{Change, Monitor, Threshold};
+use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
+use longma_placement::switcher::{SwitchPolicy, Switcher};
+use longma_placement::{Placement, Store};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+
+/// After so long without a word of its agent a host takes no more virtual machines.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How often it is written down that an agent was heard of.
+const NOTING: Duration = Duration::from_secs(10);
+/// Longest time that an agent's report waits for something to do.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Tokens that were added by another process are looked for as often as this, however often unknown ones are tried.
+const TOKEN_REFRESH: Duration = Duration::from_secs(1);
+/// Sampled about every two seconds, so raised after ten.
+const CPU: Threshold = Threshold { raise: 0.95, clear: 0.85, samples: 5 };
+const MEMORY: Threshold = Threshold { raise: 0.95, clear: 0.90, samples: 5 };
+
+/// What is known of a host beside the store.
+#[derive(Debug)]
+pub(crate) struct HostDesk {
+    generation: watch::Sender<u64>,
+    orders: Vec<Order>,
+    pub heard: Option<Instant>,
+    noted: Option<Instant>,
+    pub findings: Vec<Finding>,
+    pub audited: Option<Instant>,
+    pub problems: Vec<String>,
+    pub foreign: Vec<String>,
+    switcher: Switcher,
+}
+
+impl HostDesk {
+    fn new() -> Self {
+        Self {
+            generation: watch::Sender::new(1),
+            orders: Vec::new(),
+            heard: None,
+            noted: None,
+            findings: Vec::new(),
+            audited: None,
+            problems: Vec::new(),
+            foreign: Vec::new(),
+            switcher: Switcher::new(SwitchPolicy::default()),
+        }
+    }
+}
+
+struct Tokens {
+    by_digest: HashMap<String, Caller>,
+    read: Option<Instant>,
+}
+
+/// What all requests share.
+pub(crate) struct Desk {
+    pub store: Arc<dyn Store>,
+    pub decider: Decider,
+    pub log: Log,
+    pub metrics: Metrics,
+    /// Tenants' images lie in a folder of the tenant's name in this one.
+    pub images: PathBuf,
+    pub overcommit_percent: u32,
+    /// True from the moment that the service is to end.
+    pub stopping: watch::Sender<bool>,
+    /// Number of the last event of the store.
+    pub last_event: watch::Sender<i64>,
+    began: Instant,
+    hosts: Mutex<BTreeMap<String, HostDesk>>,
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<OrderDone>>>,
+    numbers: AtomicU64,
+    tokens: RwLock<Tokens>,
+    monitors: Mutex<[(&'static str, Monitor); 2]>,
+    /// Held while a host's status is read and written: draining must not be lost.
+    statuses: Mutex<()>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    pub fn new(
+        store: Arc<dyn Store>,
+        decider: Decider,
+        log: Log,
+        images: PathBuf,
+        overcommit_percent: u32,
+    ) -> Result<Self, StoreError> {
+        let mut monitors = [("cpu", Monitor::new(CPU)), ("memory", Monitor::new(MEMORY))];
+        for alarm in store.alarms(true, 0)? {
+            let monitor = monitors.iter_mut().find(|m| m.0 == alarm.kind);
+            if let (Some((_, monitor)), Some(node)) = (monitor, alarm.node) {
+                monitor.resume(&alarm.host, node);
+            }
+        }
+        let (_, last) = store.news(i64::MAX, 0)?;
+        Ok(Self {
+            store,
+            decider,
+            log,
+            metrics: Metrics::new(),
+            images,
+            overcommit_percent,
+            stopping: watch::Sender::new(false),
+            last_event: watch::Sender::new(last),
+            began: Instant::now(),
+            hosts: Mutex::default(),
+            waiting: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            tokens: RwLock::new(Tokens { by_digest: HashMap::new(), read: None }),
+            monitors: Mutex::new(monitors),
+            statuses: Mutex::default(),
+        })
+    }
+
+    /// Does something with the store on a thread that may wait.
+    pub async fn with<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Desk) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let desk = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&desk)).await;
+        match done {
+            Ok(done) => done.map_err(|error| Refusal::of_store(error, &self.log)),
+            Err(error) => {
+                (self.log)(&format!("a request failed inside: {error}"));
+                Err(Refusal::new(500, "internal error", "the service's log says more".into()))
+            }
+        }
+    }
+
+    // --- Tokens -------------------------------------------------------------------------------------------------------
+
+    /// Reads all tokens again.
+    pub fn refresh_tokens(&self) -> Result<(), StoreError> {
+        let all = self.store.tokens()?;
+        let by_digest = all.iter().filter_map(|t| Some((t.digest.clone(), Caller::of(t)?))).collect();
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
+            Tokens { by_digest, read: Some(Instant::now()) };
+        Ok(())
+    }
+
+    /// Who has the token of this digest.
+    pub async fn caller(self: &Arc<Self>, digest: &str) -> Result<Option<Caller>, Refusal> {
+        let look = |desk: &Desk, digest: &str| {
+            let tokens = desk.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let fresh = tokens.read.is_some_and(|at| at.elapsed() < TOKEN_REFRESH);
+            (tokens.by_digest.get(digest).cloned(), fresh)
+        };
+        let (found, fresh) = look(self, digest);
+        if fresh {
+            return Ok(found);
+        }
+        self.with(Desk::refresh_tokens).await?;
+        Ok(look(self, digest).0)
+    }
+
+    /// Whether a caller's token is still known.
+    pub async fn knows(self: &Arc<Self>, caller: &Caller) -> bool {
+        let known = |desk: &Desk| {
+            let tokens = desk.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let known = tokens.by_digest.values().any(|c| c.name == caller.name && c.role == caller.role);
+            (known, tokens.read.is_some_and(|at| at.elapsed() < TOKEN_REFRESH))
+        };
+        match known(self) {
+            (known, true) => known,
+            (_, false) => self.with(Desk::refresh_tokens).await.is_ok() && known(self).0,
+        }
+    }
+
+    // --- Hosts --------------------------------------------------------------------------------------------------------
+
+    /// What is known of a host, made if it is new.
+    pub fn host<T>(&self, name: &str, look: impl FnOnce(&mut HostDesk) -> T) -> T {
+        let mut hosts = locked(&self.hosts);
+        if !hosts.contains_key(name) {
+            hosts.insert(name.into(), HostDesk::new());
+        }
+        look(hosts.get_mut(name).expect("it was inserted above"))
+    }
+
+    /// Something is to be done on a host.
+    pub fn wake(&self, host: &str) {
+        self.host(host, |h| h.generation.send_modify(|g| *g += 1));
+    }
+
+    /// Waits until there is something to do on a host that is later than `generation`, or the time is over; what it is.
+    pub async fn work(&self, host: &str, generation: u64, wait: Duration) -> AgentOrders {
+        let mut changed = self.host(host, |h| h.generation.subscribe());
+        let mut stopping = self.stopping.subscribe();
+        let later = changed.wait_for(|now| *now > generation);
+        tokio::select! {
+            _ = tokio::time::timeout(wait.min(LONGEST_WAIT), later) => {}
+            _ = stopping.wait_for(|s| *s) => {}
+        }
+        self.host(host, |h| AgentOrders {
+            generation: *h.generation.borrow(),
+            orders: std::mem::take(&mut h.orders),
+        })
+    }
+
+    /// Orders a move; the answer comes when the agent has made it or could not.
+    pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        locked(&self.waiting).insert(number, answer);
+        self.host(host, |h| h.orders.push(Order { number, vm, target }));
+        self.wake(host);
+        (number, answered)
+    }
+
+    /// Takes an order back that nobody waits for any more; whether the agent had not taken it yet.
+    pub fn cancel(&self, host: &str, number: u64) -> bool {
+        locked(&self.waiting).remove(&number);
+        self.host(host, |h| {
+            let before = h.orders.len();
+            h.orders.retain(|o| o.number != number);
+            h.orders.len() < before
+        })
+    }
+
+    /// Takes in what an agent says.
+    pub fn report(&self, host: &str, report: AgentReport) -> Result<(), StoreError> {
+        let problems = report.problems.len();
+        let (note, had) = self.host(host, |h| {
+            let had = h.problems.len();
+            let now = Instant::now();
+            h.heard = Some(now);
+            if let Some(findings) = report.findings {
+                (h.findings, h.audited) = (findings, Some(now));
+            }
+            (h.problems, h.foreign) = (report.problems, report.foreign);
+            let due = h.noted.is_none_or(|at| at.elapsed() > NOTING);
+            if due {
+                h.noted = Some(now);
+            }
+            (due, had)
+        });
+        match (had, problems) {
+            (0, 1..) => drop(self.store.raise_alarm(host, None, "agent-problem", problems as f64)?),
+            (1.., 0) => drop(self.store.clear_alarm(host, None, "agent-problem")?),
+            _ => {}
+        }
+        for done in report.done {
+            if let Some(waiting) = locked(&self.waiting).remove(&done.number) {
+                // Who waited may have gone.
+                let _ = waiting.send(done);
+            }
+        }
+        if note {
+            let _held = locked(&self.statuses);
+            let status = match self.store.host(host)?.status {
+                HostStatus::Down => HostStatus::Up,
+                status => status,
+            };
+            self.store.set_host_status(host, status, true)?;
+            self.store.clear_alarm(host, None, "agent-silent")?;
+        }
+        if !report.load.is_empty() {
+            self.take_load(host, report.load)?;
+        }
+        if !report.vm_cpus.is_empty() {
+            self.even_out(host, report.vm_cpus)?;
+        }
+        Ok(())
+    }
+
+    fn take_load(&self, host: &str, load: Vec<NodeLoad>) -> Result<(), StoreError> {
+        let nodes = self.store.host(host)?.host.nodes;
+        let mut changes = Vec::new();
+        for (kind, monitor) in locked(&self.monitors).iter_mut() {
+            for (node, load) in nodes.iter().zip(&load) {
+                let value = if *kind == "cpu" { load.cpu } else { load.memory };
+                let change = monitor.sample(host, node.id, value.into());
+                changes.extend(change.map(|change| (*kind, node.id, change)));
+            }
+        }
+        for (kind, node, change) in changes {
+            match change {
+                Change::Raised(value) => self.store.raise_alarm(host, Some(node), kind, value)?,
+                Change::Cleared => self.store.clear_alarm(host, Some(node), kind)?,
+            };
+        }
+        let host = host.to_string();
+        self.decider.tell(move |allocator| {
+            allocator.scheduler().set_load(&host, &load);
+        });
+        Ok(())
+    }
+
+    /// Orders the move that evens the host's load out, if one is due.
+    fn even_out(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
+        let host = self.store.host(name)?.host;
+        let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
+        let now = self.began.elapsed().as_secs();
+        let switcher = self.host(name, |h| h.switcher.clone());
+        let (send, planned) = std::sync::mpsc::channel();
+        self.decider.tell(move |allocator| {
+            let _ = send.send(switcher.plan(now, &host, &vms, &vm_cpus, allocator.scheduler()));
+        });
+        // If the scheduler is too busy to plan, the next report asks again.
+        if let Ok(Some(plan)) = planned.recv_timeout(Duration::from_secs(1)) {
+            (self.log)(&format!(
+                "{name}: virtual machine {} is to move: nodes differ by {:.2}",
+                plan.vm, plan.imbalance.0
+            ));
+            self.host(name, |h| h.switcher.moved(now, plan.vm));
+            // Nobody waits for its end: the agent's report and the store's events tell it.
+            drop(self.order(name, plan.vm, plan.target));
+        }
+        Ok(())
+    }
+
+    /// Says whether a host takes virtual machines.
+    pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
+        let _held = locked(&self.statuses);
+        self.store.set_host_status(host, status, false)
+    }
+
+    /// Hosts whose agents are silent take no more virtual machines, and an alarm says so.
+    pub fn look_for_silence(&self) -> Result<(), StoreError> {
+        for stored in self.store.hosts()? {
+            let name = &stored.host.name;
+            let heard = self.host(name, |h| h.heard).unwrap_or(self.began);
+            if heard.elapsed() < SILENCE {
+                continue;
+            }
+            let _held = locked(&self.statuses);
+            if self.store.host(name)?.status == HostStatus::Up {
+                self.store.set_host_status(name, HostStatus::Down, false)?;
+            }
+            self.store.raise_alarm(name, None, "agent-silent", heard.elapsed().as_secs_f64())?;
+            self.host(name, |h| h.noted = None);
+        }
+        Ok(())
+    }
+
+    // --- Changes ------------------------------------------------------------------------------------------------------
+
+    /// Says what the owner wants, and lets the host's agent know.
+    pub fn set_intent(&self, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
+        let changed = self.store.set_intent(vm.id, intent)?;
+        self.wake_host_of(&changed);
+        Ok(changed)
+    }
+
+    /// Wakes the agent that has to do with a virtual machine.
+    pub fn wake_host_of(&self, vm: &Vm) {
+        if let Some(placement) = &vm.placement {
+            self.wake(&placement.host);
+        }
+    }
+
+    /// Looks for events that are new: wakes watchers, and agents where another process changed something.
+    pub fn look_for_events(&self) -> Result<(), StoreError> {
+        let known = *self.last_event.borrow();
+        let events = self.store.events(known, 1000)?;
+        let Some(last) = events.last().map(|e| e.number) else { return Ok(()) };
+        for event in events.iter().filter(|e| matches!(&*e.kind, "reserved" | "intent" | "draining" | "up")) {
+            match (&event.host, event.vm) {
+                (Some(host), _) => self.wake(host),
+                (None, Some(vm)) => self.wake_host_of(&self.store.vm(vm)?),
+                (None, None) => {}
+            }
+        }
+        self.last_event.send_replace(last);
+        Ok(())
+    }
+}

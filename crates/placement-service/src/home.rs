@@ -1,0 +1,98 @@
+//! The folder in which a service keeps what must outlive it: its database, the lock on it, and how its own user reaches it.
+//! Not the database's content.
+//! Source: the XDG Base Directory Specification for the folder's place.
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// How a client reaches a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// Its address: "http://127.0.0.1:7420".
+    pub url: String,
+    /// The token that is shown to it.
+    pub token: String,
+    /// A file with the certificate (PEM) to trust; none for those of the system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+}
+
+/// Longest file that is read as one of these.
+const LONGEST: u64 = 1 << 16;
+
+impl Access {
+    /// The file of these in a service's folder.
+    pub fn file(home: &Path) -> PathBuf {
+        home.join("client.json")
+    }
+
+    /// What the service with this folder says of itself.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is something else.
+    pub fn read(home: &Path) -> io::Result<Self> {
+        let mut text = String::new();
+        File::open(Self::file(home))?.take(LONGEST).read_to_string(&mut text)?;
+        serde_json::from_str(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+
+    /// Writes it for the user alone, whole or not at all.
+    pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
+        let new = home.join("client.json.new");
+        // Left over from a crash; with `create_new` nobody's file or link is written through.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&new, Self::file(home))?;
+        File::open(home)?.sync_all()
+    }
+}
+
+/// Where a service keeps its folder if nobody says: /var/lib for root, else the user's own.
+pub fn default_home() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return "/var/lib/longma/placement".into();
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    base.unwrap_or_else(|| "/var/tmp".into()).join("longma/placement")
+}
+
+/// A service's folder, held against a second service.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub folder: PathBuf,
+    _lock: std::os::fd::OwnedFd,
+}
+
+impl Home {
+    /// Makes the folder if there is none, for the user alone, and holds it.
+    pub fn hold(folder: &Path) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            rustix::io::Errno::WOULDBLOCK => {
+                io::Error::new(io::ErrorKind::AddrInUse, "another service runs with this folder")
+            }
+            error => error.into(),
+        })?;
+        Ok(Self { folder: folder.into(), _lock: lock })
+    }
+
+    /// The database.
+    pub fn database(&self) -> PathBuf {
+        self.folder.join("placement.db")
+    }
+}

@@ -1,0 +1,27 @@
+//! Placement of virtual machines as a service: an API over the scheduler and its store, agents on the hosts, a client.
+//! Not the decisions (`longma-placement`), and not the command: nothing here prints.
+//! Source: RFC 9110 (HTTP), 9457 (problem details), 6750 (bearer tokens); the HTML standard for server-sent events.
+
+pub mod access;
+pub mod agent;
+mod api;
+pub mod client;
+mod decider;
+mod desk;
+mod home;
+pub mod libvirt;
+mod listen;
+mod metrics;
+mod refusal;
+mod serve;
+mod signals;
+pub mod wire;
+
+pub use agent::AllInOne;
+pub use api::openapi;
+pub use client::Client;
+pub use home::{Access, default_home};
+pub use serve::{Options, ServeError, serve};
+
+/// Where a service's own words go: one line each, for an operator.
+pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;

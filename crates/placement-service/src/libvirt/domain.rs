@@ -1,0 +1,327 @@
+//! A virtual machine as libvirt's domain XML, and back: what a live domain's XML says of its threads and memory.
+//! Not XML's own rules (`tree`).
+//! Source: libvirt, "Domain XML format": CPU Tuning, NUMA Node Tuning, Memory Backing, CPU model and topology.
+//! Memory of a running domain can be bound anew only in the mode `restrictive`; with it virtual nodes cannot be bound one by one
+//! (tried with libvirt 9.0), so that with several of them it is `strict` and stays where it was bound.
+
+use super::Virtualization;
+use super::tree::{self, Element};
+use longma_placement::CpuSet;
+use longma_placement::hypervisor::{Actual, Domain, Pins};
+use longma_placement::placement::Placement;
+use longma_placement::request::{Boot, MemoryPolicy};
+use longma_placement::store::VmId;
+use std::collections::BTreeMap;
+
+/// The namespace of what Longma keeps with a domain.
+const NAMESPACE: &str = "urn:longma:placement";
+/// Elements of a user's template that are Longma's to write.
+const OURS: [&str; 13] = [
+    "name",
+    "uuid",
+    "genid",
+    "memory",
+    "currentMemory",
+    "maxMemory",
+    "memoryBacking",
+    "vcpu",
+    "vcpus",
+    "cputune",
+    "numatune",
+    "metadata",
+    "cpu",
+];
+
+fn set(numbers: impl IntoIterator<Item = u32>) -> CpuSet {
+    numbers.into_iter().collect()
+}
+
+fn mib_of(placement: &Placement, cell: usize) -> u64 {
+    placement.cells[cell].memory.iter().map(|s| s.mib).sum()
+}
+
+/// Vcpus of each cell, as libvirt lists them.
+fn cell_cpus(placement: &Placement) -> Vec<CpuSet> {
+    let mut first = 0;
+    let cells = placement.cells.iter().map(|cell| {
+        let cpus = set(first..first + cell.vcpus);
+        first += cell.vcpus;
+        cpus
+    });
+    cells.collect()
+}
+
+fn cputune(pins: &Pins) -> Element {
+    let pin =
+        |(vcpu, cpus): (usize, &CpuSet)| Element::new("vcpupin").with("vcpu", vcpu).with("cpuset", cpus);
+    let emulator = Element::new("emulatorpin").with("cpuset", &pins.emulator);
+    Element::new("cputune").and_all(pins.vcpus.iter().enumerate().map(pin)).and(emulator)
+}
+
+fn numatune(placement: &Placement) -> Element {
+    let bound = set(placement.bound.iter().copied());
+    if placement.cells.len() == 1 {
+        let memory = Element::new("memory").with("mode", "restrictive").with("nodeset", bound);
+        return Element::new("numatune").and(memory);
+    }
+    let memory = Element::new("memory").with("mode", "strict").with("nodeset", bound);
+    let node = |(id, cell): (usize, &longma_placement::placement::Cell)| {
+        let (mode, nodes) = match placement.memory {
+            MemoryPolicy::Strict => ("strict", set(cell.memory.iter().map(|s| s.node))),
+            MemoryPolicy::Preferred { .. } => ("preferred", set([cell.node])),
+        };
+        Element::new("memnode").with("cellid", id).with("mode", mode).with("nodeset", nodes)
+    };
+    Element::new("numatune").and(memory).and_all(placement.cells.iter().enumerate().map(node))
+}
+
+/// The virtual nodes that the guest sees.
+fn virtual_nodes(placement: &Placement) -> Option<Element> {
+    if placement.cells.len() == 1 {
+        return None;
+    }
+    let cpus = cell_cpus(placement);
+    let cell = |at: usize| {
+        let mib = mib_of(placement, at);
+        Element::new("cell").with("id", at).with("cpus", &cpus[at]).with("memory", mib).with("unit", "MiB")
+    };
+    Some(Element::new("numa").and_all((0..placement.cells.len()).map(cell)))
+}
+
+fn memory_backing(domain: &Domain) -> Option<Element> {
+    let mut backing = Element::new("memoryBacking");
+    if let Some(kib) = domain.request.huge_page_kib {
+        let page = Element::new("page").with("size", kib).with("unit", "KiB");
+        backing = backing.and(Element::new("hugepages").and(page));
+    }
+    if domain.placement.memory == MemoryPolicy::Strict {
+        // What is promised is taken at the start: there is nothing to run out of later.
+        backing = backing.and(Element::new("allocation").with("mode", "immediate"));
+    }
+    (!backing.children.is_empty()).then_some(backing)
+}
+
+/// What Longma decides of a domain, whoever wrote the rest; `cpu` is the rest's own element.
+fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Element> {
+    let placement = &domain.placement;
+    let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
+    let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
+    let mut elements = vec![Element::new("name").holding(&domain.name)];
+    // Beside the name: libvirt's schema is checked by a library that wants these two together.
+    elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
+    elements.extend([
+        Element::new("metadata").and(vm),
+        Element::new("memory").with("unit", "MiB").holding(mib),
+        Element::new("vcpu").with("placement", "static").holding(placement.vcpus()),
+        cputune(&domain.pins),
+        numatune(placement),
+    ]);
+    elements.extend(memory_backing(domain));
+    let nodes = virtual_nodes(placement);
+    if cpu.is_some() || nodes.is_some() {
+        let mut cpu = cpu.unwrap_or_else(|| Element::new("cpu"));
+        cpu.children.retain(|c| c.name != "numa" && c.name != "topology");
+        elements.push(cpu.and_all(nodes));
+    }
+    elements
+}
+
+/// A machine with nothing but what it boots from.
+fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) -> Element {
+    let kind = if virtualization == Virtualization::Kvm { "kvm" } else { "qemu" };
+    let machine = Element::new("type").with("arch", std::env::consts::ARCH).holding("hvm");
+    let os = Element::new("os").and(machine).and(Element::new("boot").with("dev", "hd"));
+    let none = |name: &str| Element::new(name).with("model", "none");
+    let mut devices = Element::new("devices").and(none("memballoon"));
+    devices =
+        devices.and(Element::new("controller").with("type", "usb").with("index", 0).with("model", "none"));
+    devices = devices.and(Element::new("console").with("type", "pty"));
+    if let Boot::Disk { path, format } = &domain.request.boot {
+        let disk = Element::new("disk").with("type", "file").with("device", "disk");
+        let driver = Element::new("driver").with("name", "qemu").with("type", format);
+        let target = Element::new("target").with("dev", "vda").with("bus", "virtio");
+        devices = devices.and(disk.and(driver).and(Element::new("source").with("file", path)).and(target));
+    }
+    let cpu =
+        (virtualization == Virtualization::Kvm).then(|| Element::new("cpu").with("mode", "host-passthrough"));
+    let features = Element::new("features").and(Element::new("acpi")).and(Element::new("apic"));
+    Element::new("domain")
+        .with("type", kind)
+        .and_all(decided(domain, cpu, uuid))
+        .and(os)
+        .and(features)
+        .and(devices)
+}
+
+/// The user's own domain with what Longma decides in it.
+fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, String> {
+    let wrong = |why: String| format!("the template: {why}");
+    let mut template = tree::parse(xml).map_err(wrong)?;
+    if template.name != "domain" {
+        return Err(wrong(format!("its element is `{}` and not `domain`", template.name)));
+    }
+    let cpu = template.child("cpu").cloned();
+    template.attributes.retain(|a| a.0 != "id");
+    template.text.clear();
+    template.children.retain(|c| !OURS.contains(&&*c.name));
+    let mut children = decided(domain, cpu, uuid);
+    children.append(&mut template.children);
+    template.children = children;
+    Ok(template)
+}
+
+/// The domain as XML; with the `uuid` of the one that it replaces.
+///
+/// # Errors
+/// If the template is no domain, or something is asked for that cannot be given yet.
+pub(super) fn write(
+    domain: &Domain,
+    virtualization: Virtualization,
+    uuid: Option<&str>,
+) -> Result<String, String> {
+    if !domain.placement.devices.is_empty() {
+        return Err(
+            "devices are reserved and not yet given to the guest: leave them out, or name them in a template"
+                .into(),
+        );
+    }
+    match &domain.request.boot {
+        Boot::Template { xml } => filled(domain, xml, uuid)?.write(),
+        Boot::Nothing | Boot::Disk { .. } => plain(domain, virtualization, uuid).write(),
+    }
+}
+
+/// The virtual machine that a domain says it is.
+pub(super) fn vm_of(xml: &Element) -> Option<VmId> {
+    let kept = xml.at(&["metadata", "longma:vm"])?;
+    (kept.get("xmlns:longma") == Some(NAMESPACE)).then(|| kept.get("id")?.parse().ok())?
+}
+
+fn list(text: &str) -> Result<CpuSet, String> {
+    text.parse::<CpuSet>().map_err(|e| e.to_string())
+}
+
+/// A live domain as its XML tells it.
+pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
+    let vcpu = xml.child("vcpu").ok_or("it has no element vcpu")?;
+    let count: usize =
+        vcpu.text.parse().map_err(|_| format!("`{}` is no number of virtual CPUs", vcpu.text))?;
+    if count > 4096 {
+        return Err(format!("it has {count} virtual CPUs"));
+    }
+    let all = vcpu.get("cpuset").map(list).transpose()?.unwrap_or_default();
+    let mut vcpus = vec![all; count];
+    for pin in xml.child("cputune").into_iter().flat_map(|tune| tune.all("vcpupin")) {
+        let at = pin.get("vcpu").and_then(|v| v.parse::<usize>().ok());
+        if let (Some(pinned), Some(cpus)) = (at.and_then(|at| vcpus.get_mut(at)), pin.get("cpuset")) {
+            *pinned = list(cpus)?;
+        }
+    }
+    let emulator = xml.at(&["cputune", "emulatorpin"]).and_then(|p| p.get("cpuset"));
+    let emulator = emulator.map(list).transpose()?.unwrap_or_default();
+    let bound = xml.at(&["numatune", "memory"]).and_then(|m| m.get("nodeset")).map(list).transpose()?;
+    Ok(Actual {
+        vm: vm_of(xml),
+        running: xml.get("id").is_some(),
+        pins: Pins { vcpus, emulator },
+        bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
+        memory_mib: BTreeMap::new(),
+    })
+}
+
+/// Bytes of each virtual node's memory, or of all of it.
+pub(super) fn cell_bytes(xml: &Element) -> Vec<u64> {
+    let unit = |name: Option<&str>| match name.unwrap_or("KiB") {
+        "b" | "bytes" => 1,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        _ => 1u64 << 10,
+    };
+    let number = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
+    let cells = xml.at(&["cpu", "numa"]).into_iter().flat_map(|numa| numa.all("cell"));
+    let cells: Vec<u64> =
+        cells.map(|c| number(c.get("memory").unwrap_or("")).saturating_mul(unit(c.get("unit")))).collect();
+    if !cells.is_empty() {
+        return cells;
+    }
+    xml.child("memory").map(|m| number(&m.text).saturating_mul(unit(m.get("unit")))).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_placement::request::CpuPolicy;
+    use longma_placement::{Host, Policy, Request, Scheduler};
+    use longma_topology::Machine;
+
+    fn domain(request: Request) -> Domain {
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        let mut scheduler = Scheduler::new(Policy::default(), 1);
+        scheduler.put_host(&host).unwrap();
+        let placement = scheduler.decide_on(&request, "h", &[2, 3]).unwrap();
+        let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
+        let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
+        Domain { name: "longma-7".into(), vm: 7, request, placement, pins }
+    }
+
+    fn exclusive(vcpus: u32, virtual_nodes: u32) -> Request {
+        let virtual_nodes = Some(virtual_nodes);
+        Request { cpu: CpuPolicy::Exclusive, virtual_nodes, ..Request::new("a", vcpus, 4096) }
+    }
+
+    #[test]
+    fn one_virtual_node_can_be_bound_anew_and_reads_back() {
+        let domain = domain(exclusive(4, 1));
+        let text = write(&domain, Virtualization::Software, None).unwrap();
+        let xml = tree::parse(&text).unwrap();
+        let memory = xml.at(&["numatune", "memory"]).unwrap();
+        assert_eq!((memory.get("mode"), memory.get("nodeset")), (Some("restrictive"), Some("2")));
+        assert_eq!(xml.get("type"), Some("qemu"));
+        let actual = actual(&xml).unwrap();
+        assert_eq!((actual.vm, actual.running), (Some(7), false));
+        assert_eq!(actual.pins, domain.pins);
+        assert_eq!(actual.bound, domain.placement.bound);
+        assert_eq!(cell_bytes(&xml), [4096 << 20]);
+    }
+
+    #[test]
+    fn several_virtual_nodes_are_bound_one_by_one() {
+        let xml = tree::parse(&write(&domain(exclusive(6, 2)), Virtualization::Kvm, None).unwrap()).unwrap();
+        let nodes: Vec<_> =
+            xml.child("numatune").unwrap().all("memnode").map(|m| m.get("nodeset").unwrap()).collect();
+        assert_eq!(nodes, ["2", "3"]);
+        let cells: Vec<_> =
+            xml.at(&["cpu", "numa"]).unwrap().all("cell").map(|c| c.get("cpus").unwrap()).collect();
+        assert_eq!(cells, ["0-2", "3-5"]);
+        assert_eq!(cell_bytes(&xml), [2048 << 20, 2048 << 20]);
+    }
+
+    #[test]
+    fn a_template_keeps_what_is_its_own_and_loses_what_is_decided_here() {
+        let xml = "<domain type='kvm' id='9'><name>x</name><uuid>u</uuid><memory>1</memory><vcpu cpuset='0'>99</vcpu>
+            <cputune><vcpupin vcpu='0' cpuset='5'/></cputune><metadata><longma:vm xmlns:longma='urn:longma:placement' id='1'/></metadata>
+            <cpu mode='host-model'><topology sockets='9'/><numa><cell id='0' cpus='0' memory='1'/></numa></cpu>
+            <os><type>hvm</type></os><devices><interface type='network'/></devices></domain>";
+        let request = Request { boot: Boot::Template { xml: xml.into() }, ..exclusive(2, 1) };
+        let filled = tree::parse(&write(&domain(request), Virtualization::Kvm, None).unwrap()).unwrap();
+        assert_eq!(filled.child("name").unwrap().text, "longma-7");
+        assert_eq!((filled.get("id"), filled.child("uuid"), vm_of(&filled)), (None, None, Some(7)));
+        assert_eq!(filled.all("vcpu").count(), 1);
+        assert_eq!(filled.child("cpu").unwrap().get("mode"), Some("host-model"));
+        assert!(filled.child("cpu").unwrap().children.is_empty());
+        assert!(filled.at(&["devices", "interface"]).is_some());
+        let request = Request { boot: Boot::Template { xml: "<network/>".into() }, ..exclusive(2, 1) };
+        assert!(write(&domain(request), Virtualization::Kvm, None).unwrap_err().contains("not `domain`"));
+    }
+
+    #[test]
+    fn a_path_cannot_break_out_of_its_attribute() {
+        let path = "/x'/><disk type='block'>&\"<".to_string();
+        let boot = Boot::Disk { path: path.clone(), format: "raw".into() };
+        let text = write(&domain(Request { boot, ..exclusive(1, 1) }), Virtualization::Kvm, None).unwrap();
+        let xml = tree::parse(&text).unwrap();
+        let disks: Vec<_> = xml.child("devices").unwrap().all("disk").collect();
+        assert_eq!(disks.len(), 1);
+        assert_eq!(disks[0].child("source").unwrap().get("file"), Some(&*path));
+    }
+}

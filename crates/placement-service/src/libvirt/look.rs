@@ -1,0 +1,267 @@
+//! Looks at the virtual machines of a libvirt host, whoever made them: where their threads run, where their memory lies, what that costs,
+//! and the commands that mend it. Nothing is changed.
+//! Not the agent's care for its own virtual machines.
+//! Source: proc(5) for threads and numa_maps; the distances are the firmware's (ACPI SLIT), 10 = local.
+
+use super::process::{all_memory, of_domain, ticks};
+use super::virsh::Virsh;
+use longma_placement::hypervisor::HypervisorError;
+use longma_placement::{CpuSet, Host, collect};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Less than this part of remote accesses is not worth a change.
+const WORTH: f64 = 0.05;
+/// A node with this part of the memory is where the threads should be; otherwise the memory comes to the threads.
+const HOME: f64 = 0.75;
+
+/// A virtual CPU's thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Thread {
+    /// CPU time within the interval, in ticks.
+    ticks: f64,
+    /// The CPU that it ran on last.
+    cpu: u32,
+    /// CPUs that it may run on.
+    allowed: CpuSet,
+}
+
+/// A virtual machine as it runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Look {
+    /// The domain.
+    pub domain: String,
+    /// QEMU's process.
+    pub pid: u32,
+    /// Virtual CPUs.
+    pub vcpus: usize,
+    /// Part of the virtual CPUs' time by the node that they ran on.
+    pub runs_on: BTreeMap<u32, f64>,
+    /// Memory in MiB by node.
+    pub memory_mib: BTreeMap<u32, u64>,
+    /// Part of the accesses to memory that go to another node, if all memory is used alike.
+    pub remote: f64,
+    /// Cost of an access against a local one by the firmware's distances.
+    pub cost: f64,
+    /// Whether its threads may leave the node that they run on.
+    pub may_drift: bool,
+    /// Commands that mend it; empty if nothing is to be mended.
+    pub mend: Vec<String>,
+    /// Why these, or why none.
+    pub why: String,
+}
+
+/// The threads of the virtual CPUs of a process, by number; QEMU names them "CPU 0/KVM".
+fn threads(root: &Path, pid: u32) -> BTreeMap<u32, Thread> {
+    let mut found = BTreeMap::new();
+    let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
+    for folder in tasks.map(|t| t.path()) {
+        let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+        let number =
+            read("comm").and_then(|name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse::<u32>().ok());
+        let (Some(number), Some(stat), Some(status)) = (number, read("stat"), read("status")) else {
+            continue;
+        };
+        let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+        let allowed = allowed.and_then(|l| l.trim().parse().ok()).unwrap_or_default();
+        // The 39th field of all, the 37th behind the name: the CPU it ran on last.
+        let cpu = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse().ok());
+        if let (Some(cpu), Some(ticks)) = (cpu, ticks(&stat)) {
+            found.insert(number, Thread { ticks, cpu, allowed });
+        }
+    }
+    found
+}
+
+fn node_of(host: &Host, cpu: u32) -> Option<usize> {
+    host.nodes.iter().position(|n| n.cpus().contains(cpu))
+}
+
+/// What is to be said of a virtual machine.
+fn judge(domain: &str, pid: u32, threads: &[Thread], memory_mib: BTreeMap<u32, u64>, host: &Host) -> Look {
+    let busy: f64 = threads.iter().map(|t| t.ticks).sum();
+    // Who did nothing counts alike: it will run where it is.
+    let weight = |t: &Thread| if busy > 0.0 { t.ticks / busy } else { 1.0 / threads.len() as f64 };
+    let mut runs_on: BTreeMap<u32, f64> = BTreeMap::new();
+    for thread in threads {
+        if let Some(at) = node_of(host, thread.cpu) {
+            *runs_on.entry(host.nodes[at].id).or_default() += weight(thread);
+        }
+    }
+    let total: u64 = memory_mib.values().sum();
+    let part = |node: u32| memory_mib.get(&node).map_or(0.0, |mib| *mib as f64 / total.max(1) as f64);
+    let (mut remote, mut cost) = (0.0, 0.0);
+    for (from, share) in &runs_on {
+        let Some(row) = host.nodes.iter().position(|n| n.id == *from) else { continue };
+        for (column, node) in host.nodes.iter().enumerate() {
+            let accesses = share * part(node.id);
+            remote += if node.id == *from { 0.0 } else { accesses };
+            cost += accesses * f64::from(host.distances[row][column]) / 10.0;
+        }
+    }
+    if total == 0 {
+        cost = 1.0;
+    }
+    let may_drift = host.nodes.len() > 1
+        && threads.iter().any(|t| {
+            let nodes = host.nodes.iter().filter(|n| n.cpus().intersects(&t.allowed));
+            nodes.count() > 1
+        });
+    let vcpus = threads.len();
+    let mut look = Look {
+        domain: domain.into(),
+        pid,
+        vcpus,
+        runs_on,
+        memory_mib,
+        remote,
+        cost,
+        may_drift,
+        mend: Vec::new(),
+        why: String::new(),
+    };
+    advise(&mut look, host);
+    look
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':');
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn advise(look: &mut Look, host: &Host) {
+    let most = |parts: Vec<(u32, f64)>| parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let total: u64 = look.memory_mib.values().sum();
+    let memory =
+        most(look.memory_mib.iter().map(|(n, mib)| (*n, *mib as f64 / total.max(1) as f64)).collect());
+    let threads = most(look.runs_on.iter().map(|(n, part)| (*n, *part)).collect());
+    let (Some(memory), Some(threads)) = (memory, threads) else {
+        look.why = "its memory cannot be seen: run this as root on the host itself".into();
+        return;
+    };
+    if look.remote < WORTH && !look.may_drift {
+        look.why = "local, and bound to be".into();
+        return;
+    }
+    let home = if memory.1 >= HOME { memory.0 } else { threads.0 };
+    let Some(node) = host.nodes.iter().find(|n| n.id == home) else { return };
+    let cpus = node.cpus();
+    if look.vcpus > cpus.len() {
+        look.why = format!(
+            "it has more virtual CPUs than node {home} has CPUs: give it virtual nodes, each on a node of its own"
+        );
+        return;
+    }
+    look.why = match (look.remote < WORTH, memory.1 >= HOME) {
+        (true, _) => "local now, but its threads may drift to other nodes".into(),
+        (false, true) => format!(
+            "{:.0} % of its memory is on node {home}: its threads should be there too",
+            memory.1 * 100.0
+        ),
+        (false, false) => format!("its threads run on node {home} mostly: its memory should come there"),
+    };
+    let domain = quoted(&look.domain);
+    let pin = |vcpu: usize| format!("virsh vcpupin {domain} {vcpu} {cpus} --live");
+    look.mend = (0..look.vcpus).map(pin).collect();
+    look.mend.push(format!("virsh emulatorpin {domain} {cpus} --live"));
+    let others: CpuSet = look.memory_mib.keys().copied().filter(|n| *n != home).collect();
+    if look.remote >= WORTH && !others.is_empty() {
+        look.mend.push(format!("migratepages {} {others} {home}", look.pid));
+    }
+}
+
+/// Looks at all virtual machines that run on the host under `root` by libvirt's list, for so long.
+///
+/// # Errors
+/// If libvirt does not answer, or the host cannot be read.
+pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, HypervisorError> {
+    let listed = Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Away(f.text()))?;
+    let host = collect(root, "this").map_err(|e| HypervisorError::Away(e.to_string()))?;
+    let running: Vec<(String, u32)> = listed
+        .lines()
+        .filter(|l| !l.is_empty())
+        .filter_map(|name| Some((name.to_string(), of_domain(name)?)))
+        .collect();
+    let before: Vec<_> = running.iter().map(|(_, pid)| threads(root, *pid)).collect();
+    std::thread::sleep(interval);
+    let look = |((name, pid), before): (&(String, u32), BTreeMap<u32, Thread>)| {
+        let mut now = threads(root, *pid);
+        for (number, thread) in &mut now {
+            thread.ticks = (thread.ticks - before.get(number).map_or(0.0, |b| b.ticks)).max(0.0);
+        }
+        let now: Vec<Thread> = now.into_values().collect();
+        // What cannot be read is told in `why`.
+        judge(name, *pid, &now, all_memory(root, *pid).unwrap_or_default(), &host)
+    };
+    Ok(running.iter().zip(before).map(look).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_topology::Machine;
+
+    fn host() -> Host {
+        Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap()
+    }
+
+    fn thread(cpu: u32, ticks: f64, allowed: &str) -> Thread {
+        Thread { ticks, cpu, allowed: allowed.parse().unwrap() }
+    }
+
+    #[test]
+    fn who_runs_remote_is_told_with_its_cost_and_its_mending() {
+        // Node 0 has CPUs 0-7 and 64-71; node 4 is two hops away.
+        let threads = [thread(0, 100.0, "0-127"), thread(1, 100.0, "0-127")];
+        let look = judge("my vm", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
+        assert!(look.remote > 0.97 && look.cost > 3.0 && look.may_drift, "{look:?}");
+        assert_eq!(look.mend[0], "virsh vcpupin 'my vm' 0 32-39,96-103 --live");
+        assert_eq!(look.mend.last().unwrap(), "migratepages 5 0 4");
+        assert!(look.why.contains("98 %"));
+    }
+
+    #[test]
+    fn memory_that_is_everywhere_comes_to_the_threads_and_who_is_well_is_left_alone() {
+        let spread = BTreeMap::from([(0, 1000), (1, 1000), (2, 1000)]);
+        let look = judge("a", 5, &[thread(8, 50.0, "8-15")], spread, &host());
+        assert_eq!(look.mend.last().unwrap(), "migratepages 5 0,2 1");
+        let well = judge("a", 5, &[thread(8, 50.0, "8-15")], BTreeMap::from([(1, 1000)]), &host());
+        assert_eq!((well.remote, well.cost, well.mend.len()), (0.0, 1.0, 0));
+        let drifting = judge("a", 5, &[thread(8, 0.0, "0-127")], BTreeMap::from([(1, 1000)]), &host());
+        assert!(drifting.remote == 0.0 && drifting.mend.len() == 2 && drifting.why.contains("drift"));
+        let wide: Vec<Thread> = (0..40).map(|cpu| thread(cpu, 1.0, "0-127")).collect();
+        assert!(judge("a", 5, &wide, BTreeMap::from([(0, 9)]), &host()).why.contains("virtual nodes"));
+    }
+
+    #[test]
+    fn threads_are_read_from_a_recorded_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let task = folder.path().join("proc/9/task");
+        for (tid, name) in [(9, "qemu-system-x86"), (10, "CPU 0/TCG"), (11, "CPU 1/KVM")] {
+            let folder = task.join(tid.to_string());
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+            let zeros = "0 ".repeat(23);
+            fs::write(
+                folder.join("stat"),
+                format!("{tid} ({name}) S 1 2 3 4 5 6 7 8 9 10 70 30 {zeros} {tid} 0 0"),
+            )
+            .unwrap();
+            fs::write(folder.join("status"), "Name: x\nCpus_allowed_list:\t0-3\n").unwrap();
+        }
+        let found = threads(folder.path(), 9);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(found[&1], Thread { ticks: 100.0, cpu: 11, allowed: "0-3".parse().unwrap() });
+        fs::write(folder.path().join("proc/9/numa_maps"), "1 default N0=512 N1=256 kernelpagesize_kB=4\n")
+            .unwrap();
+        assert_eq!(all_memory(folder.path(), 9).unwrap(), BTreeMap::from([(0, 2), (1, 1)]));
+    }
+}

@@ -1,0 +1,198 @@
+//! libvirt behind the hypervisor's trait, driven by its own command `virsh`.
+//! Not a binding: the library's bindings for Rust pin other crates to old versions, and a child that hangs can be killed.
+//! Source: libvirt's manuals: virsh(1), "Domain XML format"; what can be changed live was tried with libvirt 9.0.
+
+mod domain;
+mod look;
+mod process;
+mod tree;
+mod virsh;
+
+pub use look::{Look, look};
+
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError};
+use longma_placement::placement::Share;
+use longma_placement::store::VmId;
+use longma_placement::{CpuSet, Hypervisor};
+use std::time::Duration;
+use virsh::{Fault, Virsh};
+
+/// Starting allocates all of a virtual machine's memory.
+const STARTING: Duration = Duration::from_secs(300);
+/// libvirt waits 15 s for QEMU to end before it kills it.
+const STOPPING: Duration = Duration::from_secs(60);
+
+/// What runs a virtual machine's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Virtualization {
+    /// The processor.
+    Kvm,
+    /// QEMU.
+    Software,
+}
+
+impl Virtualization {
+    /// KVM if `/dev/kvm` can be opened. There are hosts where it can and a guest hangs: then say so yourself.
+    pub fn found() -> Self {
+        let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if open.is_ok() { Self::Kvm } else { Self::Software }
+    }
+}
+
+/// libvirt on this machine.
+#[derive(Debug)]
+pub struct Libvirt {
+    virsh: Virsh,
+    virtualization: Virtualization,
+}
+
+impl Libvirt {
+    /// Connects to the libvirt of this address: "qemu:///system".
+    ///
+    /// # Errors
+    /// If there is no `virsh`, or no libvirt that answers.
+    pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
+        let virsh = Virsh::new(uri);
+        virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Away(fault.text()))?;
+        Ok(Self { virsh, virtualization })
+    }
+
+    /// Calls virsh about a domain; what `so_already` knows is no error.
+    fn call(
+        &self,
+        what: &str,
+        words: &[&str],
+        patience: Duration,
+        so_already: fn(&Fault) -> bool,
+    ) -> Result<(), HypervisorError> {
+        match self.virsh.run_for(words, None, patience) {
+            Ok(_) => Ok(()),
+            Err(fault) if so_already(&fault) => Ok(()),
+            Err(fault) => Err(fault.error(what)),
+        }
+    }
+
+    /// The XML of a domain, live if it runs; none if there is no such domain.
+    fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
+        let what = format!("describe {name}");
+        match self.virsh.run(&["dumpxml", "--domain", name]) {
+            Ok(text) => match tree::parse(&text) {
+                Ok(element) => Ok(Some(element)),
+                Err(why) => Err(HypervisorError::Refused { what, why }),
+            },
+            Err(fault) if fault.no_domain() => Ok(None),
+            Err(fault) => Err(fault.error(&what)),
+        }
+    }
+}
+
+fn never(_: &Fault) -> bool {
+    false
+}
+
+impl Hypervisor for Libvirt {
+    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+        let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
+        let mut all = Vec::new();
+        for name in text.lines().filter(|l| !l.is_empty()) {
+            // A domain is ours if its name and what is kept with it both say so.
+            let vm = match name.strip_prefix("longma-").and_then(|n| n.parse::<VmId>().ok()) {
+                Some(id) => self.xml(name)?.and_then(|xml| domain::vm_of(&xml)).filter(|vm| *vm == id),
+                None => None,
+            };
+            all.push((name.to_string(), vm));
+        }
+        Ok(all)
+    }
+
+    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+        let Some(xml) = self.xml(name)? else { return Ok(None) };
+        let mut actual = domain::actual(&xml)
+            .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
+        if actual.running {
+            let cells = domain::cell_bytes(&xml);
+            // Memory that cannot be seen (libvirt on another machine, no rights) is not compared.
+            actual.memory_mib = process::of_domain(name)
+                .and_then(|pid| process::guest_memory(pid, &cells))
+                .unwrap_or_default();
+        }
+        Ok(Some(actual))
+    }
+
+    fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
+        Ok(process::of_domain(name).and_then(process::cpu_seconds))
+    }
+
+    fn define(&mut self, wanted: &Domain) -> Result<(), HypervisorError> {
+        let what = format!("define {}", wanted.name);
+        let refused = |why: String| HypervisorError::Refused { what: what.clone(), why };
+        // A domain that is replaced keeps its number, by which libvirt and the guest know it.
+        let uuid = match self.xml(&wanted.name)? {
+            Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
+                return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
+            }
+            found => found.and_then(|xml| Some(xml.child("uuid")?.text.clone())),
+        };
+        let xml = domain::write(wanted, self.virtualization, uuid.as_deref()).map_err(refused)?;
+        let defined = self.virsh.run_for(
+            &["define", "--file", "/dev/stdin", "--validate"],
+            Some(&xml),
+            virsh::PATIENCE,
+        );
+        defined.map(drop).map_err(|fault| fault.error(&what))
+    }
+
+    fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.call(&format!("start {name}"), &["start", "--domain", name], STARTING, Fault::is_running)
+    }
+
+    fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let so = |fault: &Fault| fault.is_not_running() || fault.no_domain();
+        self.call(&format!("stop {name}"), &["destroy", "--domain", name], STOPPING, so)
+    }
+
+    fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let words = [
+            "undefine",
+            "--domain",
+            name,
+            "--managed-save",
+            "--snapshots-metadata",
+            "--checkpoints-metadata",
+            "--nvram",
+        ];
+        self.call(&format!("undefine {name}"), &words, virsh::PATIENCE, Fault::no_domain)
+    }
+
+    fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        let (number, list) = (vcpu.to_string(), cpus.to_string());
+        let words = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
+        self.call(&format!("pin virtual CPU {vcpu} of {name}"), &words, virsh::PATIENCE, never)
+    }
+
+    fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        let list = cpus.to_string();
+        let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
+        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)
+    }
+
+    fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
+        let set: CpuSet = nodes.iter().copied().collect();
+        let list = set.to_string();
+        // The kernel moves the pages meanwhile: libvirt lets the cpuset do it.
+        let words = ["numatune", "--domain", name, "--nodeset", &list, "--live"];
+        self.call(&format!("bind the memory of {name}"), &words, STARTING, never)
+    }
+
+    fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
+        let what = format!("move the memory of {name}");
+        let Some(pid) = process::of_domain(name) else { return Ok(()) };
+        let Some(xml) = self.xml(name)? else { return Ok(()) };
+        // migrate_pages(2) knows processes and not virtual nodes: with several of those, the binding alone decides.
+        if domain::cell_bytes(&xml).len() != 1 || cell != 0 {
+            return Ok(());
+        }
+        let to: Vec<u32> = shares.iter().map(|s| s.node).collect();
+        process::migrate(pid, &to).map_err(|e| HypervisorError::Refused { what, why: e.to_string() })
+    }
+}

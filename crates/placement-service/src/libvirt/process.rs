@@ -1,0 +1,134 @@
+//! QEMU's process as the kernel tells it: its number, its memory by node, its CPU time; and its memory moved.
+//! Not libvirt's view.
+//! Source: proc(5): maps, numa_maps, stat; migrate_pages(2).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The process of a domain that runs on this machine.
+pub(super) fn of_domain(name: &str) -> Option<u32> {
+    if name.contains('/') || name.contains('\0') {
+        return None;
+    }
+    let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("libvirt/qemu/run"));
+    let folders = [Some(PathBuf::from("/run/libvirt/qemu")), user];
+    let read =
+        |folder: PathBuf| fs::read_to_string(folder.join(format!("{name}.pid"))).ok()?.trim().parse().ok();
+    folders.into_iter().flatten().find_map(read)
+}
+
+/// CPU time that a process has used, in seconds.
+pub(super) fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(ticks(&stat)? / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// User and system ticks of a line of `stat`. The name before them may hold anything, so they are counted from its end.
+pub(super) fn ticks(stat: &str) -> Option<f64> {
+    let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| words.get(at)?.parse::<f64>().ok();
+    Some(number(11)? + number(12)?)
+}
+
+/// Pages of a line of `numa_maps`, in KiB by node.
+fn pages(line: &str) -> BTreeMap<u32, u64> {
+    let words = || line.split_whitespace().filter_map(|word| word.split_once('='));
+    let page_kib =
+        words().find(|w| w.0 == "kernelpagesize_kB").and_then(|w| w.1.parse::<u64>().ok()).unwrap_or(4);
+    let node = |(key, pages): (&str, &str)| {
+        let node = key.strip_prefix('N')?.parse::<u32>().ok()?;
+        Some((node, pages.parse::<u64>().ok()?.saturating_mul(page_kib)))
+    };
+    words().filter_map(node).collect()
+}
+
+fn add(sum: &mut BTreeMap<u32, u64>, more: BTreeMap<u32, u64>) {
+    more.into_iter().for_each(|(node, n)| *sum.entry(node).or_default() += n);
+}
+
+fn in_mib(kib: BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
+    kib.into_iter().map(|(node, kib)| (node, kib >> 10)).filter(|(_, mib)| *mib > 0).collect()
+}
+
+/// The guest's own memory in MiB by node: mappings as large as its virtual nodes. None if those are not found.
+pub(super) fn guest_memory(pid: u32, cells: &[u64]) -> Option<BTreeMap<u32, u64>> {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    guest_memory_of(
+        &fs::read_to_string(folder.join("maps")).ok()?,
+        &fs::read_to_string(folder.join("numa_maps")).ok()?,
+        cells,
+    )
+}
+
+fn guest_memory_of(maps: &str, numa_maps: &str, cells: &[u64]) -> Option<BTreeMap<u32, u64>> {
+    let mapping = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        // A translator's code is executable and may be as large.
+        let plain = words.next()?.starts_with("rw-");
+        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+        (plain && cells.contains(&to.checked_sub(from)?)).then_some(from)
+    };
+    let found: Vec<u64> = maps.lines().filter_map(mapping).collect();
+    if found.len() < cells.len() {
+        return None;
+    }
+    let mut kib = BTreeMap::new();
+    for line in numa_maps.lines() {
+        let from = line.split_whitespace().next().and_then(|w| u64::from_str_radix(w, 16).ok());
+        if from.is_some_and(|from| found.contains(&from)) {
+            add(&mut kib, pages(line));
+        }
+    }
+    Some(in_mib(kib))
+}
+
+/// All memory of a process in MiB by node, under a root.
+pub(super) fn all_memory(root: &Path, pid: u32) -> io::Result<BTreeMap<u32, u64>> {
+    let text = fs::read_to_string(root.join(format!("proc/{pid}/numa_maps")))?;
+    let mut kib = BTreeMap::new();
+    text.lines().for_each(|line| add(&mut kib, pages(line)));
+    Ok(in_mib(kib))
+}
+
+/// Moves a process's memory to the first of `to` from all nodes that are not among them. On a host of one node there is nothing to do.
+pub(super) fn migrate(pid: u32, to: &[u32]) -> io::Result<()> {
+    let online = fs::read_to_string("/sys/devices/system/node/online")?;
+    let online: longma_placement::CpuSet =
+        online.parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{e}")))?;
+    let from: Vec<u32> = online.iter().filter(|n| !to.contains(n)).collect();
+    let Some(first) = to.first().filter(|_| !from.is_empty()) else { return Ok(()) };
+    let mask = |nodes: &[u32]| {
+        let mut words = [0u64; 16];
+        nodes.iter().filter(|n| **n < 1024).for_each(|n| words[*n as usize / 64] |= 1 << (n % 64));
+        words
+    };
+    let (old, new) = (mask(&from), mask(&[*first]));
+    // SAFETY: migrate_pages(2) reads two masks of 1024 bits, which live until it returns, and changes nothing of this process.
+    let moved = unsafe { libc::syscall(libc::SYS_migrate_pages, pid, 1024 + 1, old.as_ptr(), new.as_ptr()) };
+    if moved < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_guests_memory_counts() {
+        let maps = "55d0-55e0 rw-p 0 00:00 0 [heap]\n7f0000000000-7f0040000000 rw-p 0 00:00 0\n7f1000000000-7f1040000000 rwxp 0 00:00 0\n";
+        let numa = "55d0 default heap N0=5 kernelpagesize_kB=4\n7f0000000000 bind:1 anon=262144 dirty=262144 N0=1024 N1=261120 kernelpagesize_kB=4\n7f1000000000 default N0=99999 kernelpagesize_kB=4\n";
+        let memory = guest_memory_of(maps, numa, &[1 << 30]).unwrap();
+        assert_eq!(memory, BTreeMap::from([(0, 4), (1, 1020)]));
+        assert_eq!(guest_memory_of(maps, numa, &[2 << 30]), None);
+        assert_eq!(pages("7f00 default N3=2 kernelpagesize_kB=2048"), BTreeMap::from([(3, 4096)]));
+    }
+
+    #[test]
+    fn ticks_are_found_behind_a_name_with_spaces() {
+        let stat = "12 (CPU 0) KVM) S 1 2 3 4 5 6 7 8 9 10 100 50 0 0 20 0";
+        assert_eq!(ticks(stat), Some(150.0));
+        assert_eq!(ticks("12 (x"), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! XML as a tree: read, changed, written. Every text and attribute is escaped by the XML library.
+//! Not libvirt's schema.
+//! Source: quick-xml's documentation.
+
+use quick_xml::escape::unescape;
+use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
+use quick_xml::{Reader, Writer};
+
+/// Elements inside elements: more is no domain of anybody's.
+const DEEPEST: usize = 64;
+
+/// An element.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Element {
+    pub name: String,
+    pub attributes: Vec<(String, String)>,
+    pub children: Vec<Element>,
+    pub text: String,
+}
+
+impl Element {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    pub fn with(mut self, key: &str, value: impl ToString) -> Self {
+        self.attributes.push((key.into(), value.to_string()));
+        self
+    }
+
+    pub fn holding(mut self, text: impl ToString) -> Self {
+        self.text = text.to_string();
+        self
+    }
+
+    pub fn and(mut self, child: Element) -> Self {
+        self.children.push(child);
+        self
+    }
+
+    pub fn and_all(mut self, children: impl IntoIterator<Item = Element>) -> Self {
+        self.children.extend(children);
+        self
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.attributes.iter().find(|a| a.0 == key).map(|a| &*a.1)
+    }
+
+    pub fn child(&self, name: &str) -> Option<&Element> {
+        self.children.iter().find(|c| c.name == name)
+    }
+
+    /// The element at the end of a path.
+    pub fn at(&self, path: &[&str]) -> Option<&Element> {
+        path.iter().try_fold(self, |element, name| element.child(name))
+    }
+
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Element> {
+        self.children.iter().filter(move |c| c.name == name)
+    }
+
+    /// As text.
+    pub fn write(&self) -> Result<String, String> {
+        let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+        self.write_to(&mut writer).map_err(|e| e.to_string())?;
+        String::from_utf8(writer.into_inner()).map_err(|e| e.to_string())
+    }
+
+    fn write_to(&self, writer: &mut Writer<Vec<u8>>) -> std::io::Result<()> {
+        let mut start = BytesStart::new(&*self.name);
+        for (key, value) in &self.attributes {
+            start.push_attribute((&**key, &**value));
+        }
+        if self.children.is_empty() && self.text.is_empty() {
+            return writer.write_event(Event::Empty(start));
+        }
+        writer.write_event(Event::Start(start))?;
+        if !self.text.is_empty() {
+            writer.write_event(Event::Text(BytesText::new(&self.text)))?;
+        }
+        for child in &self.children {
+            child.write_to(writer)?;
+        }
+        writer.write_event(Event::End(BytesEnd::new(&*self.name)))
+    }
+}
+
+fn element(start: &BytesStart<'_>) -> Result<Element, String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|e| e.to_string());
+    let mut element = Element::new(&text(start.name().as_ref())?);
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|e| e.to_string())?;
+        let value = attribute.unescape_value().map_err(|e| e.to_string())?;
+        element.attributes.push((text(attribute.key.as_ref())?, value.into_owned()));
+    }
+    Ok(element)
+}
+
+/// Reads a document: one element, without a document type, which could name files and make texts endless.
+pub(super) fn parse(text: &str) -> Result<Element, String> {
+    let mut reader = Reader::from_str(text);
+    let mut open: Vec<Element> = Vec::new();
+    let mut root = None;
+    loop {
+        let event = reader.read_event().map_err(|e| e.to_string())?;
+        let closed = match event {
+            Event::Start(start) if open.len() < DEEPEST && root.is_none() => {
+                open.push(element(&start)?);
+                None
+            }
+            Event::Empty(start) if open.len() < DEEPEST && root.is_none() => Some(element(&start)?),
+            Event::Start(_) | Event::Empty(_) => return Err("too deep, or more than one document".into()),
+            Event::End(_) => open.pop(),
+            Event::Text(bytes) => {
+                let raw = std::str::from_utf8(&bytes).map_err(|e| e.to_string())?;
+                let text = unescape(raw).map_err(|e| e.to_string())?;
+                if let Some(element) = open.last_mut() {
+                    element.text.push_str(text.trim());
+                }
+                None
+            }
+            Event::CData(bytes) => {
+                let text = std::str::from_utf8(&bytes).map_err(|e| e.to_string())?;
+                if let Some(element) = open.last_mut() {
+                    element.text.push_str(text);
+                }
+                None
+            }
+            Event::DocType(_) => return Err("a document type is not allowed".into()),
+            Event::Eof => break,
+            _ => None,
+        };
+        match (closed, open.last_mut()) {
+            (Some(element), Some(parent)) => parent.children.push(element),
+            (Some(element), None) => root = Some(element),
+            (None, _) => {}
+        }
+    }
+    if !open.is_empty() {
+        return Err("it ends in the middle".into());
+    }
+    root.ok_or_else(|| "there is no element".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back_whatever_is_in_it() {
+        let hostile = r#"a"b'c<d>&amp;]]>e"#;
+        let tree = Element::new("domain").with("type", hostile).and(Element::new("name").holding(hostile));
+        let text = tree.write().unwrap();
+        assert!(!text.contains("<d>"), "{text}");
+        assert_eq!(parse(&text).unwrap(), tree);
+    }
+
+    #[test]
+    fn what_is_no_plain_document_is_refused() {
+        for bad in [
+            "",
+            "<a>",
+            "<a/><b/>",
+            "text",
+            "<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>",
+            "<a>&x;</a>",
+            "<a b='1' b='2'/>",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert!(parse(&"<a>".repeat(100)).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! One child process for each call, with a time limit, in the C locale.
+//! Not what is called.
+//! Source: virsh(1).
+
+use longma_placement::hypervisor::HypervisorError;
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a call may take that should take a moment.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest output that is read of a child.
+const LONGEST: u64 = 16 << 20;
+
+/// How libvirt is called.
+#[derive(Clone, Debug)]
+pub(super) struct Virsh {
+    uri: String,
+}
+
+/// Why a call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// There is no virsh, or it did not end in time.
+    Gone(String),
+    /// What it said.
+    Said(String),
+}
+
+impl Fault {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Gone(text) | Self::Said(text) => text.clone(),
+        }
+    }
+
+    fn says(&self, words: &[&str]) -> bool {
+        matches!(self, Self::Said(text) if words.iter().any(|w| text.contains(w)))
+    }
+
+    pub fn no_domain(&self) -> bool {
+        self.says(&["failed to get domain", "Domain not found", "no domain with matching"])
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.says(&["already active", "already running"])
+    }
+
+    pub fn is_not_running(&self) -> bool {
+        self.says(&["domain is not running"])
+    }
+
+    /// As the trait knows it: away if libvirt itself cannot be reached, else a refusal.
+    pub fn error(self, what: &str) -> HypervisorError {
+        let away = [
+            "failed to connect",
+            "Cannot recv data",
+            "client socket is closed",
+            "Failed to connect",
+            "End of file while reading",
+        ];
+        if self.says(&away) || matches!(self, Self::Gone(_)) {
+            return HypervisorError::Away(self.text());
+        }
+        HypervisorError::Refused { what: what.into(), why: self.text() }
+    }
+}
+
+impl Virsh {
+    pub fn new(uri: &str) -> Self {
+        Self { uri: uri.into() }
+    }
+
+    /// What a call prints.
+    pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
+        self.run_for(words, None, PATIENCE)
+    }
+
+    /// The same with something to read, and another limit.
+    pub fn run_for(&self, words: &[&str], input: Option<&str>, patience: Duration) -> Result<String, Fault> {
+        let mut command = Command::new("virsh");
+        command.args(["--quiet", "--connect", &self.uri]).args(words);
+        command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+        let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
+        let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
+        let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
+            // A child that does not read it says why by its own means.
+            std::thread::spawn(move || to.write_all(text.as_bytes()))
+        });
+        let readers = (read(child.stdout.take()), read(child.stderr.take()));
+        let ended = wait(&mut child, patience);
+        let (Ok(out), Ok(said)) = (readers.0.join(), readers.1.join()) else {
+            return Err(gone("its output could not be read".into()));
+        };
+        drop(writer.map(std::thread::JoinHandle::join));
+        match ended.map_err(|e| gone(e.to_string()))? {
+            None => Err(gone(format!("{} did not end within {} s", words[0], patience.as_secs()))),
+            Some(status) if status.success() => {
+                String::from_utf8(out).map_err(|_| gone("its output is no text".into()))
+            }
+            Some(status) => {
+                let said = String::from_utf8_lossy(&said);
+                let lines: Vec<&str> = said
+                    .lines()
+                    .map(|l| l.trim_start_matches("error: ").trim())
+                    .filter(|l| !l.is_empty())
+                    .collect();
+                Err(if lines.is_empty() { gone(status.to_string()) } else { Fault::Said(lines.join(": ")) })
+            }
+        }
+    }
+}
+
+fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(from) = from {
+            // What was read before a failure is all that there is.
+            let _ = from.take(LONGEST).read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+/// How a child ended; none if it was killed because the time was over.
+fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let until = Instant::now() + patience;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > until {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_hangs_is_killed() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let began = Instant::now();
+        assert_eq!(wait(&mut child, Duration::from_millis(50)).unwrap(), None);
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn what_virsh_says_is_told_apart() {
+        let said = |text: &str| Fault::Said(text.into());
+        assert!(said("failed to get domain 'x'").no_domain());
+        assert!(matches!(
+            said("failed to connect to the hypervisor").error("list"),
+            HypervisorError::Away(_)
+        ));
+        assert!(matches!(said("internal error: no").error("list"), HypervisorError::Refused { .. }));
+        assert!(said("Requested operation is not valid: domain is not running").is_not_running());
+    }
+}

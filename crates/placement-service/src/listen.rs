@@ -1,0 +1,170 @@
+//! Connections: accepted, encrypted, served, and closed when they are slow, too many, or the service ends.
+//! Not what is answered (`api`).
+//! Source: RFC 9112 (HTTP/1.1), RFC 8446 (TLS 1.3).
+
+use crate::Log;
+use crate::api::Peer;
+use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+
+/// Connections at once; more wait in the kernel's queue.
+const MOST: usize = 1024;
+/// TLS must be agreed on after so long, ...
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// ... the header of a request be here, also that of the next on the same connection, ...
+const HEADER: Duration = Duration::from_secs(10);
+/// ... and what is sent be taken.
+const WRITING: Duration = Duration::from_secs(20);
+/// A header may not be longer.
+const HEADER_BYTES: usize = 32 << 10;
+/// Requests that are under way when the service ends have so long.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// A stream that fails when nobody takes what is written.
+struct Impatient<S> {
+    stream: S,
+    since: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Unpin> Impatient<S> {
+    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.since = None;
+            return written;
+        }
+        let since =
+            self.since.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + WRITING)));
+        ready!(since.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, to)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watch(cx, shut)
+    }
+}
+
+/// Reads a certificate chain and its key.
+pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(certificate).map_err(|e| said(certificate, &e))?.collect();
+    let chain = chain.map_err(|e| said(certificate, &e))?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| said(key, &e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| said(certificate, &e))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Serves until `stopping`, then ends what is under way.
+pub(crate) async fn listen(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+    log: &Log,
+) {
+    let seats = Arc::new(Semaphore::new(MOST));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = stopping.wait_for(|s| *s) => break,
+            accepted = async {
+                // The semaphore is never closed.
+                let seat = seats.clone().acquire_owned().await.ok();
+                (seat, listener.accept().await)
+            } => accepted,
+        };
+        let (seat, (stream, peer)) = match accepted {
+            (seat, Ok(connection)) => (seat, connection),
+            (_, Err(error)) => {
+                log(&format!("cannot accept a connection: {error}"));
+                // Too many open files, as a rule: they become fewer.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Small answers should not wait for more.
+        let _ = stream.set_nodelay(true);
+        let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            match tls {
+                None => serve(Impatient { stream, since: None }, peer, router, watcher).await,
+                Some(tls) => {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                        serve(Impatient { stream, since: None }, peer, router, watcher).await;
+                    }
+                }
+            }
+            drop(seat);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(ENDING, graceful.shutdown()).await.is_err() {
+        log("some requests were not answered in time and are cut off");
+    }
+}
+
+async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        hyper::service::Service::call(&service, request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER)
+        .max_buf_size(HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    // A connection that fails is the peer's matter: nothing is half done, as requests are carried out whole.
+    let _ = watcher.watch(connection).await;
+}

@@ -1,0 +1,88 @@
+//! Counters for Prometheus.
+//! Not alarms: those are the monitor's.
+//! Source: the OpenMetrics text format, as prometheus-client writes it.
+
+use longma_placement::Store;
+use longma_placement::inventory::HostStatus;
+use longma_placement::store::{StoreError, VmQuery};
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct By {
+    what: &'static str,
+}
+
+/// All counters.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    seconds: Histogram,
+    placed: Counter,
+    vms: Family<By, Gauge>,
+    hosts: Family<By, Gauge>,
+    alarms: Gauge,
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("longma_placement");
+        // From 100 us on, doubled 16 times.
+        let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
+        let requests = Family::<Answered, Counter>::default();
+        let (placed, alarms) = (Counter::default(), Gauge::default());
+        let (vms, hosts) = (Family::<By, Gauge>::default(), Family::<By, Gauge>::default());
+        registry.register("requests", "Requests answered", requests.clone());
+        registry.register("request_seconds", "Time from a request to its answer", seconds.clone());
+        registry.register("placed", "Virtual machines placed", placed.clone());
+        registry.register("vms", "Virtual machines by state", vms.clone());
+        registry.register("hosts", "Hosts by status", hosts.clone());
+        registry.register("alarms", "Alarms that stand", alarms.clone());
+        Self { registry, requests, seconds, placed, vms, hosts, alarms }
+    }
+
+    /// Counts an answer.
+    pub fn answered(&self, method: &axum::http::Method, status: u16, seconds: f64) {
+        // Anybody can invent methods; they are one row.
+        let known = ["GET", "POST", "PUT", "DELETE"].contains(&method.as_str());
+        let method = if known { method.as_str() } else { "other" }.to_string();
+        self.requests.get_or_create(&Answered { method, status }).inc();
+        self.seconds.observe(seconds);
+    }
+
+    /// Counts a virtual machine that was placed.
+    pub fn placed(&self) {
+        self.placed.inc();
+    }
+
+    /// All of them, with what the store says now.
+    pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
+        self.vms.clear();
+        for vm in store.vms(&VmQuery::default())? {
+            self.vms.get_or_create(&By { what: vm.state.name() }).inc();
+        }
+        self.hosts.clear();
+        for host in store.hosts()? {
+            let what = match host.status {
+                HostStatus::Up => "up",
+                HostStatus::Draining => "draining",
+                HostStatus::Down => "down",
+            };
+            self.hosts.get_or_create(&By { what }).inc();
+        }
+        self.alarms.set(store.alarms(true, 0)?.len() as i64);
+        let mut text = String::new();
+        encode(&mut text, &self.registry).map_err(|_| StoreError::Closed)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,97 @@
+//! An answer that refuses, and what it is made of: what the store, the scheduler and the thread before it say.
+//! Not when: whoever refuses knows.
+//! Source: RFC 9457.
+
+use crate::Log;
+use crate::decider::NoAnswer;
+use crate::wire::Problem;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use longma_placement::allocator::AllocateError;
+use longma_placement::request::Invalid;
+use longma_placement::scheduler::NoPlacement;
+use longma_placement::store::StoreError;
+
+/// An answer that refuses.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal(pub Problem);
+
+impl Refusal {
+    pub fn new(status: u16, title: &str, detail: String) -> Self {
+        Self(Problem { status, title: title.into(), detail, fields: Vec::new() })
+    }
+
+    pub fn fields(detail: &str, fields: Vec<Invalid>) -> Self {
+        Self(Problem { status: 422, title: "wrong fields".into(), detail: detail.into(), fields })
+    }
+
+    pub fn field(field: &str, problem: String) -> Self {
+        Self::fields("a field is wrong", vec![Invalid { field: field.into(), problem }])
+    }
+
+    pub fn unknown(what: &str) -> Self {
+        Self::new(404, "not found", format!("there is no {what}"))
+    }
+
+    /// What a store says; what is the database's own matter is for the log only.
+    pub fn of_store(error: StoreError, log: &Log) -> Self {
+        let said = error.to_string();
+        match error {
+            StoreError::Conflict { .. } => Self::new(409, "conflict", said),
+            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(409, "exists already", said),
+            StoreError::NotAllowed { .. } | StoreError::Stale { .. } => {
+                Self::new(409, "not in this state", said)
+            }
+            StoreError::KeyReused => Self::new(422, "key used already", said),
+            StoreError::Quota { .. } => Self::new(403, "over the quota", said),
+            StoreError::Unknown { .. } => Self::new(404, "not found", said),
+            StoreError::Format(_) | StoreError::Database(_) => {
+                log(&said);
+                let detail = "the service's log says why; nothing was changed by this request".into();
+                Self::new(500, "the database failed", detail)
+            }
+            StoreError::Closed => Self::new(503, "ending", "the service is ending; try again".into()),
+        }
+    }
+
+    pub fn of_allocation(error: AllocateError, log: &Log) -> Self {
+        match error {
+            AllocateError::NoPlacement(NoPlacement::Invalid(fields)) => {
+                Self::fields("the request is wrong", fields)
+            }
+            AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 }) => {
+                Self::new(409, "no room", "there is no host yet: start an agent on one".into())
+            }
+            AllocateError::NoPlacement(error) => Self::new(409, "no room", error.to_string()),
+            AllocateError::Store(error) => Self::of_store(error, log),
+            AllocateError::Inventory(error) => {
+                log(&format!("the store contradicts itself: {error}"));
+                Self::new(500, "the store contradicts itself", "an audit says where".into())
+            }
+        }
+    }
+}
+
+impl From<NoAnswer> for Refusal {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::Busy => Self::new(503, "busy", "too many requests wait; try again".into()),
+            NoAnswer::Gone => Self::new(503, "ending", "the service is ending; try again".into()),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, axum::Json(&self.0)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}

@@ -1,0 +1,189 @@
+//! A service from its start to its end: the folder, the database, the first token, the address, the agents of one machine.
+//! Not the requests (`api`).
+
+use crate::access::{digest, new_token};
+use crate::agent::{Agent, AllInOne};
+use crate::decider::Decider;
+use crate::desk::Desk;
+use crate::home::{Access, Home};
+use crate::{Log, api, listen, signals};
+use longma_placement::store::{StoreError, Token};
+use longma_placement::{Allocator, Policy, SqliteStore, Store};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How often the store is looked at for what other processes did.
+const LOOKING: Duration = Duration::from_millis(200);
+/// How often silent agents are looked for.
+const LISTENING: Duration = Duration::from_secs(5);
+
+/// What a service needs.
+pub struct Options {
+    /// The folder that it keeps everything in.
+    pub home: PathBuf,
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Files with the certificate chain and its key (PEM).
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Whether it may listen to other machines without TLS.
+    pub plain: bool,
+    /// Folder with a folder of images for each tenant.
+    pub images: PathBuf,
+    /// How hosts and nodes are chosen.
+    pub policy: Policy,
+    /// Hosts whose agents run in this process.
+    pub hosts: Vec<AllInOne>,
+    /// Where its words go.
+    pub log: Log,
+}
+
+/// Why a service does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Its folder.
+    #[error("the folder {0}: {1}")]
+    Home(PathBuf, std::io::Error),
+    /// Its database.
+    #[error("the database in {0}: {1}")]
+    Database(PathBuf, String),
+    /// Its address.
+    #[error("cannot listen on {0}: {1}")]
+    Address(SocketAddr, std::io::Error),
+    /// Tokens would go over the wire for all to read.
+    #[error(
+        "{0} can be reached from other machines, and tokens would be sent in the clear: give --tls-cert and --tls-key, or --plain if something else encrypts"
+    )]
+    Clear(SocketAddr),
+    /// Its certificate.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The system.
+    #[error("{0}")]
+    System(String),
+}
+
+/// Serves until SIGTERM or SIGINT. `ready` is told the address and the folder when requests are answered.
+///
+/// # Errors
+/// If it cannot begin.
+pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
+    let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
+    let wrong = |e: String| ServeError::Database(home.folder.clone(), e);
+    let store: Arc<dyn Store> =
+        Arc::new(SqliteStore::open(&home.database()).map_err(|e| wrong(e.to_string()))?);
+    let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
+    let tls = tls.map_err(ServeError::Tls)?;
+    if tls.is_none() && !options.address.ip().is_loopback() && !options.plain {
+        return Err(ServeError::Clear(options.address));
+    }
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|e| ServeError::System(e.to_string()))?;
+    let allocator = Allocator::open(store.clone(), options.policy.clone(), u64::from_le_bytes(seed));
+    let allocator = allocator.map_err(|e| wrong(e.to_string()))?;
+    let system = |e: std::io::Error| ServeError::System(e.to_string());
+    let decider = Decider::start(allocator, options.log.clone()).map_err(system)?;
+    let percent = options.policy.overcommit_percent;
+    let desk = Desk::new(store, decider, options.log.clone(), options.images.clone(), percent);
+    let desk = Arc::new(desk.map_err(|e| wrong(e.to_string()))?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(64)
+        .build()
+        .map_err(system)?;
+    let ended = runtime.block_on(run(desk, options, &home, tls, ready));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+/// The token of the folder's user: the one that it has if it is still good, else a new one.
+fn own_token(store: &dyn Store, home: &Path) -> Result<String, String> {
+    let known = store.tokens().map_err(|e| e.to_string())?;
+    let kept = Access::read(home).ok().map(|a| a.token);
+    if let Some(token) = kept.filter(|t| known.iter().any(|k| k.digest == digest(t))) {
+        return Ok(token);
+    }
+    let token = new_token().map_err(|e| e.to_string())?;
+    // Whose file was lost gets a new one, and the lost one is worth nothing any more.
+    let name = "local-admin";
+    store.remove_token(name).map_err(|e| e.to_string())?;
+    let kept =
+        Token { name: name.into(), digest: digest(&token), role: "admin".into(), scope: None, created_at: 0 };
+    store.put_token(&kept).map_err(|e: StoreError| e.to_string())?;
+    Ok(token)
+}
+
+async fn run(
+    desk: Arc<Desk>,
+    options: Options,
+    home: &Home,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    ready: impl FnOnce(&str, &Path),
+) -> Result<(), ServeError> {
+    let listener =
+        TcpListener::bind(options.address).await.map_err(|e| ServeError::Address(options.address, e))?;
+    let address = listener.local_addr().map_err(|e| ServeError::Address(options.address, e))?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    // A client on this machine reaches what listens to all addresses at the loopback one.
+    let ip = if address.ip().is_unspecified() { std::net::Ipv4Addr::LOCALHOST.into() } else { address.ip() };
+    let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
+    let token =
+        own_token(&*desk.store, &home.folder).map_err(|e| ServeError::Database(home.folder.clone(), e))?;
+    let certificate = options
+        .tls
+        .as_ref()
+        .map(|(certificate, _)| std::path::absolute(certificate).unwrap_or_else(|_| certificate.clone()));
+    let access = Access { url: url.clone(), token, certificate };
+    access.write(&home.folder).map_err(|e| ServeError::Home(home.folder.clone(), e))?;
+
+    let mut agents = Vec::new();
+    for host in options.hosts {
+        let agent = Agent::beside(desk.clone(), tokio::runtime::Handle::current(), host);
+        let thread = std::thread::Builder::new().name("placement-agent".into()).spawn(move || agent.run());
+        agents.push(thread.map_err(|e| ServeError::System(e.to_string()))?);
+    }
+    let looking = tokio::spawn(look(desk.clone()));
+    let signals = tokio::spawn(until_signalled(desk.clone()));
+    ready(&url, &home.folder);
+    listen::listen(listener, tls, api::router(desk.clone()), desk.stopping.subscribe(), &options.log).await;
+    looking.abort();
+    signals.abort();
+    // What an agent has begun it ends: a few calls of the hypervisor.
+    let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
+    if !matches!(tokio::time::timeout(Duration::from_secs(60), ended).await, Ok(Ok(true))) {
+        (options.log)("an agent did not end; what it left half done is put right at the next start");
+    }
+    Ok(())
+}
+
+/// Ends the service when it is told to.
+async fn until_signalled(desk: Arc<Desk>) {
+    match signals::ended().await {
+        Ok(()) => {
+            (desk.log)("ending");
+            desk.stopping.send_replace(true);
+        }
+        Err(error) => (desk.log)(&format!("signals end the service at once, which loses nothing: {error}")),
+    }
+}
+
+/// Looks at the store now and then: events for watchers, silent agents.
+async fn look(desk: Arc<Desk>) {
+    let mut listened = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(LOOKING).await;
+        let listen = listened.elapsed() > LISTENING;
+        if listen {
+            listened = tokio::time::Instant::now();
+        }
+        // A failure is in the log already, and the next look may succeed.
+        let _ = desk
+            .with(move |d| {
+                d.look_for_events()?;
+                if listen { d.look_for_silence() } else { Ok(()) }
+            })
+            .await;
+    }
+}

@@ -1,0 +1,11 @@
+//! The signals that end a service or an agent.
+//! Not what is done then.
+//! Source: signal(7).
+
+/// Waits for SIGTERM or SIGINT.
+pub(crate) async fn ended() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    Ok(())
+}

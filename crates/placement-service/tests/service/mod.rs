@@ -1,0 +1,140 @@
+//! A service of a test's own: its process is this one, its hypervisor fake, its hosts made up.
+//! Not the command: that is tested where it is.
+#![allow(dead_code, reason = "every test program uses a part")]
+
+use longma_placement::fake::FakeHypervisor;
+use longma_placement::{Host, Policy};
+use longma_placement_service::agent::Description;
+use longma_placement_service::wire::{HostView, MadeToken, NewToken};
+use longma_placement_service::{Access, AllInOne, Client, Options};
+use longma_topology::Machine;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A service that runs until the test's process ends.
+pub struct Service {
+    pub access: Access,
+    pub admin: Client,
+    pub hypervisor: FakeHypervisor,
+    /// All that it logged.
+    pub logged: Arc<Mutex<Vec<String>>>,
+    pub folder: tempfile::TempDir,
+}
+
+/// What a service is started with.
+#[derive(Default)]
+pub struct Wishes {
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Without an agent of its own.
+    pub alone: bool,
+}
+
+/// The host of every test: eight nodes of eight cores with two threads.
+pub fn host(name: &str) -> Host {
+    Host::of_machine(&Machine::open("hygon-8node").unwrap(), name).unwrap()
+}
+
+pub fn service() -> Service {
+    service_with(Wishes::default())
+}
+
+pub fn service_with(wishes: Wishes) -> Service {
+    let folder = tempfile::tempdir().unwrap();
+    let hypervisor = FakeHypervisor::new();
+    let logged = Arc::new(Mutex::new(Vec::new()));
+    let description = Description::Fixed(Box::new(host("h1")));
+    let own = AllInOne { description, hypervisor: Box::new(hypervisor.clone()) };
+    let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
+    let options = Options {
+        home: home.clone(),
+        address: "127.0.0.1:0".parse().unwrap(),
+        tls: wishes.tls,
+        plain: false,
+        images: "/images".into(),
+        policy: Policy::default(),
+        hosts: if alone { Vec::new() } else { vec![own] },
+        log: Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
+    };
+    let (ready, is_ready) = channel();
+    std::thread::spawn(move || {
+        longma_placement_service::serve(options, |_, home| ready.send(home.to_path_buf()).unwrap()).unwrap();
+    });
+    is_ready.recv_timeout(Duration::from_secs(60)).unwrap();
+    let access = Access::read(&home).unwrap();
+    let admin = Client::new(&access).unwrap();
+    // Its agent shows up a moment after it answers.
+    if !alone {
+        until("the host is known", || admin.get::<HostView>("/v1/hosts/h1").is_ok());
+    }
+    Service { access, admin, hypervisor, logged, folder }
+}
+
+impl Service {
+    /// The token of a new bearer.
+    pub fn token(&self, name: &str, role: &str, scope: Option<&str>) -> String {
+        let wanted = NewToken { name: name.into(), role: role.into(), scope: scope.map(str::to_string) };
+        self.admin.post::<MadeToken>("/v1/tokens", None, &wanted).unwrap().token
+    }
+
+    /// A client with a new token.
+    pub fn client(&self, name: &str, role: &str, scope: Option<&str>) -> Client {
+        self.client_of(&self.token(name, role, scope))
+    }
+
+    pub fn client_of(&self, token: &str) -> Client {
+        Client::new(&Access { token: token.into(), ..self.access.clone() }).unwrap()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.access.url.split_once("://").unwrap().1.parse().unwrap()
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    }
+
+    /// What the service answers to these bytes, to the connection's end.
+    pub fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // It may answer and close before it has read all of them.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// The status of the answer to a request with a body.
+    pub fn status(&self, method: &str, path: &str, headers: &str, body: &str) -> u16 {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        let answer = self.raw(request.as_bytes());
+        let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        status.unwrap_or_else(|| panic!("{method} {path}: {answer:?}"))
+    }
+
+    /// The same with the admin's token and JSON.
+    pub fn admin_status(&self, method: &str, path: &str, body: &str) -> u16 {
+        let headers =
+            format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", self.access.token);
+        self.status(method, path, &headers, body)
+    }
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{what}: not within 30 s");
+}

@@ -1,0 +1,42 @@
+//! Where every online CPU is: its core, the cache it shares, its socket, its NUMA node.
+//! Not a machine file: numbers are the system's own, for those who bind threads and interrupts to them.
+//! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu.
+
+use super::sysfs::Sysfs;
+use crate::parts::CacheKind;
+use serde::{Deserialize, Serialize};
+
+/// Where one CPU is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuPlace {
+    /// The system's number of it.
+    pub cpu: u32,
+    /// The hardware threads of its core, itself included, by rising number.
+    pub core: Vec<u32>,
+    /// The CPUs that share its last cache, itself included; none if the system names no cache of its data.
+    pub last_cache: Option<Vec<u32>>,
+    /// The number of its socket.
+    pub socket: u32,
+    /// The number of its NUMA node.
+    pub node: u32,
+}
+
+impl Sysfs {
+    /// Where every online CPU is, by rising number.
+    pub fn places(&self) -> Vec<CpuPlace> {
+        let cpus = self.cpus();
+        let nodes = self.nodes(&cpus);
+        let place = |cpu: super::sysfs::Cpu| {
+            let data = cpu.caches.iter().filter(|cache| cache.kind != CacheKind::Instruction);
+            let last = data.max_by_key(|cache| cache.level);
+            CpuPlace {
+                cpu: cpu.id,
+                core: cpu.siblings.iter().copied().collect(),
+                last_cache: last.map(|cache| cache.shared.iter().copied().collect()),
+                socket: u32::try_from(cpu.package).unwrap_or(0),
+                node: nodes.iter().find(|node| node.cpus.contains(&cpu.id)).map_or(0, |node| node.id),
+            }
+        };
+        cpus.into_iter().map(place).collect()
+    }
+}

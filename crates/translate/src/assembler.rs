@@ -1,0 +1,132 @@
+//! LoongArch words with jumps to places that are not known yet.
+//! Not text, and not what any source instruction becomes.
+//! Source: LoongArch Reference Manual, volume 1.
+
+use longma_loongarch::{Instruction, Op, encode};
+use rustc_hash::FxHashMap;
+
+/// Code outside of the straight path, named by its number.
+pub type Label = usize;
+
+/// Where a jump goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// The code of a source address.
+    Source(u64),
+    /// A place in the unit.
+    Label(Label),
+}
+
+/// A unit's words as they come.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    /// The words so far.
+    pub words: Vec<u32>,
+    jumps: Vec<(usize, Instruction, Goal)>,
+    labels: Vec<Option<usize>>,
+}
+
+impl Assembler {
+    /// Adds an instruction whose operands fit.
+    pub fn push(&mut self, instruction: Instruction) {
+        let word = encode(&instruction).unwrap_or_else(|error| unreachable!("{instruction:?}: {error}"));
+        self.words.push(word);
+    }
+
+    /// `op d, j, k`.
+    pub fn three(&mut self, op: Op, d: u8, j: u8, k: u8) {
+        self.push(Instruction { d, j, k, ..Instruction::new(op) });
+    }
+
+    /// `op d, j`.
+    pub fn two(&mut self, op: Op, d: u8, j: u8) {
+        self.three(op, d, j, 0);
+    }
+
+    /// `op d, j, imm`.
+    pub fn immediate(&mut self, op: Op, d: u8, j: u8, imm: i32) {
+        self.push(Instruction { d, j, imm, ..Instruction::new(op) });
+    }
+
+    /// `op d, j, high, low`.
+    pub fn field(&mut self, op: Op, d: u8, j: u8, high: u8, low: u8) {
+        self.push(Instruction { d, j, imm: high.into(), imm2: low.into(), ..Instruction::new(op) });
+    }
+
+    /// Copies a register.
+    pub fn copy(&mut self, d: u8, j: u8) {
+        if d != j {
+            self.three(Op::Or, d, j, 0);
+        }
+    }
+
+    /// Loads a constant.
+    pub fn constant(&mut self, d: u8, value: i64) {
+        let upper = (value >> 12) as i32;
+        if i64::from(value as i32) != value {
+            self.constant(d, i64::from(value as i32));
+            self.immediate(Op::Lu32iD, d, 0, ((value >> 32) as i32) << 12 >> 12);
+            if value << 12 >> 12 != value {
+                self.immediate(Op::Lu52iD, d, d, (value >> 52) as i32);
+            }
+        } else if (-2048..2048).contains(&value) {
+            self.immediate(Op::AddiD, d, 0, value as i32);
+        } else if value & 0xfff == 0 {
+            self.immediate(Op::Lu12iW, d, 0, upper);
+        } else {
+            self.immediate(Op::Lu12iW, d, 0, upper);
+            self.immediate(Op::Ori, d, d, (value & 0xfff) as i32);
+        }
+    }
+
+    /// A branch or a jump; its offset comes later.
+    pub fn jump(&mut self, instruction: Instruction, goal: Goal) {
+        self.jumps.push((self.words.len(), instruction, goal));
+        self.words.push(0);
+    }
+
+    /// `b goal`.
+    pub fn go(&mut self, goal: Goal) {
+        self.jump(Instruction::new(Op::B), goal);
+    }
+
+    /// A place that is not known yet.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        self.labels.len() - 1
+    }
+
+    /// Puts a label here.
+    pub fn place(&mut self, label: Label) {
+        self.labels[label] = Some(self.words.len());
+    }
+
+    /// The source addresses outside of the unit that are jumped to, each once.
+    pub fn outside(&self, entries: &FxHashMap<u64, usize>) -> Vec<u64> {
+        let mut outside: Vec<u64> = self
+            .jumps
+            .iter()
+            .filter_map(|(_, _, goal)| match goal {
+                Goal::Source(pc) if !entries.contains_key(pc) => Some(*pc),
+                _ => None,
+            })
+            .collect();
+        outside.sort_unstable();
+        outside.dedup();
+        outside
+    }
+
+    /// Writes the offsets of all jumps; `entries` has every source address that is jumped to.
+    pub fn finish(mut self, entries: &FxHashMap<u64, usize>) -> Vec<u32> {
+        for (at, mut instruction, goal) in self.jumps {
+            let to = match goal {
+                Goal::Source(pc) => entries[&pc],
+                Goal::Label(label) => self.labels[label].expect("every label is placed"),
+            };
+            instruction.imm = (to as i32 - at as i32) * 4;
+            self.words[at] =
+                encode(&instruction).unwrap_or_else(|error| unreachable!("{instruction:?}: {error}"));
+        }
+        self.words
+    }
+}

@@ -1,0 +1,253 @@
+//! Where translated units lie, how jumps find them, and what is known of each of their words.
+//! Not what instructions become, and not system calls: those are the front end's.
+//! Source: our own.
+
+use std::ops::Range;
+
+use longma_loongarch::Op as La;
+use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
+use rustc_hash::FxHashMap;
+
+use crate::mips::code::{EXIT, Exit, Position, Unit};
+use crate::mips::unit::translate;
+
+/// The memory of a process, as far as translation touches it.
+pub trait Memory {
+    /// Reads a word of the source's code.
+    ///
+    /// # Errors
+    /// There is nothing that can be executed.
+    fn fetch(&self, address: u64) -> Result<u32, Fault>;
+
+    /// Writes words to the area of code or to the table of targets, where the program itself cannot. Addresses ascend.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault>;
+
+    /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
+    ///
+    /// # Errors
+    /// As for [`Self::place`].
+    fn replace(&self, address: u64, word: u32) -> Result<(), Fault>;
+}
+
+/// The addresses that translated code takes. The program has nothing there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Translated code, below 4 GiB: an entry of the table has 32 bits.
+    pub code: Range<u64>,
+    /// The entry of source address A is at A plus this.
+    pub table: u64,
+    /// The end of the source's addresses.
+    pub limit: u64,
+}
+
+/// Why no code can be had for an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The source's code cannot be read.
+    Fault(Fault),
+    /// The area is full.
+    Full,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// A unit that has its place.
+struct Placed {
+    start: u64,
+    words: u64,
+    positions: Vec<Position>,
+}
+
+/// What is translated of one process.
+pub struct Engine {
+    layout: Layout,
+    next: u64,
+    /// Source addresses that can be jumped to.
+    entries: FxHashMap<u64, u64>,
+    exits: FxHashMap<u64, Exit>,
+    /// Calls of addresses in registers, by the address behind them.
+    calls: FxHashMap<u64, u8>,
+    /// By their addresses.
+    units: Vec<Placed>,
+    /// Source addresses whose code has been read, by pages: the entries of the units that read them.
+    readers: FxHashMap<u64, Vec<u64>>,
+    /// Source instructions translated.
+    translated: u64,
+}
+
+/// The size of what is watched for changes of the source's code.
+const PAGE: u64 = 4096;
+
+impl Engine {
+    /// Nothing translated yet.
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            next: layout.code.start,
+            layout,
+            entries: FxHashMap::default(),
+            exits: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            units: Vec::new(),
+            readers: FxHashMap::default(),
+            translated: 0,
+        }
+    }
+
+    /// The addresses that translated code takes.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// True for addresses of translated code.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.layout.code.contains(&address)
+    }
+
+    /// The code of a source address, translated now if it has not been.
+    ///
+    /// # Errors
+    /// There is nothing to be executed, or no room.
+    pub fn code_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
+        if let Some(&found) = self.entries.get(&pc) {
+            return Ok(found);
+        }
+        if !pc.is_multiple_of(4) || pc >= self.layout.limit {
+            let cause = if pc.is_multiple_of(4) { FaultCause::Unmapped } else { FaultCause::Misaligned };
+            return Err(Fault { address: pc, access: Access::Execute, cause }.into());
+        }
+        memory.fetch(pc)?;
+        let entries = &self.entries;
+        let unit = translate(pc, &|pc| memory.fetch(pc).ok(), &|pc| entries.contains_key(&pc));
+        self.place(unit, memory)?;
+        Ok(self.entries[&pc])
+    }
+
+    fn place(&mut self, mut unit: Unit, memory: &dyn Memory) -> Result<(), Refusal> {
+        let start = self.next;
+        let end = start + 4 * unit.words.len() as u64;
+        if end > self.layout.code.end {
+            return Err(Refusal::Full);
+        }
+        let address = |offset: u32| start + 4 * u64::from(offset);
+        for (offset, exit) in &unit.exits {
+            if let Exit::To(pc) = exit
+                && let Some(target) = self.entries.get(pc)
+                && let Some(word) = jump(address(*offset), *target)
+            {
+                unit.words[*offset as usize] = word;
+            } else {
+                self.exits.insert(address(*offset), *exit);
+            }
+        }
+        let words: Vec<(u64, u32)> = (0..).zip(&unit.words).map(|(at, word)| (address(at), *word)).collect();
+        memory.place(&words)?;
+        self.next = end;
+        self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
+        // Indirect jumps find the entries from here on; they ascend by source address.
+        let table = unit.entries.iter().map(|(pc, offset)| (pc + self.layout.table, address(*offset) as u32));
+        memory.place(&table.collect::<Vec<_>>())?;
+        self.entries.extend(unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset))));
+        for (first, count) in &unit.sources {
+            for page in first / PAGE..=(first + 4 * u64::from(*count) - 1) / PAGE {
+                self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
+            }
+            self.translated += u64::from(*count);
+        }
+        unit.positions.sort_by_key(|position| position.offset);
+        self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions });
+        Ok(())
+    }
+
+    /// The word at `address` comes out to the engine for this.
+    pub fn exit_at(&self, address: u64) -> Option<Exit> {
+        self.exits.get(&address).copied()
+    }
+
+    /// Goes on from an exit to `pc`, and lets the exit do so by itself from now on.
+    ///
+    /// # Errors
+    /// As for [`Self::code_of`].
+    pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
+        let code = self.code_of(pc, memory)?;
+        if let Some(word) = jump(exit, code) {
+            memory.replace(exit, word)?;
+            self.exits.remove(&exit);
+        }
+        Ok(code)
+    }
+
+    /// The source register that the call behind which `link` stands jumps to.
+    pub fn call_before(&self, link: u64) -> Option<u8> {
+        self.calls.get(&link).copied()
+    }
+
+    /// What stands at `address` of translated code.
+    pub fn position(&self, address: u64) -> Option<Position> {
+        let unit = self.unit_at(address)?;
+        let offset = ((address - unit.start) / 4) as u32;
+        let behind = unit.positions.partition_point(|position| position.offset <= offset);
+        let found = *unit.positions.get(behind.checked_sub(1)?)?;
+        // Of instructions that became nothing, the first: nothing has been done there.
+        let first = unit.positions[..behind].partition_point(|position| position.offset < found.offset);
+        let first = unit.positions[first];
+        let is_boundary = first.is_boundary && first.offset == offset;
+        Some(Position { is_boundary, ..if is_boundary { first } else { found } })
+    }
+
+    fn unit_at(&self, address: u64) -> Option<&Placed> {
+        let behind = self.units.partition_point(|unit| unit.start <= address);
+        let unit = &self.units[behind.checked_sub(1)?];
+        (address < unit.start + 4 * unit.words).then_some(unit)
+    }
+
+    /// The source instructions whose code begins in `count` words from `address` on.
+    pub fn source_instructions(&self, address: u64, count: u32) -> u64 {
+        let Some(unit) = self.unit_at(address) else { return 0 };
+        let first = ((address - unit.start) / 4) as u32;
+        let at = |offset| unit.positions.partition_point(|position| position.offset < offset);
+        unit.positions[at(first)..at(first + count)].iter().filter(|position| position.counts).count() as u64
+    }
+
+    /// Forgets the code of source addresses that may have changed. Threads in its middle go on to the end of their block.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    pub fn forget(&mut self, range: Range<u64>, memory: &dyn Memory) -> Result<(), Fault> {
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let gone: Vec<u64> = if pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
+            let found: Vec<u64> = self.readers.keys().copied().filter(|page| pages.contains(page)).collect();
+            found.into_iter().flat_map(|page| self.readers.remove(&page).unwrap_or_default()).collect()
+        } else {
+            pages.flat_map(|page| self.readers.remove(&page).unwrap_or_default()).collect()
+        };
+        let leave = encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) });
+        let word = leave.unwrap_or_default();
+        for pc in gone {
+            if let Some(code) = self.entries.remove(&pc) {
+                memory.place(&[(pc + self.layout.table, 0)])?;
+                memory.replace(code, word)?;
+                self.exits.insert(code, Exit::To(pc));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if code has been read from somewhere in `range`.
+    pub fn has_read(&self, range: Range<u64>) -> bool {
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        self.readers.keys().any(|page| pages.contains(page))
+    }
+}
+
+/// `b` from one address to another, if it reaches.
+fn jump(from: u64, to: u64) -> Option<u32> {
+    let imm = i32::try_from(to.wrapping_sub(from) as i64).ok()?;
+    encode(&Instruction { imm, ..Instruction::new(La::B) }).ok()
+}

@@ -1,0 +1,177 @@
+//! Numbers that differ between MIPS and the other Linux systems: errors, signals, flags.
+//! Not the calls that carry them: those are in `system`.
+//! Source: Linux arch/mips/include/uapi/asm/{errno,signal,fcntl,mman,socket,ioctls,resource}.h and the headers of asm-generic.
+
+/// MIPS's error numbers by the others'.
+#[rustfmt::skip]
+const ERRORS: [u16; 134] = [
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 33, 34, 45, 78, 46, 89, 93, 90, 41, 35, 36, 37, 38, 39, 40,
+    41, 42, 43, 44, 50, 51, 52, 53, 54, 55, 58, 59, 60, 61, 62, 63,
+    64, 65, 66, 67, 68, 69, 70, 71, 74, 73, 77, 79, 80, 81, 82, 83,
+    84, 85, 86, 87, 88, 91, 92, 94, 95, 96, 97, 98, 99, 120, 121, 122,
+    123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 143, 144, 145, 146,
+    147, 148, 149, 150, 151, 135, 137, 138, 139, 140, 1133, 159, 160, 158, 161, 162,
+    163, 164, 165, 166, 167, 168,
+];
+
+/// MIPS's signals 1 to 31, by the others' numbers; SIGSTKFLT has none and becomes SIGEMT's.
+const SIGNALS: [u8; 32] = [
+    0, 1, 2, 3, 4, 5, 6, 10, 8, 9, 16, 11, 17, 13, 14, 15, 7, 18, 25, 23, 24, 26, 27, 21, 30, 31, 28, 29, 20,
+    22, 19, 12,
+];
+
+/// Flags of open(2), MIPS's and the others'.
+const OPEN: [(u64, u64); 11] = [
+    (0x8, 0x400),
+    (0x10, 0x1000),
+    (0x80, 0x800),
+    (0x100, 0x40),
+    (0x200, 0x200),
+    (0x400, 0x80),
+    (0x800, 0x100),
+    (0x1000, 0x2000),
+    (0x4000, 0x10_0000),
+    (0x8000, 0x4000),
+    (0x2000, 0x8000),
+];
+/// Those that are the same on both.
+const OPEN_SAME: u64 = 0x3 | 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x8_0000 | 0x20_0000 | 0x40_0000;
+
+/// Flags of mmap(2), MIPS's and the others'.
+const MAP: [(u64, u64); 9] = [
+    (0x400, 0x4000),
+    (0x800, 0x20),
+    (0x1000, 0x100),
+    (0x2000, 0x800),
+    (0x8000, 0x2000),
+    (0x1_0000, 0x8000),
+    (0x2_0000, 0x1_0000),
+    (0x4_0000, 0x2_0000),
+    (0x8_0000, 0x4_0000),
+];
+/// MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_FIXED_NOREPLACE.
+const MAP_SAME: u64 = 0x13 | 0x10_0000;
+
+/// Options of sockets at level SOL_SOCKET, MIPS's and the others'.
+const SOCKET: [(u64, u64); 17] = [
+    (0x4, 2),
+    (0x1008, 3),
+    (0x1007, 4),
+    (0x10, 5),
+    (0x20, 6),
+    (0x1001, 7),
+    (0x1002, 8),
+    (0x8, 9),
+    (0x100, 10),
+    (0x80, 13),
+    (0x200, 15),
+    (0x1003, 19),
+    (0x1004, 18),
+    (0x1005, 21),
+    (0x1006, 20),
+    (0x1009, 30),
+    (0x1028, 38),
+];
+
+/// The error number that a program for MIPS knows.
+pub fn error(number: u64) -> u64 {
+    ERRORS.get(number as usize).map_or(number, |&error| error.into())
+}
+
+/// MIPS's number of a signal.
+pub fn signal_to_mips(number: u64) -> u64 {
+    SIGNALS.get(number as usize).map_or(number, |&signal| signal.into())
+}
+
+/// The others' number of a signal of MIPS; out of range if there is none.
+pub fn signal_from_mips(number: u64) -> u64 {
+    match number {
+        32.. => number,
+        _ => (0..32).find(|other| signal_to_mips(*other) == number).unwrap_or(255),
+    }
+}
+
+fn each(set: u64, number: fn(u64) -> u64) -> u64 {
+    let signals = (1..=64).filter(|signal| set >> (signal - 1) & 1 != 0).map(number);
+    signals.filter(|signal| (1..=64).contains(signal)).fold(0, |sum, signal| sum | 1 << (signal - 1))
+}
+
+/// A set of signals as MIPS numbers them.
+pub fn set_to_mips(set: u64) -> u64 {
+    each(set, signal_to_mips)
+}
+
+/// A set of MIPS's signals as the others number them.
+pub fn set_from_mips(set: u64) -> u64 {
+    each(set, signal_from_mips)
+}
+
+fn convert(table: &[(u64, u64)], same: u64, flags: u64, to_mips: bool) -> u64 {
+    let pair = |(mips, other): (u64, u64)| if to_mips { (other, mips) } else { (mips, other) };
+    table
+        .iter()
+        .map(|entry| pair(*entry))
+        .fold(flags & same, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
+}
+
+/// Flags of open(2) and their kin (O_CLOEXEC, O_NONBLOCK of other calls).
+pub fn open_flags(flags: u64) -> u64 {
+    convert(&OPEN, OPEN_SAME, flags, false)
+}
+
+/// The same, back.
+pub fn open_flags_to_mips(flags: u64) -> u64 {
+    convert(&OPEN, OPEN_SAME, flags, true)
+}
+
+/// Flags of mmap(2).
+pub fn map_flags(flags: u64) -> u64 {
+    convert(&MAP, MAP_SAME, flags, false)
+}
+
+/// Level and option of a socket.
+pub fn socket_option(level: u64, option: u64) -> (u64, u64) {
+    if level != 0xffff {
+        return (level, option);
+    }
+    let found = SOCKET.iter().find(|(mips, _)| *mips == option).map(|(_, other)| *other);
+    // Those that the table lacks are the same, or nobody's.
+    (1, found.unwrap_or(if option < 0x100 { option } else { 0xffff }))
+}
+
+/// A socket's type: streams and datagrams have changed places.
+pub fn socket_type(kind: u64) -> u64 {
+    let plain = match kind & 0xf {
+        1 => 2,
+        2 => 1,
+        other => other,
+    };
+    plain | open_flags(kind & !0xf)
+}
+
+/// A resource that setrlimit(2) limits.
+pub fn resource(number: u64) -> u64 {
+    match number {
+        5 => 7,
+        6 => 9,
+        7 => 5,
+        8 => 6,
+        9 => 8,
+        other => other,
+    }
+}
+
+/// A request of ioctl(2) whose argument is the same on both; `None` for those of terminals, whose structures differ, and unknown ones.
+pub fn request(number: u64) -> Option<u64> {
+    Some(match number as u32 {
+        0x4008_7468 => 0x5413,
+        0x467f => 0x541b,
+        0x667e => 0x5421,
+        0x6601 => 0x5451,
+        0x6602 => 0x5450,
+        other if other >> 8 & 0xff != 0x54 && other >> 8 & 0xff != 0x74 => other.into(),
+        _ => return None,
+    })
+}

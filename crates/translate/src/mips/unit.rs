@@ -1,0 +1,89 @@
+//! A unit: the code that direct jumps and calls reach from one address, translated together in the order of its addresses.
+//! Not what single instructions become (`lower`), and not where units lie (`engine`).
+//! Source: our own.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::code::{Exit, Reach, Unit, exit, successors};
+use super::instruction::decode;
+use super::lower::Lowering;
+
+/// A unit has no more source instructions than this: branches of 16 bits reach across it.
+const MOST_INSTRUCTIONS: usize = 3000;
+
+/// Follows direct jumps and calls from `start`, up to what `known` has.
+fn reach(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Reach {
+    let mut found = Reach { words: FxHashMap::default(), leaders: BTreeSet::new() };
+    let mut visited = FxHashSet::default();
+    let mut ahead = std::collections::VecDeque::from([start]);
+    while let Some(leader) = ahead.pop_front() {
+        let is_new = leader == start || !known(leader);
+        if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+            continue;
+        }
+        let mut pc = leader;
+        while visited.insert(pc) {
+            let Some(word) = fetch(pc) else { break };
+            found.words.insert(pc, word);
+            if pc == leader {
+                found.leaders.insert(leader);
+            }
+            let Some(instruction) = decode(word) else { break };
+            if let Some(next) = successors(instruction, pc) {
+                if instruction.has_delay_slot()
+                    && let Some(word) = fetch(pc.wrapping_add(4))
+                {
+                    found.words.insert(pc.wrapping_add(4), word);
+                }
+                ahead.extend(next);
+                break;
+            }
+            pc = pc.wrapping_add(4);
+            if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+                break;
+            }
+        }
+        if visited.contains(&leader) && found.words.contains_key(&leader) {
+            found.leaders.insert(leader);
+        }
+    }
+    found
+}
+
+/// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
+pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+    let reach = reach(start, fetch, known);
+    let mut lowering = Lowering::new(&reach);
+    let mut entries = FxHashMap::default();
+    let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
+    for (index, &leader) in leaders.iter().enumerate() {
+        entries.insert(leader, lowering.assembler.words.len());
+        lowering.block(leader, leaders.get(index + 1).copied());
+    }
+    let mut unit = std::mem::take(&mut lowering.unit);
+    unit.entries = leaders.iter().map(|pc| (*pc, entries[pc] as u32)).collect();
+    lowering.out_of_line(&mut unit);
+    for pc in lowering.assembler.outside(&entries) {
+        let at = lowering.assembler.words.len();
+        entries.insert(pc, at);
+        exit(&mut lowering.assembler, &mut unit, pc, Exit::To(pc));
+    }
+    unit.sources = ranges(&reach);
+    unit.words = lowering.assembler.finish(&entries);
+    unit
+}
+
+fn ranges(reach: &Reach) -> Vec<(u64, u32)> {
+    let mut addresses: Vec<u64> = reach.words.keys().copied().collect();
+    addresses.sort_unstable();
+    let mut ranges: Vec<(u64, u32)> = Vec::new();
+    for pc in addresses {
+        match ranges.last_mut() {
+            Some((start, count)) if *start + 4 * u64::from(*count) == pc => *count += 1,
+            _ => ranges.push((pc, 1)),
+        }
+    }
+    ranges
+}
