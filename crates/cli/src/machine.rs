@@ -1,9 +1,9 @@
 //! `longma machine`: list, show, check, discover, measure.
 //! Not the work itself: that is `longma-topology`; here it is printed.
-//! Source: none.
 
 use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use longma_node::simulation::refusals;
 use longma_topology::{
     BUILTIN, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text, measure,
 };
@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Columns of a drawing where the terminal does not tell its own.
 const DEFAULT_COLUMNS: usize = 100;
@@ -225,7 +226,15 @@ fn check_files(files: &[String], format: Format) -> Outcome {
             "-" => ("<standard input>".into(), read_stdin()?),
             _ => Machine::text(name)?,
         };
-        let checked = check(&file, &content);
+        let mut checked = check(&file, &content);
+        // Nothing that is accepted here is refused by a run.
+        if let Some(machine) = checked.machine.take().map(Arc::new) {
+            let refusals = refusals(&machine);
+            refusals
+                .iter()
+                .for_each(|refusal| checked.report.add_error(refusal.to_string(), &refusal.table()));
+            checked.machine = Arc::into_inner(machine).filter(|_| refusals.is_empty());
+        }
         failed |= checked.machine.is_none();
         entries.extend(checked.report.located().iter().map(|p| json!(p)));
         text.push_str(&checked.report.render(columns(), colour()));

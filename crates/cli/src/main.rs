@@ -1,10 +1,12 @@
 //! The `longma` command: reads the command line, calls the libraries, prints.
 //! Not a model: everything it says comes from the crates below.
-//! Source: none.
 
+mod affinity;
 mod compare;
 mod experiment;
 mod machine;
+#[cfg(feature = "placement")]
+mod placement;
 mod run;
 mod shell;
 mod via;
@@ -37,6 +39,11 @@ enum Command {
     Zoned(zoned::Args),
     /// User-level communication (VIA): measure it over shared memory, UDP, AF_XDP, or a modelled Myrinet.
     Via(via::Args),
+    /// Virtual machines on NUMA hosts: the service, its agents, its client.
+    #[cfg(feature = "placement")]
+    Placement(Box<placement::Args>),
+    /// Which cores are best for network flows and their applications on this host: swept, reported, advised.
+    Affinity(affinity::Args),
     /// Completions for shells, and manual pages.
     Shell(shell::Args),
 }
@@ -63,6 +70,9 @@ fn carry_out() -> ExitCode {
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),
         Command::Zoned(args) => zoned::run(args),
         Command::Via(args) => via::run(args),
+        #[cfg(feature = "placement")]
+        Command::Placement(args) => placement::run(*args),
+        Command::Affinity(args) => affinity::run(args),
         Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

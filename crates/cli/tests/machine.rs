@@ -92,6 +92,41 @@ fn a_missing_file_is_an_error_that_names_it() {
     assert!(text(&output.stderr).contains("/nowhere/at-all.toml"));
 }
 
+#[test]
+fn check_refuses_what_a_run_refuses_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("machine.toml");
+    let path = path.to_str().unwrap();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/machines/loongson-3a5000.toml");
+    let shipped = std::fs::read_to_string(shipped).unwrap();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");
+    // What is written, and what the complaint names; nothing for what is fine.
+    for (from, to, named) in [
+        ("mispredict = \"12 cycles\"", "mispredict = \"1048576 cycles\"", "mispredict"),
+        ("clock = \"2.5 GHz\"            #", "clock = \"4294967296 GHz\" #", "clock"),
+        ("btb_entries = 4096", "btb_entries = 1048576", "btb_entries"),
+        ("rob_entries = 128", "rob_entries = 1048576", "rob_entries"),
+        ("store = { latency = \"1 cycles\"", "store = { latency = \"65535 cycles\"", "latency"),
+        ("page_size = \"16 KiB\"", "page_size = \"63 KiB\"", "page"),
+        ("page_size = \"16 KiB\"", "page_size = \"1 TiB\"", "page"),
+        ("line = \"64 B\"\nlatency = \"14 cycles\"", "line = \"128 B\"\nlatency = \"14 cycles\"", "line"),
+        ("page_size = \"16 KiB\"", "page_size = \"64 KiB\"", ""),
+        ("page_size = \"16 KiB\"", "page_size = \"1 GiB\"", ""),
+        ("mispredict = \"12 cycles\"", "mispredict = \"100 cycles\"", ""),
+    ] {
+        assert!(shipped.contains(from), "{from}");
+        std::fs::write(path, shipped.replacen(from, to, 1)).unwrap();
+        let check = MACHINE.output(&["check", path]);
+        let said = text(&check.stdout);
+        assert_eq!(check.status.success(), named.is_empty(), "{to}: {said}");
+        assert!(said.contains(named), "{to}: {said}");
+        let mut run = Command::new(env!("CARGO_BIN_EXE_longma"));
+        let run =
+            run.args(["run", "--quiet", "--level", "timing", "--machine", path, program]).output().unwrap();
+        assert_eq!(run.status.success(), named.is_empty(), "{to}: {}", text(&run.stderr));
+    }
+}
+
 /// Runs `check -` on a text.
 fn check_stdin(file: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));

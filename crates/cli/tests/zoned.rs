@@ -1,6 +1,5 @@
 //! `longma zoned` as a user types it: a map in a file from format to check, and what is refused.
 //! Not the map: crates/zoned/tests has that.
-//! Source: none.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -23,6 +22,24 @@ fn refused(folder: &Path, words: &str) -> String {
     let output = zoned(folder, words);
     assert!(!output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr).unwrap()
+}
+
+/// The same, for what might hang or take all memory: ends after a minute, and has 8 GB of address space.
+fn refused_in_bounds(folder: &Path, words: &str) -> String {
+    refused_after(folder, "ulimit -v 8000000", words)
+}
+
+/// The same, after a command of the shell.
+fn refused_after(folder: &Path, before: &str, words: &str) -> String {
+    let script = format!("{before}; exec timeout 60 \"$0\" zoned {words}");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_longma")])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{words}: {complaint}");
+    complaint
 }
 
 const FORMAT: &str = "format drive --zones 12 --conventional-zones 2 --zone-size 1MiB";
@@ -73,9 +90,11 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert!(
         refused(here, "format small --zones 2 --zone-size 1MiB").contains("fewer than 6 sequential zones")
     );
+    assert!(!here.join("small").exists());
     assert!(refused(here, "format odd --zone-size 5000").contains("whole number of blocks"));
     assert!(refused(here, "get drive abc --hex").contains("hexadecimal"));
-    assert!(refused(here, "info /dev/null").contains("is not a file"));
+    assert!(refused(here, "info /dev/null").contains("is a character device, not a regular file"));
+    assert!(refused(here, "info .").contains("is a folder, not a regular file"));
     assert!(refused(here, "get memory: x").contains("holds nothing"));
     std::fs::write(here.join("lines"), "a\t1\nno tab\n").unwrap();
     assert!(refused(here, "load drive lines").contains("lines, line 2: there is no tab"));
@@ -83,6 +102,122 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     let file = std::fs::OpenOptions::new().write(true).open(here.join("drive")).unwrap();
     file.set_len(6 << 20).unwrap();
     assert!(refused(here, "info drive").contains("truncated"));
+}
+
+#[test]
+fn a_map_that_no_new_one_can_take_the_place_of_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    printed(here, FORMAT);
+    printed(here, "put drive river map");
+    let before = std::fs::read(here.join("drive")).unwrap();
+    for (words, why) in [
+        ("format drive --force --zones 3 --zone-size 256KiB", "fewer than 6 sequential zones"),
+        ("format drive --force --zones 12 --zone-size 1MiB --node-bytes 1000", "nodes of 1000 bytes"),
+        ("format drive --force --conventional-zones 0", "no conventional zones"),
+        ("format drive --force --zone-size 16KiB", "too small for the superblocks"),
+        ("format drive --force --max-open 1", "one open zone only"),
+        ("format drive --force --zones 5000000 --zone-size 1MiB", "at most 4194304"),
+        ("bench drive --force --zones 3 --records 10 --operations 10", "fewer than 6 sequential zones"),
+        ("soak drive --force --zones 3 --seconds 0", "fewer than 6 sequential zones"),
+    ] {
+        let complaint = refused(here, words);
+        assert!(complaint.contains(why), "{words}: {complaint}");
+        assert_eq!(std::fs::read(here.join("drive")).unwrap(), before, "{words}");
+    }
+    // As if the file system knew no files that long: the limit is more than 19 MiB and less than 100, whatever the shell's unit.
+    let words = "format drive --force --zones 96 --conventional-zones 4 --zone-size 1MiB";
+    let limit = "trap '' XFSZ; ulimit -f 60000";
+    assert!(refused_after(here, limit, words).contains("File too large"));
+    assert_eq!(printed(here, "get drive river"), "map\n");
+    assert!(refused_after(here, limit, &words.replace("drive", "new")).contains("File too large"));
+    assert!(!here.join("new").exists());
+    printed(here, &format!("{FORMAT} --force"));
+    assert_eq!(printed(here, "scan drive --count"), "0\n");
+}
+
+#[test]
+fn what_scan_prints_load_takes_whatever_bytes_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    printed(here, FORMAT);
+    printed(here, &FORMAT.replace("drive", "copy"));
+    // All pairs of bytes that mean something to somebody, and every byte.
+    let special =
+        [b'\\', b'x', b'0', b't', b'n', b'\t', b'\n', b'\r', 0, 1, 0x7f, 0x80, 0xc3, 0xbc, 0xff, b'"'];
+    let pairs = special.iter().flat_map(|first| special.iter().map(move |second| vec![*first, *second]));
+    let keys = (0..=255).map(|byte| vec![byte]).chain(pairs).chain([b"\\x01".to_vec(), "河图".into()]);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut lines: Vec<String> =
+        keys.map(|key| format!("{}\t{}\n", hex(&key), hex(&[&key[..], b"\\", &key[..]].concat()))).collect();
+    std::fs::write(here.join("lines"), lines.concat()).unwrap();
+    printed(here, "load drive lines --hex");
+    let plain = printed(here, "scan drive");
+    assert!(
+        plain.contains("\n\\x01\t\\x01\\\\\\x01\n") && plain.contains("\n河图\t河图\\\\河图\n"),
+        "{plain}"
+    );
+    std::fs::write(here.join("plain"), plain).unwrap();
+    printed(here, "load copy plain --sorted");
+    lines.sort();
+    lines.dedup();
+    assert_eq!(printed(here, "scan copy --hex"), lines.concat());
+    std::fs::write(here.join("plain"), "a\\\\\t1\nb\t\\q\n").unwrap();
+    let complaint = refused(here, "load copy plain");
+    assert!(complaint.contains("plain, line 2: `\\q`") && complaint.contains("--hex"), "{complaint}");
+    assert_eq!(printed(here, "get copy a\\"), "1\n");
+}
+
+/// CRC-32C, as RFC 3720, appendix B.4 has it.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
+
+#[test]
+fn a_header_that_speaks_of_more_zones_than_memory_can_hold_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (conventional, sequential, end) in
+        [(1, 1u32 << 30, 691_494_978_048), (1 << 31, 64, 1_099_516_903_424)]
+    {
+        let mut header = b"LngmZone".to_vec();
+        header.extend(3u32.to_le_bytes());
+        header.extend([1; 16]);
+        header.extend(512u32.to_le_bytes());
+        header.extend([1u64, 1].map(u64::to_le_bytes).concat());
+        header.extend([conventional, sequential, 0, 0].map(u32::to_le_bytes).concat());
+        let crc = crc32c(&header);
+        header.extend(crc.to_le_bytes());
+        header.resize(2048, 0);
+        std::fs::write(here.join("drive"), [&header[..], &header].concat()).unwrap();
+        // With a hole for all that it speaks of.
+        std::fs::OpenOptions::new().write(true).open(here.join("drive")).unwrap().set_len(end).unwrap();
+        for words in ["info drive", "check drive", "repair drive", "get drive x", "put drive x y"] {
+            let complaint = refused_in_bounds(here, words);
+            let zones = format!("{} zones", conventional + sequential);
+            assert!(complaint.contains("drive") && complaint.contains(&zones), "{words}: {complaint}");
+        }
+    }
+}
+
+#[test]
+fn a_named_pipe_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    assert!(Command::new("mkfifo").arg(here.join("pipe")).status().unwrap().success());
+    for words in [
+        "info pipe",
+        "get pipe x",
+        "scan pipe",
+        "put pipe x y",
+        "check pipe",
+        "repair pipe",
+        "format pipe --force",
+    ] {
+        let complaint = refused_in_bounds(here, words);
+        assert!(complaint.contains("pipe: is a named pipe, not a regular file"), "{words}: {complaint}");
+    }
 }
 
 #[test]

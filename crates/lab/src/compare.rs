@@ -3,7 +3,7 @@
 //! Source: each published value cites its own.
 
 use crate::experiment::{Experiment, Published};
-use crate::point::{Key, Point};
+use crate::key::Key;
 use crate::table::{Row, Table};
 
 /// A published value and ours.
@@ -75,15 +75,6 @@ pub fn compare(experiment: &Experiment, table: &Table) -> Vec<Comparison> {
 /// Whether these published values are of this row's point.
 pub(crate) fn is_at(published: &Published, table: &Table, row: &Row) -> bool {
     published.at.iter().all(|(name, value)| table.setting(row, name).as_ref() == Some(value))
-}
-
-/// Whether a published value is of this point.
-pub(crate) fn is_of(published: &Published, point: &Point) -> bool {
-    published.at.iter().all(|(name, value)| {
-        let varied = point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone());
-        let machine = || point.machine.as_ref().filter(|_| name == "machine").map(|m| m.name.as_str().into());
-        varied.or_else(machine).as_ref() == Some(value)
-    })
 }
 
 fn beside(published: &Published, table: &Table, row: Option<&Row>, metric: &str) -> Comparison {

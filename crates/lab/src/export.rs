@@ -4,7 +4,7 @@
 
 use crate::setting::Setting;
 use crate::store::Results;
-use crate::table::{Row, Table};
+use crate::table::{Row, Table, object};
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -12,7 +12,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -85,22 +85,6 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// What a file is called while `process` of `host` writes it: processes of two hosts that share the folder may have the same number.
 fn part_of(name: &str, host: &str, process: u32) -> String {
     format!(".{name}.{host}-{process}.part")
-}
-
-/// A row as an object: key, machine, what varies, what was measured, why it failed.
-pub(crate) fn object(table: &Table, row: &Row) -> Value {
-    let mut object = Map::new();
-    object.insert("key".into(), json!(row.key));
-    object.insert("machine".into(), json!(row.machine));
-    let settings = table.parameters.iter().zip(&row.settings).filter(|(name, _)| *name != "machine");
-    settings.for_each(|(name, value)| drop(object.insert(name.clone(), json!(value))));
-    table
-        .metrics
-        .iter()
-        .zip(&row.values)
-        .for_each(|(m, value)| drop(object.insert(m.name.clone(), json!(value))));
-    object.insert("failure".into(), json!(row.failure));
-    Value::Object(object)
 }
 
 /// A column of the Parquet file.

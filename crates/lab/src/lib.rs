@@ -1,5 +1,5 @@
 //! Experiments: read, swept, run, stored, compared with what was published, and reported.
-//! Not what is run: each workload is registered from outside; only guest programs, run by the command, are at home here.
+//! Not what is run: each workload is registered from outside.
 //! Source: the experiment file format is described key by key in the book (docs/src/experiments.md), from [`experiment::keys`].
 
 // The `part!` and `choice!` macros of the machine files' reader name this path.
@@ -10,10 +10,14 @@ mod compare;
 mod experiment;
 mod explain;
 mod export;
+mod failure;
+mod key;
+mod machines;
 mod names;
 mod number;
 mod point;
-mod program;
+mod points;
+mod rehearse;
 mod report;
 mod setting;
 mod store;
@@ -27,14 +31,15 @@ pub use explain::{
     Contribution, ExplainError, Explanation, Game, Gap, MOST_MEMBERS, Place, Selection, Switch,
 };
 pub use export::{ExportError, Exported, export, write_whole};
+pub use failure::{Failure, FailureKind};
+pub use key::{Key, digest};
 pub use names::Names;
 pub use number::number;
-pub use point::{Key, Point, PointError};
-pub use program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS, Program};
+pub use point::{Modelled, Point};
+pub use points::PointError;
+pub use rehearse::Rehearsed;
 pub use report::{Chapter, page};
 pub use setting::Setting;
 pub use store::{Contradiction, Damage, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};
-pub use workload::{
-    Failure, FailureKind, Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload,
-};
+pub use workload::{Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload};

@@ -1,6 +1,5 @@
 //! What tables, charts and labels call the parameters that vary and their values: as the experiment file says.
 //! Not the names in files of results: those are the parameters' own.
-//! Source: none.
 
 use crate::experiment::{Experiment, SweepColumn};
 use crate::setting::Setting;

@@ -1,6 +1,5 @@
 //! A parameter's value: a flag, a number, a text, a list of texts or texts by name.
 //! Not a parameter's description: that is the workload's, see [`crate::Parameter`].
-//! Source: none.
 
 use crate::read::{Node, Problems, Value};
 use longma_topology::units::{BitRate, Frequency, Size, Time};

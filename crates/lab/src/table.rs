@@ -1,14 +1,13 @@
 //! The table of an experiment: a row for each point that was run, a column for each thing that varies or is measured.
 //! Not all that the store knows of a point: only what the experiment asks for.
-//! Source: none.
 
 use crate::campaign::{Campaign, State};
-use crate::compare::is_of;
 use crate::experiment::{Better, Metric};
+use crate::key::Key;
 use crate::names::Names;
-use crate::point::Key;
 use crate::setting::Setting;
 use crate::store::{Record, Results};
+use serde_json::{Map, Value, json};
 
 /// A metric as a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,8 +97,8 @@ impl Table {
     }
 
     /// Every row as an object: key, machine, what varies, what was measured, why it failed.
-    pub fn objects(&self) -> Vec<serde_json::Value> {
-        self.rows.iter().map(|row| crate::export::object(self, row)).collect()
+    pub fn objects(&self) -> Vec<Value> {
+        self.rows.iter().map(|row| object(self, row)).collect()
     }
 
     /// What tells a row from others, in words.
@@ -113,7 +112,7 @@ fn left_out(campaign: &Campaign<'_>) -> Vec<usize> {
         return Vec::new();
     }
     let published = campaign.experiment.parts().published.iter().enumerate();
-    let absent = published.filter(|(_, p)| !campaign.points.iter().any(|point| is_of(p, point)));
+    let absent = published.filter(|(_, p)| !campaign.points.iter().any(|point| p.is_of(point)));
     absent.map(|(index, _)| index).collect()
 }
 
@@ -163,4 +162,20 @@ fn unknown<'a>(
             (source.into(), format!("the workload does not measure `{source}`; {help}"))
         })
         .collect()
+}
+
+/// A row as an object: key, machine, what varies, what was measured, why it failed.
+pub(crate) fn object(table: &Table, row: &Row) -> Value {
+    let mut object = Map::new();
+    object.insert("key".into(), json!(row.key));
+    object.insert("machine".into(), json!(row.machine));
+    let settings = table.parameters.iter().zip(&row.settings).filter(|(name, _)| *name != "machine");
+    settings.for_each(|(name, value)| drop(object.insert(name.clone(), json!(value))));
+    table
+        .metrics
+        .iter()
+        .zip(&row.values)
+        .for_each(|(m, value)| drop(object.insert(m.name.clone(), json!(value))));
+    object.insert("failure".into(), json!(row.failure));
+    Value::Object(object)
 }

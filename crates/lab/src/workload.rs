@@ -1,7 +1,7 @@
 //! What a point of an experiment runs: a workload takes a point and gives metrics.
 //! Not where the points come from (`experiment`), nor who runs them in which order (`campaign`).
-//! Source: none.
 
+use crate::failure::Failure;
 use crate::point::Point;
 use crate::setting::Setting;
 use longma_topology::units::{Size, Time};
@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Something that can be run at a point and measured: a guest program, a device, a piece of software.
 ///
@@ -58,7 +57,7 @@ pub trait Workload: Send + Sync {
     /// Runs one point and measures it.
     ///
     /// # Errors
-    /// Why there are no metrics. Ends soon with [`FailureKind::Stopped`] once `stop` asks for it.
+    /// Why there are no metrics. Ends soon with [`FailureKind::Stopped`](crate::FailureKind::Stopped) once `stop` asks for it.
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure>;
 }
 
@@ -186,66 +185,6 @@ impl Metrics {
     /// Adds a result.
     pub fn result(&mut self, name: &str, value: f64) {
         self.results.insert(name.into(), value);
-    }
-}
-
-/// Why a point gave no metrics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// Which kind.
-    pub kind: FailureKind,
-    /// What happened, where, and what to do.
-    pub message: String,
-}
-
-/// The kinds of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FailureKind {
-    /// The point cannot be run as it is given.
-    Refused,
-    /// It ran and failed.
-    Failed,
-    /// The host let it down: no memory, no room, a limit, a signal from outside, no time. It says nothing of the point, which counts as not
-    /// run.
-    #[serde(alias = "late")]
-    Host,
-    /// Somebody stopped the campaign; the point counts as not run.
-    Stopped,
-}
-
-impl FailureKind {
-    /// Whether the point itself decides the failure, so that another run would fail too. Only such failures are kept.
-    pub fn is_of_point(self) -> bool {
-        matches!(self, Self::Refused | Self::Failed)
-    }
-}
-
-impl Failure {
-    /// The point cannot be run as it is given.
-    pub fn refused(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Refused, message: message.into() }
-    }
-
-    /// It ran and failed.
-    pub fn failed(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Failed, message: message.into() }
-    }
-
-    /// The host let it down.
-    pub fn host(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Host, message: message.into() }
-    }
-
-    /// It took longer than `limit`: a quicker host, or one with less to do, may need less.
-    pub fn late(limit: Duration) -> Self {
-        Self::host(format!("took longer than the experiment's time_limit of {} s", limit.as_secs_f64()))
-    }
-
-    /// The campaign was stopped.
-    pub fn stopped() -> Self {
-        Self { kind: FailureKind::Stopped, message: "stopped before it was done".into() }
     }
 }
 

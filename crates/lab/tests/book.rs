@@ -40,26 +40,14 @@ fn the_chapter_lists_every_key_as_the_code_defines_it() {
     assert!(written == tables(), "run the test with LONGMA_UPDATE_BOOK=1 and read the difference");
 }
 
-#[test]
-fn the_chapters_example_is_an_experiment_without_problems() {
-    let chapter = std::fs::read_to_string(CHAPTER).unwrap();
-    let example = chapter.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let mut registry = longma_lab::Registry::default();
-    registry.add(longma_lab::Program::new("longma"));
-    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments"));
-    let report =
-        longma_lab::Experiment::check(std::path::Path::new("queens.toml"), folder, example, &registry).report;
-    assert!(report.problems().is_empty(), "{}", report.render(100, false));
-}
-
 const PROCESSOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/processor.md");
 const PARAMETERS_START: &str = "<!-- parameters: generated -->\n";
 const PARAMETERS_END: &str = "<!-- /parameters -->\n";
 /// The machines of the chapter, each from the repository's root; of all but the first, what is not in those before.
 const MACHINES: [&str; 5] = [
-    "machines/godson3.toml",
-    "machines/godson3-conventional.toml",
-    "machines/godson3-two-chips.toml",
+    "crates/topology/machines/godson3.toml",
+    "crates/topology/machines/godson3-conventional.toml",
+    "crates/topology/machines/godson3-two-chips.toml",
     "experiments/machines/godson3-and-pci.toml",
     "experiments/machines/3a5000-ethernet.toml",
 ];

@@ -1,11 +1,12 @@
-//! Runs a program in simulated time with the simplest clock there is: an instruction takes a nanosecond. The tests of the schedule
-//! run their programs with it.
-//! Not a model of a machine: `longma run --level timing` has one.
+//! Runs a program in simulated time, with the simplest clock there is, in which an instruction takes a nanosecond, or with the model of
+//! a machine. The tests run their programs with it.
+//! Not a report of what was counted: `longma run --level timing` makes one.
 //! Source: none; it shows how a [`Clockwork`] is written.
 //!
-//! `simulate [--cores N] [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`, or
-//! `simulate --restore FILE`
+//! `simulate [--cores N | --machine NAME] [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
+//! or `simulate --restore FILE`
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -14,12 +15,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use longma_core::{Core, Stop};
-use longma_linux::host::locks::Mutex;
+use longma_guest::host::locks::Mutex;
 use longma_linux::simulated::SimulationConfig;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};
+use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
-use longma_sim::{Duration, Time};
+use longma_sim::{Duration, Region, Time};
+use longma_topology::Machine;
 
 /// An instruction takes a nanosecond.
 struct Toy {
@@ -60,18 +63,39 @@ fn main() -> ExitCode {
     }
 }
 
+/// The NUMA nodes of a machine's cores, and its model.
+fn model(machine: Arc<Machine>, seed: u64) -> Result<(Vec<usize>, SharedSimulation), String> {
+    let nodes = Simulation::core_nodes(&machine, 0);
+    let config = simulation::SimulationConfig {
+        machine,
+        host: 0,
+        level: Level::Timing(None),
+        region: Region::Whole,
+        warm_instructions: 0,
+        placement: Policy::default(),
+        seed,
+        restored_at: None,
+        save: None,
+        timeline: None,
+        wires: BTreeMap::new(),
+    };
+    let simulation = Simulation::new(config).map_err(|error| error.to_string())?;
+    Ok((nodes, simulation.shared()))
+}
+
 enum Never {}
 
 fn start() -> Result<Never, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
-    let (mut save_at, mut save_to, mut restore) = (0, None, None);
+    let (mut save_at, mut save_to, mut restore, mut machine) = (0, None, None, None);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         let value = arguments.next().ok_or("an option needs a value")?;
         let text = value.to_string_lossy();
         let number = || text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
         match option.to_str() {
             Some("--cores") => cores = number()? as usize,
+            Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
             Some("--seed") => seed = number()?,
             Some("--save-at") => save_at = number()?,
             Some("--save-to") => save_to = Some(PathBuf::from(&value)),
@@ -98,8 +122,10 @@ fn start() -> Result<Never, String> {
     };
     let tracer = log.as_ref().map(|log| Arc::new(write(log)) as longma_node::Sink);
     let turns = tracer.clone();
+    let model = machine.map(|machine| model(Arc::new(machine), seed)).transpose()?;
+    let (nodes, model) = model.unzip();
     let schedule = SchedulerConfig {
-        nodes: (0..cores).map(|core| core / 2).collect(),
+        nodes: nodes.unwrap_or_else(|| (0..cores).map(|core| core / 2).collect()),
         log: turns.map(|sink| -> longma_node::schedule::Log {
             Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
         }),
@@ -117,17 +143,18 @@ fn start() -> Result<Never, String> {
         environment: vec!["HOME=/".into()],
         tracer,
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
-        simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed }),
+        simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed, memory_bytes: 16 << 30 }),
         ..ProcessConfig::default()
     };
     let saver = Saver::new();
     let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
-    let toy = Toy { quantum, save, saver: saver.clone() };
+    let toy = || Box::new(Toy { quantum, save, saver: saver.clone() }) as Box<dyn Clockwork>;
+    let clockwork = model.map_or_else(toy, |model| Box::new(model));
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, ..Execution::default() },
-        simulated: Some(Simulated::new(scheduler, Box::new(toy), Some(saver))),
+        simulated: Some(Simulated::new(scheduler, clockwork, Some(saver))),
     };
     let node = match &checkpoint {
         Some(checkpoint) => Node::restore(config, checkpoint),

@@ -9,15 +9,13 @@ use std::{
 };
 
 use longma_core::{Core, Watch};
-use longma_linux::{
-    Engine, Process, Thread,
-    host::{
-        attention::{Attention, is_spared},
-        faults::SignalStack,
-        locks::{Mutex, MutexGuard},
-        workers,
-    },
+use longma_guest::host::{
+    attention::{Attention, is_spared},
+    faults::SignalStack,
+    locks::{Mutex, MutexGuard},
+    workers,
 };
+use longma_linux::{Engine, Process, Thread};
 use longma_loongarch::State;
 
 use crate::run::{Shared, run_thread};
@@ -140,9 +138,9 @@ impl Engine for NodeEngine {
         if let Some(shared) = self.0.upgrade() {
             if shared.code.become_forked().is_err() {
                 // What is translated is the parent's, and there is nothing to run it in.
-                longma_linux::die_by(libc::SIGKILL);
+                longma_guest::host::die_by(libc::SIGKILL);
             }
-            longma_linux::host::attention::with_attention(|own| shared.cores.keep_only(own));
+            longma_guest::host::attention::with_attention(|own| shared.cores.keep_only(own));
             if let Some(session) = shared.session() {
                 session.leave_child(&shared);
             }

@@ -14,7 +14,7 @@ pub mod symbols;
 
 pub use gdb::Debugger;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode, timing};
+pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::elf::ElfError;
-pub use longma_linux::host::{descriptors, main_stack};
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
 pub use run::{Ending, Node, NodeConfig, NodeError, Report};

@@ -8,10 +8,8 @@ use std::{
 };
 
 use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop};
-use longma_linux::{
-    LoadError, Outcome, Process, ProcessConfig, Thread,
-    host::{attention::register_attention, faults},
-};
+use longma_guest::host::{attention::register_attention, faults};
+use longma_linux::{LoadError, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::{Fault, FaultCause, State, Trap};
 
 use crate::{
@@ -290,6 +288,6 @@ fn end(shared: &Shared, ending: Ending) -> ! {
     match ending {
         // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.
         Ending::Exit(status) => unsafe { libc::_exit(status) },
-        Ending::Signal(signal) => longma_linux::die_by(signal),
+        Ending::Signal(signal) => longma_guest::host::die_by(signal),
     }
 }

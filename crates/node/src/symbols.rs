@@ -4,7 +4,8 @@
 
 use std::{collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
 
-use longma_linux::{Mapping, Process};
+use longma_guest::Mapping;
+use longma_linux::Process;
 use object::{Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 /// A larger file is not searched for symbols.
@@ -68,7 +69,7 @@ struct Segment {
 impl Segment {
     /// Whether its mapping, which has whole pages, holds byte `offset` of the file.
     fn is_mapped_with(&self, offset: u64) -> bool {
-        let page = longma_linux::PAGE_BYTES;
+        let page = longma_guest::PAGE_BYTES;
         (self.offset / page * page..self.offset.saturating_add(self.bytes)).contains(&offset)
     }
 
@@ -322,7 +323,7 @@ mod tests {
             parts.any(|part| part.address + bias == address && part.offset == offset)
         };
         for segment in object.segments.iter().filter(|segment| segment.is_code) {
-            let page = longma_linux::PAGE_BYTES;
+            let page = longma_guest::PAGE_BYTES;
             let (start, offset) = ((segment.address + bias) / page * page, segment.offset / page * page);
             assert_eq!(object.bias(start, offset, holds), bias, "{segment:x?}");
             let fixed =

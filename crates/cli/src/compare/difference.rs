@@ -1,6 +1,5 @@
 //! What differs between two results, and how it is shown.
 //! Not the reading of results.
-//! Source: our own.
 
 use std::fmt::Write;
 

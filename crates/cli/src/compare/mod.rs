@@ -1,6 +1,5 @@
 //! `longma compare`: two results of `longma run --stats-out`, figure by figure.
 //! Not a judgement which is better: some figures should grow, others should not.
-//! Source: our own.
 
 mod difference;
 mod reading;

@@ -1,7 +1,6 @@
 //! A table of results that fits a terminal: what is the same in every row stands above it, a unit stands once, and columns for which there is
 //! no room stand below, beside the parameters again.
 //! Not what the table holds: that is `longma-lab`'s.
-//! Source: none.
 
 use longma_lab::{Table, number};
 use std::fmt::Write as _;

@@ -1,6 +1,5 @@
 //! Where experiment files are: by path, or by name in the nearest folder `experiments`.
 //! Not their content.
-//! Source: none.
 
 use super::Which;
 use longma_lab::{Experiment, OpenError, Registry};

@@ -1,6 +1,5 @@
 //! `longma experiment`: list, check, run, compare, report, merge.
 //! Not the work itself: that is `longma-lab`; here files are found and results printed.
-//! Source: none.
 
 mod columns;
 pub mod explain;
@@ -11,7 +10,7 @@ mod run;
 pub(crate) mod status;
 
 use clap::{Subcommand, ValueEnum};
-use longma_lab::{Program, Registry, Shard, Store};
+use longma_lab::{Registry, Shard, Store};
 use serde_json::json;
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ use std::process::ExitCode;
 pub(super) type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 /// The version of the models, part of every result's key.
-const VERSION: &str = env!("LONGMA_MODEL_VERSION");
+pub const VERSION: &str = env!("LONGMA_MODEL_VERSION");
 
 /// `longma experiment ...`
 #[derive(clap::Args)]
@@ -149,15 +148,11 @@ pub(super) enum Format {
     Json,
 }
 
-/// What experiments can run. Other parts of longma register theirs here.
+/// What experiments can run.
 fn registry() -> Result<Registry, Box<dyn Error>> {
     let longma =
         std::env::current_exe().map_err(|error| format!("cannot find the longma command itself: {error}"))?;
-    let mut registry = Registry::default();
-    registry.add(Program::new(longma));
-    registry.add(crate::zoned::PaperTrees::default());
-    registry.add(crate::via::Via::default());
-    Ok(registry)
+    Ok(longma_workloads::registry(longma))
 }
 
 /// Says what went wrong, and with which status the command ends.

@@ -1,6 +1,5 @@
 //! Results and comparisons as text and JSON.
 //! Not their making: that is `longma-lab`.
-//! Source: none.
 
 use super::{Format, Outcome, VERSION, Which, find, status};
 use crate::machine::{colour, columns, print, print_json, table as lay_out};

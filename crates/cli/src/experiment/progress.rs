@@ -1,6 +1,5 @@
 //! What a person sees while a campaign runs: a bar, the time left, the best and the worst point so far.
 //! Not printed into a pipe.
-//! Source: none.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};

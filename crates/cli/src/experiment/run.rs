@@ -1,6 +1,5 @@
 //! `longma experiment run`: campaigns, one after the other.
 //! Not the running of a point: that is `longma-lab`.
-//! Source: our own.
 
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, find, print, status, summary};

@@ -4,8 +4,8 @@
 
 use std::{fmt, io, path::Path};
 
-use longma_lab::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 use longma_node::{ElfError, LoadError, NodeError};
+use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 /// longma itself failed.
 pub const OWN_FAILURE: u8 = 125;

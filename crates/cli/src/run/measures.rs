@@ -1,6 +1,5 @@
 //! `longma run --measures`: what such a run would measure, with units.
 //! Not the figures.
-//! Source: our own.
 
 use longma_sim::Value;
 use serde_json::json;

@@ -25,12 +25,12 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_lab::HOST_FAULT_STATUS;
 use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
     devices::has_devices, simulation::WARMED_INSTRUCTIONS,
 };
 use longma_topology::Machine;
+use longma_workloads::program::HOST_FAULT_STATUS;
 
 use failure::Failure;
 pub use failure::OWN_FAILURE;
@@ -297,6 +297,8 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         capabilities: machine.as_ref().map(|machine| machine.capabilities),
         reexec: restart::command(&arguments)?,
         constant_surroundings: simulates || attends || arguments.fixed_names,
+        // One that another program has executed goes on with that one's.
+        umask: ((simulates || attends) && arguments.open_files.is_none()).then_some(simulated::UMASK),
         stack_offset: arguments.stack_offset,
         ..ProcessConfig::default()
     };

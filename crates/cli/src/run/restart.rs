@@ -1,6 +1,5 @@
 //! The command line with which execve of a LoongArch program starts this command anew, and the environment it hands over.
 //! Not execve itself (see `longma-linux`).
-//! Source: our own.
 
 use std::{
     ffi::OsString,

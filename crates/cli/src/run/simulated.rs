@@ -1,6 +1,5 @@
 //! A run in simulated time, from the command line's options to the result that is printed and written.
 //! Not the models: see `longma-node`.
-//! Source: our own.
 
 use std::{
     fs::{self, File},
@@ -10,7 +9,6 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_lab::HOST_FAULT_WORDS;
 use longma_node::{
     Ending, ProcessConfig, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
@@ -21,8 +19,15 @@ use longma_node::{
 };
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
 use longma_topology::Machine;
+use longma_workloads::program::HOST_FAULT_WORDS;
 
 use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, placement, summary, wires};
+
+/// The file mode creation mask of programs in simulated time, whoever runs them: what most systems give their users.
+pub const UMASK: u32 = 0o022;
+
+/// What programs are told of a machine whose file states no memory.
+const UNSTATED_MEMORY_BYTES: u64 = 16 << 30;
 
 /// The largest trace that is written.
 const TRACE_BYTES: u64 = 2 << 30;
@@ -104,7 +109,9 @@ pub fn prepare(
     let manifest = manifest(arguments, &machine, &simulation, region)?;
     let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
     process.devices = simulation.device_files();
-    process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
+    let memory_bytes = memory_bytes(&machine);
+    process.simulation =
+        Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed, memory_bytes });
     if let Some(path) = &arguments.stats_out {
         writable(path)?;
     }
@@ -137,6 +144,7 @@ pub fn attend_devices(
     say: &Sink,
 ) -> Result<Simulated, Failure> {
     let scheduler = scheduler(arguments, &machine, None, say)?;
+    let memory_bytes = memory_bytes(&machine);
     let simulation = modelled(SimulationConfig {
         machine: Arc::new(machine),
         host: 0,
@@ -151,8 +159,16 @@ pub fn attend_devices(
         wires: wires::parse(&arguments.wire)?,
     })?;
     process.devices = simulation.device_files();
-    process.simulation = Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed });
+    process.simulation =
+        Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed, memory_bytes });
     Ok(Simulated::new(scheduler, Box::new(simulation.shared()), None))
+}
+
+/// The memory of the machine's first host.
+fn memory_bytes(machine: &Machine) -> u64 {
+    let nodes = machine.layout().hosts.first().map_or(&[][..], |host| &host.nodes);
+    let stated = nodes.iter().filter_map(|node| node.memory_bytes).reduce(u64::saturating_add);
+    stated.filter(|bytes| *bytes > 0).unwrap_or(UNSTATED_MEMORY_BYTES)
 }
 
 fn level(arguments: &Arguments) -> simulation::Level {

@@ -1,6 +1,5 @@
 //! The summary of a simulated run: what a person wants to see at a glance.
 //! Not everything: `--stats-out` writes all that was counted.
-//! Source: our own.
 
 use std::{collections::BTreeMap, fmt::Write};
 

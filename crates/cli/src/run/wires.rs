@@ -1,6 +1,5 @@
 //! What `--wire` says is at the other ends of the wires of Ethernet devices.
 //! Not what happens there: see `longma-node`.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 

@@ -2,25 +2,17 @@
 //! Not the library: that is `longma-via`.
 //! Source: the commands are in the manner of `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
 
-mod exchange;
-mod modelled;
-mod network;
 mod report;
-mod workload;
-
-pub use workload::Via;
 
 use clap::{Args as Arguments, Subcommand, ValueEnum};
-use exchange::{Measure, Order};
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_topology::Machine;
 use longma_topology::units::Size;
-use longma_via::provider::myrinet::{self, Fabric, Settings};
 use longma_via::provider::shared_memory::{self, Allow, Directory};
 use longma_via::{Address, Nic, Reliability};
-use modelled::Modelled;
-use network::Limits;
-use report::Row;
+use longma_via_myrinet::{self as myrinet, Fabric, Settings};
+use longma_workloads::via::network::{self, Limits};
+use longma_workloads::via::{End, Measure, ModelError, Modelled, Order, Row};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -327,10 +319,7 @@ fn measure(how: &How, measure: Measure, window: u32) -> Outcome {
 }
 
 /// A modelled measurement under the time limit.
-fn timed<T>(
-    limits: &Limits<'_>,
-    work: impl FnOnce() -> Result<T, modelled::ModelError>,
-) -> Result<T, Box<dyn Error>> {
+fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -> Result<T, Box<dyn Error>> {
     let done = AtomicBool::new(false);
     let late = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
@@ -354,7 +343,7 @@ fn timed<T>(
 }
 
 /// Waits shortly until the last word is on its way.
-fn farewell(end: &exchange::End) {
+fn farewell(end: &End) {
     let begin = Instant::now();
     while end.vi.send_done().is_none() && begin.elapsed() < Duration::from_millis(200) {
         std::thread::yield_now();
@@ -380,7 +369,7 @@ impl Printer {
         let simulated = how.nic.kind().is_err();
         let about = json!({ "measure": measure, "provider": provider, "simulated": simulated });
         if how.format == Format::Table {
-            println!("{}", Row::head(measure));
+            println!("{}", report::head(measure));
         }
         Self { format: how.format, measure, bar, rows: Vec::new(), about }
     }
@@ -395,7 +384,7 @@ impl Printer {
         match self.format {
             Format::Json => self.rows.push(row.json()),
             Format::Table => {
-                let line = row.line();
+                let line = report::line(&row);
                 self.bar.suspend(|| writeln!(std::io::stdout(), "{line}"))?;
             }
         }
@@ -431,7 +420,7 @@ fn info(options: &NicOptions, format: Format) -> Outcome {
     let nic = match options.kind() {
         Ok(kind) => options.open(kind, USUAL_MODE)?,
         Err(kind) => {
-            let parameters = longma_via::provider::myrinet::Parameters::of(&options.machine()?)?;
+            let parameters = longma_via_myrinet::Parameters::of(&options.machine()?)?;
             let fabric = Fabric::new(parameters, options.settings(kind))?;
             Nic::with_provider(Box::new(fabric.nic(0)?))
         }

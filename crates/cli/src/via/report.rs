@@ -1,123 +1,31 @@
-//! What a measurement says: percentiles of a ping, rates of a stream, as a table or JSON.
-//! Not the measuring.
-//! Source: percentiles by the nearest rank.
+//! A measurement as a line of a table.
+//! Not the figures: those are the row's.
 
-use super::exchange::{Measure, Order};
-use serde_json::{Value, json};
+use longma_workloads::via::{Measure, Row};
 
-/// One line of a table.
-pub struct Row {
-    order: Order,
-    /// Picoseconds, sorted: each ping's, or the whole stream's.
-    times: Vec<u64>,
-}
-
-impl Row {
-    /// The row of a measurement whose times are `times`.
-    pub fn new(order: Order, mut times: Vec<u64>) -> Self {
-        times.sort_unstable();
-        Self { order, times }
-    }
-
-    fn percentile(&self, percent: f64) -> f64 {
-        let rank = (percent / 100.0 * self.times.len() as f64).ceil() as usize;
-        let index = rank.clamp(1, self.times.len().max(1)) - 1;
-        self.times.get(index).map_or(f64::NAN, |ps| *ps as f64 / 1e6)
-    }
-
-    /// The mean time one way, us.
-    pub fn mean_us(&self) -> f64 {
-        self.times.iter().map(|ps| *ps as f64).sum::<f64>() / 1e6 / self.times.len() as f64
-    }
-
-    fn seconds(&self) -> f64 {
-        self.times.first().map_or(f64::NAN, |ps| *ps as f64 / 1e12)
-    }
-
-    /// Messages a second.
-    pub fn rate(&self) -> f64 {
-        f64::from(self.order.messages) / self.seconds()
-    }
-
-    /// 10^6 bytes a second.
-    pub fn megabytes(&self) -> f64 {
-        self.rate() * f64::from(self.order.bytes) / 1e6
-    }
-
-    fn cells(&self) -> Vec<(&'static str, f64)> {
-        match self.order.measure {
-            Measure::Ping => {
-                let [least, most] = [self.percentile(0.0), self.percentile(100.0)];
-                vec![
-                    ("min_us", least),
-                    ("median_us", self.percentile(50.0)),
-                    ("mean_us", self.mean_us()),
-                    ("p99_us", self.percentile(99.0)),
-                    ("p99.9_us", self.percentile(99.9)),
-                    ("max_us", most),
-                ]
-            }
-            _ => vec![
-                ("seconds", self.seconds()),
-                ("messages_per_second", self.rate()),
-                ("megabytes_per_second", self.megabytes()),
-            ],
+/// The heads of the columns.
+pub fn head(measure: Measure) -> String {
+    match measure {
+        Measure::Ping => format!(
+            "{:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "bytes", "pings", "min us", "median us", "mean us", "99 % us", "99.9 % us", "max us"
+        ),
+        _ => {
+            format!("{:>9} {:>9} {:>11} {:>14} {:>11}", "bytes", "messages", "seconds", "messages/s", "MB/s")
         }
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let mut value = json!({ "bytes": self.order.bytes, "messages": self.order.messages });
-        for (name, number) in self.cells() {
-            value[name] = json!(number);
-        }
-        value
-    }
-
-    /// The heads of the columns.
-    pub fn head(measure: Measure) -> String {
-        match measure {
-            Measure::Ping => format!(
-                "{:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-                "bytes", "pings", "min us", "median us", "mean us", "99 % us", "99.9 % us", "max us"
-            ),
-            _ => format!(
-                "{:>9} {:>9} {:>11} {:>14} {:>11}",
-                "bytes", "messages", "seconds", "messages/s", "MB/s"
-            ),
-        }
-    }
-
-    /// As a line of the table.
-    pub fn line(&self) -> String {
-        let mut line = format!("{:>9} {:>9}", self.order.bytes, self.order.messages);
-        match self.order.measure {
-            Measure::Ping => {
-                for (_, number) in self.cells() {
-                    line += &format!(" {number:>10.3}");
-                }
-            }
-            _ => {
-                line += &format!(" {:>11.6} {:>14.0} {:>11.2}", self.seconds(), self.rate(), self.megabytes())
-            }
-        }
-        line
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_the_nearest_ranks_and_rates_follow_from_the_time() {
-        let order = Order { measure: Measure::Ping, bytes: 8, messages: 1000, warm_up: 0, window: 1 };
-        let row = Row::new(order, (1..=1000u64).rev().map(|n| n * 1_000_000).collect());
-        let value = row.json();
-        assert_eq!((value["min_us"].as_f64(), value["max_us"].as_f64()), (Some(1.0), Some(1000.0)));
-        assert_eq!((value["median_us"].as_f64(), value["p99_us"].as_f64()), (Some(500.0), Some(990.0)));
-        let order = Order { measure: Measure::Bandwidth, bytes: 1000, messages: 2000, warm_up: 0, window: 1 };
-        let row = Row::new(order, vec![1_000_000_000_000]);
-        assert_eq!((row.rate(), row.megabytes()), (2000.0, 2.0));
+/// A row as a line of the table.
+pub fn line(row: &Row) -> String {
+    let mut line = format!("{:>9} {:>9}", row.order.bytes, row.order.messages);
+    match row.order.measure {
+        Measure::Ping => {
+            for (_, number) in row.cells() {
+                line += &format!(" {number:>10.3}");
+            }
+        }
+        _ => line += &format!(" {:>11.6} {:>14.0} {:>11.2}", row.seconds(), row.rate(), row.megabytes()),
     }
+    line
 }

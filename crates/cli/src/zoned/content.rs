@@ -1,8 +1,8 @@
 //! `longma zoned get`, `put`, `delete`, `scan` and `load`.
 //! Not the map: that is `longma-zoned`.
-//! Source: none.
 
 use super::device::Which;
+use super::text::Text;
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::{Batch, Durability, KeyRange, Options, Store, ZonedDevice};
@@ -13,14 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-/// Keys and values on the command line and in files.
-#[derive(clap::Args)]
-struct Text {
-    /// Keys and values are hexadecimal digits.
-    #[arg(long)]
-    hex: bool,
-}
-
 /// Arguments of `longma zoned get`.
 #[derive(clap::Args)]
 pub struct GetArguments {
@@ -30,7 +22,7 @@ pub struct GetArguments {
     key: String,
     #[command(flatten)]
     text: Text,
-    /// How to print: the value's bytes as they are, or an object.
+    /// How to print: the value's bytes as they are, or an object with escapes as those of `scan`.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -81,7 +73,8 @@ pub struct ScanArguments {
     count: bool,
     #[command(flatten)]
     text: Text,
-    /// How to print: key, tab, value on a line; or an object on each line.
+    /// How to print: key, tab, value on a line; or an object on each line. Without --hex, control characters and bytes that are no UTF-8
+    /// are `\t`, `\n`, `\r` or `\xNN` in both, and a backslash is `\\`.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -91,7 +84,7 @@ pub struct ScanArguments {
 pub struct LoadArguments {
     #[command(flatten)]
     which: Which,
-    /// A file of lines: key, tab, value; `-` is standard input.
+    /// A file of lines: key, tab, value, as `scan` prints them, so that a backslash begins an escape; `-` is standard input.
     file: PathBuf,
     /// The keys ascend: loaded faster, and with full nodes.
     #[arg(long)]
@@ -103,38 +96,15 @@ pub struct LoadArguments {
     text: Text,
 }
 
-impl Text {
-    fn bytes(&self, text: &[u8]) -> Result<Vec<u8>, String> {
-        if !self.hex {
-            return Ok(text.to_vec());
-        }
-        let digit = |byte: u8| (byte as char).to_digit(16);
-        let pairs = text.chunks(2).map(|pair| match pair {
-            [high, low] => Some((digit(*high)? * 16 + digit(*low)?) as u8),
-            _ => None,
-        });
-        let wrong = || format!("`{}` is not an even number of hexadecimal digits", text.escape_ascii());
-        pairs.collect::<Option<_>>().ok_or_else(wrong)
-    }
-
-    fn print(&self, bytes: &[u8]) -> String {
-        match std::str::from_utf8(bytes) {
-            Ok(text) if !self.hex && !text.contains(|c: char| c.is_control()) => text.into(),
-            _ if self.hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            _ => bytes.escape_ascii().to_string(),
-        }
-    }
-}
-
 /// Prints the value of a key; the exit status is 1 if there is none.
 pub fn get(arguments: &GetArguments) -> Outcome {
     let map = arguments.which.map_to_read()?;
-    let value = map.get(&arguments.text.bytes(arguments.key.as_bytes())?)?;
+    let value = map.get(&arguments.text.typed(&arguments.key)?)?;
     if arguments.format == Format::Json {
         let printed = value.as_ref().map(|value| arguments.text.print(value));
         print_json(&json!({ "key": arguments.key, "value": printed }))?;
     } else if let Some(value) = &value {
-        if arguments.text.hex {
+        if arguments.text.is_hex() {
             print(&format!("{}\n", arguments.text.print(value)))?;
         } else {
             let mut out = std::io::stdout().lock();
@@ -148,7 +118,7 @@ pub fn get(arguments: &GetArguments) -> Outcome {
 
 /// Gives a key a value.
 pub fn put(arguments: &PutArguments) -> Outcome {
-    let key = arguments.text.bytes(arguments.key.as_bytes())?;
+    let key = arguments.text.typed(&arguments.key)?;
     let value = if arguments.value == "-" {
         let mut value = Vec::new();
         std::io::stdin()
@@ -157,7 +127,7 @@ pub fn put(arguments: &PutArguments) -> Outcome {
             .map_err(|error| format!("cannot read standard input: {error}"))?;
         value
     } else {
-        arguments.text.bytes(arguments.value.as_bytes())?
+        arguments.text.typed(&arguments.value)?
     };
     arguments.which.map(Options::default())?.put(&key, &value)?;
     Ok(ExitCode::SUCCESS)
@@ -165,7 +135,7 @@ pub fn put(arguments: &PutArguments) -> Outcome {
 
 /// Takes a key away; the exit status is 1 if it was not there.
 pub fn delete(arguments: &DeleteArguments) -> Outcome {
-    let key = arguments.text.bytes(arguments.key.as_bytes())?;
+    let key = arguments.text.typed(&arguments.key)?;
     let there = arguments.which.map(Options::default())?.delete(&key)?;
     if !there {
         eprintln!("longma: there is no key {}", arguments.key);
@@ -175,8 +145,7 @@ pub fn delete(arguments: &DeleteArguments) -> Outcome {
 
 /// Prints keys and values in order.
 pub fn scan(arguments: &ScanArguments) -> Outcome {
-    let key =
-        |text: &Option<String>| text.as_ref().map(|text| arguments.text.bytes(text.as_bytes())).transpose();
+    let key = |text: &Option<String>| text.as_ref().map(|text| arguments.text.typed(text)).transpose();
     let (from, to) = (key(&arguments.from)?, key(&arguments.to)?);
     let range = KeyRange {
         start: from.as_deref().map_or(Bound::Unbounded, Bound::Included),
@@ -307,8 +276,8 @@ impl Lines<'_> {
             return Err(place("there is no tab between key and value"));
         };
         let text = &self.arguments.text;
-        let key = text.bytes(&line[..tab]).map_err(|error| place(&error))?;
-        let value = text.bytes(&line[tab + 1..]).map_err(|error| place(&error))?;
+        let key = text.stored(&line[..tab]).map_err(|error| place(&error))?;
+        let value = text.stored(&line[tab + 1..]).map_err(|error| place(&error))?;
         Ok(Some(Line { key, value, bytes: bytes as u64 }))
     }
 }

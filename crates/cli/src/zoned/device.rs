@@ -1,10 +1,9 @@
 //! Which device a person means: a file that emulates one, a zoned block device, or memory.
 //! Not the devices: those are `longma-zoned`.
-//! Source: none.
 
 use longma_topology::units::Size;
-use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, StatesRepair};
-use longma_zoned::{Durability, Options, Store, ZonedDevice};
+use longma_zoned::device::{BlankDevice, FileDevice, Geometry, KernelDevice, MemoryDevice, StatesRepair};
+use longma_zoned::{Durability, Error as MapError, Options, Store, ZonedDevice};
 use std::error::Error;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -112,7 +111,8 @@ fn available_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-fn size(text: &str) -> Result<u64, String> {
+/// Bytes of a size with its unit: 64MiB.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     // "64MiB" is what people type on a command line.
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -149,9 +149,9 @@ impl Shape {
 }
 
 impl NewDevice {
-    /// Makes the emulated device, or opens the block device.
-    pub fn create(&self) -> Result<Device, Box<dyn Error>> {
-        self.which.create(&self.shape, self.force)
+    /// Makes the emulated device, or opens the block device. An old file is lost only if a map with nodes of this size can be on the new one.
+    pub fn create(&self, node_bytes: Option<u32>) -> Result<Device, Box<dyn Error>> {
+        self.which.create(&self.shape, node_bytes, self.force)
     }
 
     /// The same with an empty map on it, for a load. A block device is written to only with `--force`.
@@ -159,7 +159,7 @@ impl NewDevice {
         if self.is_block_device() && !self.force {
             return Err("all that is on the block device would be lost: say --force".into());
         }
-        Ok(Store::format(self.create()?, None, super::format::identity()?)?)
+        Ok(Store::format(self.create(None)?, None, super::format::identity()?)?)
     }
 
     /// Whether it is a zoned block device, not an emulated one.
@@ -242,8 +242,13 @@ impl Which {
         self.no_conventional()
     }
 
-    /// Makes a new emulated device, or opens a block device. An existing file is replaced only if `replace`.
-    pub fn create(&self, shape: &Shape, replace: bool) -> Result<Device, Box<dyn Error>> {
+    /// Makes a new emulated device for a map, or opens a block device. An existing file is replaced only if `replace`.
+    fn create(
+        &self,
+        shape: &Shape,
+        node_bytes: Option<u32>,
+        replace: bool,
+    ) -> Result<Device, Box<dyn Error>> {
         if self.is_block_device() {
             return self.open();
         }
@@ -260,7 +265,20 @@ impl Which {
             FileDevice::open_read_only(&self.device)
                 .map_err(|error| format!("will not replace it: {error}"))?;
         }
+        self.can_hold_a_map(geometry, node_bytes)?;
         Ok(Arc::new(FileDevice::create(&self.device, geometry, replace)?))
+    }
+
+    /// Whether a map can be made on such a device: it is made on one that keeps nothing. Making the file would already cost the old one.
+    fn can_hold_a_map(&self, geometry: Geometry, node_bytes: Option<u32>) -> Result<(), MapError> {
+        FileDevice::admits(&geometry)?;
+        match Store::format(BlankDevice::new(geometry)?, node_bytes, 0) {
+            Ok(_) => Ok(()),
+            Err(MapError::Unsuitable { what, .. }) => {
+                Err(MapError::Unsuitable { device: self.device.display().to_string(), what })
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Opens the map on a device that is there.

@@ -1,6 +1,5 @@
 //! `longma zoned format`
 //! Not what is written: that is `longma-zoned`'s store.
-//! Source: none.
 
 use super::device::NewDevice;
 use super::{Format, Outcome, inspect};
@@ -21,7 +20,7 @@ pub struct Arguments {
 
 /// Makes an empty map and says what it is on.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let device = arguments.new.create()?;
+    let device = arguments.new.create(arguments.node_bytes)?;
     if arguments.new.is_block_device() && !arguments.new.force {
         let first_used = device.zones()?.into_iter().find(|zone| zone.write_pointer > 0);
         if let Some(zone) = first_used {

@@ -1,6 +1,5 @@
 //! `longma zoned info`, `check` and `repair`.
 //! Not the looking: that is `longma-zoned`.
-//! Source: none.
 
 use super::device::{Device, Which};
 use super::{Format, Outcome};

@@ -1,17 +1,15 @@
-//! `longma zoned`: maps on zoned devices, and the workload `zoned` of experiments.
+//! `longma zoned`: maps on zoned devices.
 //! Not the maps or devices: those are `longma-zoned`.
-//! Source: none.
 
 mod bench;
 mod content;
 mod device;
-mod drive;
 mod format;
 mod inspect;
-mod paper_trees;
 mod soak;
+mod text;
 
-pub use paper_trees::PaperTrees;
+pub(crate) use device::size;
 
 use clap::{Subcommand, ValueEnum};
 use std::error::Error;

@@ -1,12 +1,11 @@
 //! `longma zoned soak`: a mixed load on a nearly full map, for as long as wanted.
-//! Not the load: that is `longma_zoned::soak`.
-//! Source: none.
+//! Not the load: that is `longma_zoned_lab::soak`.
 
 use super::device::{Load, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use crate::machine::{print, print_json};
 use longma_zoned::Store;
-use longma_zoned::soak::{SoakOptions, SoakReport, Window, soak};
+use longma_zoned_lab::soak::{SoakOptions, SoakReport, Window, soak};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! Compiled programs use the copy engine, the CAM and the MAC, and check every byte themselves.
 //! Not how long it takes.
-//! Source: none.
 
 use super::guest;
 use std::process::Command;

@@ -1,6 +1,5 @@
 //! A group of `longma`'s commands, run as a user types it from a folder that is not the project's.
 //! Not what they print: each group has its test program.
-//! Source: none.
 #![allow(dead_code, reason = "every test program uses a part")]
 
 use std::process::{Command, Output};

@@ -1,11 +1,13 @@
 //! A campaign: the points of an experiment, those that have no result yet run on the host's cores and stored.
 //! Not what runs at a point (`workload`), nor what is made of the results (`table`, `compare`, `report`).
-//! Source: none.
 
 use crate::experiment::Experiment;
-use crate::point::{Key, Point, PointError};
+use crate::failure::Failure;
+use crate::key::Key;
+use crate::point::Point;
+use crate::points::PointError;
 use crate::store::{Record, Results, Store, StoreError, Tail};
-use crate::workload::{Failure, Registry, Stop};
+use crate::workload::{Registry, Stop};
 use std::collections::BTreeSet;
 use std::str::FromStr;
 

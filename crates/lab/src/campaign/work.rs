@@ -1,11 +1,12 @@
 //! The points of a campaign on the host's cores: who runs which, and what is kept of it.
 //! Not which points are to be run: the campaign says so.
-//! Source: none.
 
 use super::{Fault, Observer, RunError};
-use crate::point::{Key, Point};
+use crate::failure::{Failure, FailureKind};
+use crate::key::Key;
+use crate::point::Point;
 use crate::store::{Claims, Record, Store, StoreError, Tail, Turn, Writer};
-use crate::workload::{Failure, FailureKind, Stop, Workload};
+use crate::workload::{Stop, Workload};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,9 @@
 //! Whether the parts of an experiment fit each other, its workload and its machines.
 //! Not the reading of single values: that is the `part!`s' own.
-//! Source: none.
 
+use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Explain, Plot, PlotKind, Published, Quick, Reading};
-use crate::point::{combinations, edit_machine, is_of_machine, machine_edits, machine_file};
+use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
 use crate::workload::{Kind, Registry, Workload};

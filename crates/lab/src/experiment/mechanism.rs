@@ -1,6 +1,5 @@
 //! What `longma explain` switches: mechanisms, each off or on, in an experiment.
 //! Not the explanation: that is `explain`.
-//! Source: none.
 
 use crate::read::{Map, Marks, Name, part};
 use crate::setting::Setting;

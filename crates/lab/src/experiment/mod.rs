@@ -1,20 +1,19 @@
 //! An experiment: one file that says what is run at which points, what is measured, and what was published.
-//! Not the running (`campaign`), nor the points counted out (`point`).
+//! Not the running (`campaign`), nor the points counted out (`points`).
 //! Source: the published values cite theirs; the format is our own, checked in the manner of machine files.
 
 mod check;
 mod mechanism;
 mod plot;
 mod published;
-mod rehearse;
 mod shown;
 mod sweep;
 
 pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
-pub use rehearse::Rehearsed;
 pub use shown::Shown;
+pub(crate) use sweep::combinations;
 pub use sweep::{Axis, Column as SweepColumn};
 
 use crate::read::{Map, PartDoc, Problems, Value, choice, part, read_text};
@@ -186,14 +185,13 @@ impl Experiment {
         CheckedExperiment { experiment: (report.errors() == 0).then_some(experiment), report }
     }
 
-    /// Checks as [`Experiment::check`] does, and then sets up every point without running it: its machine, its devices, its program, and
-    /// whether its metrics are measured. `version` is that of the models.
-    pub fn check_thoroughly(
+    /// Checks as [`Experiment::check`] does, and has `further` look at what is sound by itself.
+    pub(crate) fn check_further(
         path: &Path,
         folder: &Path,
         text: &str,
         registry: &Registry,
-        version: &str,
+        further: impl FnOnce(&Experiment, &mut Problems),
     ) -> CheckedExperiment {
         let first = Self::check(path, folder, text, registry);
         let Some(experiment) = first.experiment else { return first };
@@ -205,7 +203,7 @@ impl Experiment {
             file
         });
         drop(again);
-        rehearse::check(&experiment, registry, version, &mut problems);
+        further(&experiment, &mut problems);
         let report = problems.into_report(&path.display().to_string(), text);
         CheckedExperiment { experiment: (report.errors() == 0).then_some(experiment), report }
     }

@@ -1,6 +1,5 @@
 //! A figure of the report: which metrics over which parameters, drawn how.
 //! Not the drawing: that is `report`.
-//! Source: none.
 
 use crate::read::{Marks, Name, choice, part};
 

@@ -3,6 +3,7 @@
 //! Source: each value cites its own.
 
 use super::Figure;
+use crate::point::Point;
 use crate::read::{Map, Marks, Name, choice, part};
 use crate::setting::Setting;
 
@@ -37,5 +38,16 @@ part! {
 impl Published {
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
+    }
+
+    /// Whether a published value is of this point.
+    pub(crate) fn is_of(&self, point: &Point) -> bool {
+        self.at.iter().all(|(name, value)| {
+            let varied =
+                point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone());
+            let machine =
+                || point.machine.as_ref().filter(|_| name == "machine").map(|m| m.name.as_str().into());
+            varied.or_else(machine).as_ref() == Some(value)
+        })
     }
 }

@@ -1,6 +1,5 @@
 //! What people call the parameters that vary, and their values.
 //! Not what they are: points and files keep the parameters' own names.
-//! Source: none.
 
 use super::ExperimentFile;
 use crate::read::{Map, Problems, part, suggestion};

@@ -1,6 +1,5 @@
 //! The values a parameter takes over a sweep: a list, or a range by steps or by factors.
-//! Not the combinations: those are counted out in `point`.
-//! Source: none.
+//! Not the points: `points` counts them out.
 
 use crate::read::{Node, Problems, Value};
 use crate::setting::Setting;
@@ -82,6 +81,22 @@ crate::read::part! {
         /// What is multiplied at each step.
         factor: Option<super::Figure>,
     }
+}
+
+/// Every combination of one row of each axis; the last axis varies fastest.
+pub(crate) fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Setting)>> {
+    let mut all = vec![Vec::new()];
+    for columns in axes {
+        let rows = columns.iter().map(|(_, axis)| axis.values.len()).min().unwrap_or(0);
+        let row = |index: usize| {
+            columns.iter().map(move |(name, axis)| (name.to_string(), axis.values[index].clone()))
+        };
+        all = all
+            .iter()
+            .flat_map(|before| (0..rows).map(|r| before.iter().cloned().chain(row(r)).collect()))
+            .collect();
+    }
+    all
 }
 
 /// A kind of value that a range can count in.

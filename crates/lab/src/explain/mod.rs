@@ -8,7 +8,8 @@ pub use shapley::{Contribution, Game, MOST_MEMBERS};
 
 use crate::campaign::Campaign;
 use crate::experiment::{Axis, Experiment, Mechanism, in_order};
-use crate::point::{Point, PointError};
+use crate::point::Point;
+use crate::points::PointError;
 use crate::setting::Setting;
 use crate::store::Results;
 use crate::workload::Registry;

@@ -1,9 +1,7 @@
 //! From a plot of an experiment to what is drawn: which values belong to which series and panel.
 //! Not the drawing: that is `figure` for lines and bars, `matrix` for heat maps and circles.
-//! Source: none.
 
 use super::{Chapter, escape, figure, matrix, put};
-use crate::compare::is_of;
 use crate::experiment::{Plot, PlotKind};
 use crate::names::Names;
 use crate::number::number;
@@ -129,7 +127,7 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
         let ours = rows.get(&point.key).and_then(|row| row.values[index]).map(|value| (value, false));
         let all = chapter.campaign.experiment.parts().published.iter();
         let published =
-            all.filter(|p| is_of(p, point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
+            all.filter(|p| p.is_of(point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
     let implied = implied(chapter, plot);

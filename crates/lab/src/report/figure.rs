@@ -1,6 +1,5 @@
 //! Charts over one axis: lines and bars, ours and published.
 //! Not matrices: those are `matrix`.
-//! Source: none.
 
 use super::chart::{Cell, Panel};
 use super::draw::{COLOURS, Frame, LETTER, below, grid, room_below, svg, text, tip};

@@ -4,7 +4,7 @@
 //! carry them between hosts.
 
 use super::Store;
-use crate::point::{Key, digest};
+use crate::key::{Key, digest};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;

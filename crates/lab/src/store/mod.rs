@@ -9,7 +9,7 @@ mod tail;
 
 pub use record::Record;
 
-use crate::point::Key;
+use crate::key::Key;
 pub(crate) use claims::{Claims, Turn};
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet};
@@ -356,8 +356,8 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::failure::Failure;
     use crate::setting::Setting;
-    use crate::workload::Failure;
 
     /// The record of point `n`.
     pub(crate) fn record(n: i64) -> Record {

@@ -1,6 +1,5 @@
 //! A workload that computes a formula: for tests of everything around it.
 //! Not registered by the command.
-//! Source: none.
 #![allow(dead_code)]
 
 use longma_lab::*;

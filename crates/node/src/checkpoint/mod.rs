@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use longma_linux::host::descriptors;
-use longma_linux::host::locks::Mutex;
+use longma_guest::host::descriptors;
+use longma_guest::host::locks::Mutex;
 use longma_linux::image::{ImageError, ProcessImage, RestoredProcess, ThreadImage};
 use longma_linux::{Outcome, Process};
 use longma_sim::Time;
@@ -185,7 +185,7 @@ fn write(path: &Path, contents: &Contents, process: &Process) -> Result<(), Chec
     let failed = file_error("write", path);
     let file = File::create(path).map_err(&failed)?;
     let mut writer = format::Writer::new(BufWriter::new(file), contents).map_err(&failed)?;
-    process.address_space().contents(&mut |address, bytes| writer.run(address, bytes))?;
+    longma_linux::image::contents(process.address_space(), &mut |address, bytes| writer.run(address, bytes))?;
     let mut file = writer.finish().map_err(&failed)?;
     file.flush().map_err(&failed)
 }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use longma_core::Cpu;
-use longma_linux::{GuestMemory, Window};
+use longma_guest::{GuestMemory, Window};
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar, Trap, decode, semantics};
 use longma_memory::MemorySystem;
 use longma_sim::{Duration, Time};

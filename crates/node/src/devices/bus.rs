@@ -5,7 +5,7 @@
 use std::{ops::Range, sync::Arc};
 
 use longma_devices::{Bus, BusFault, Placement, Region};
-use longma_linux::GuestMemory;
+use longma_guest::GuestMemory;
 use longma_loongarch::{Access, Fault, FaultCause};
 use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, placement::SpaceId};
 use longma_sim::{Duration, Time};

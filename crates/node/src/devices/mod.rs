@@ -16,7 +16,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use longma_linux::{DeviceFile, GuestMemory, Window};
+use longma_guest::{GuestMemory, Window};
+use longma_linux::DeviceFile;
 use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
 

@@ -18,7 +18,7 @@ use gdbstub::target::ext::host_io::{
     HostIoSetfs, HostIoSetfsOps, HostIoStat,
 };
 
-use longma_linux::host::descriptors;
+use longma_guest::host::descriptors;
 
 use super::target::Target;
 

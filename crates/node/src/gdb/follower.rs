@@ -5,7 +5,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use longma_core::{Core, Stop};
-use longma_linux::{Outcome, Thread, host::locks::MutexGuard};
+use longma_guest::host::locks::MutexGuard;
+use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
 
 use super::{

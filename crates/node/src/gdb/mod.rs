@@ -16,7 +16,7 @@ use std::{
 };
 
 use gdbstub::stub::{DisconnectReason, GdbStub};
-use longma_linux::host::{descriptors, faults};
+use longma_guest::host::{descriptors, faults};
 use rustix::fd::OwnedFd;
 
 pub(crate) use follower::Follower;
@@ -70,7 +70,7 @@ pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, shared: Arc<Share
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
                 session.tell_ended()
             }
-            Ok(DisconnectReason::Kill) => longma_linux::die_by(libc::SIGKILL),
+            Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
             // A debugger that is gone without a word has let go too.
             Ok(DisconnectReason::Disconnect) | Err(_) => session.detach(&shared),
         }

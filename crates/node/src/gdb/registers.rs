@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::num::NonZeroUsize;
 
 use gdbstub::arch;
-use longma_linux::host::locks::Lazy;
+use longma_guest::host::locks::Lazy;
 use longma_loongarch::State;
 
 /// The architecture as gdbstub wants it.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use longma_linux::host::locks::{Condvar, Mutex, MutexGuard};
+use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_loongarch::State;
 use rustix::fd::OwnedFd;
 

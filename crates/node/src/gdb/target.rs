@@ -41,7 +41,7 @@ use gdbstub::{
         },
     },
 };
-use longma_linux::host::descriptors;
+use longma_guest::host::descriptors;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use longma_linux::host::{descriptors, faults};
+use longma_guest::host::{descriptors, faults};
 use longma_linux::simulated::{AwaitedFile, Scheduler as _};
 
 use super::scheduler::{Holder, Scheduler};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use longma_core::{Core, SimulatedClock, Stop};
-use longma_linux::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::image::KernelState;
 use longma_linux::simulated::ThreadNumber;
 use longma_linux::{Copied, Outcome, SystemCall, Thread};

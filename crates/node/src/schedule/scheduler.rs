@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
-use longma_linux::host::locks::{Condvar, Mutex, MutexGuard};
-use longma_linux::host::seat::{self, Seat};
+use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
+use longma_guest::host::seat::{self, Seat};
 use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
 use longma_linux::{Process, Sink};
 use longma_sim::{Duration, Time};

@@ -3,6 +3,7 @@
 //! Not execution (see `longma-core`), nor the choice who runs (see `schedule`).
 //! Source: the separation of function and timing, with a trace between them, is ZSim's (Sanchez and Kozyrakis, ISCA 2013).
 
+mod check;
 mod functions;
 mod result;
 mod timeline;
@@ -18,7 +19,8 @@ use longma_core::{
     Core, Magic, Stop,
     timing::{FetchOptions, ModelError, ModelKind, TimingModel},
 };
-use longma_linux::{Copied, DeviceFile, Window, host::locks::Mutex};
+use longma_guest::{Window, host::locks::Mutex};
+use longma_linux::{Copied, DeviceFile};
 use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{
     BuildError, Detail, MemoryPort, MemorySystem,
@@ -36,6 +38,7 @@ use crate::{
     devices::{Devices, DevicesError, Published, WireEnd},
     schedule::{Clockwork, DeviceClock, Place},
 };
+pub use check::refusals;
 pub use functions::FunctionTime;
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{RunResult, Summary};
@@ -50,6 +53,10 @@ const SHORT_QUANTUM_WORDS: usize = 1024;
 
 /// Words of trace in a quantum at whose end a device acts: some hundred instructions.
 const SHORTEST_QUANTUM_WORDS: usize = 64;
+
+/// Cycles of a turn while cores contend for lines: a tenth of what a hand-over takes from core to core of one chip, so that one who
+/// polls a line notices a change of it that much too late at most.
+const CLOSE_TURN_CYCLES: u64 = 16;
 
 /// Instructions before a region of interest that warm the models, if nobody says otherwise: some seven bytes of each are kept, and
 /// they fill the largest shared cache of the machines that come along (16 MiB) if one in eighty touches a new line.
@@ -537,8 +544,14 @@ impl Simulation {
         guest.set_quantum(self.words_to_event(words, place));
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(place);
-        let mut stop = guest.run();
-        self.account(place.core, guest);
+        let contends = self.memory.begin_turn(place.core, place.start) && self.phase == Phase::Counted;
+        let mut stop = if contends {
+            self.run_closely(place.core, guest)
+        } else {
+            let stop = guest.run();
+            self.account(place.core, guest);
+            stop
+        };
         if let Stop::Trap(Trap::Memory(fault)) = stop
             && fault.cause == FaultCause::BeyondFile
         {
@@ -558,6 +571,21 @@ impl Simulation {
             timeline.sample(time, &self.cores, &self.memory);
         }
         (stop, time)
+    }
+
+    /// Runs `guest` block by block until it takes a line from another core, or for a few cycles, so that another core that wants the
+    /// line gets it when it would.
+    fn run_closely(&mut self, number: usize, guest: &mut Core) -> Stop {
+        let end = self.now(number) + CLOSE_TURN_CYCLES;
+        loop {
+            guest.set_quantum(1);
+            let stop = guest.run();
+            self.account(number, guest);
+            if stop != Stop::Quantum || self.memory.took_line(number) || self.now(number) >= end {
+                return stop;
+            }
+            guest.clear_trace();
+        }
     }
 
     /// As many words of trace as a quantum may have that is to end near the devices' next event.

@@ -1,12 +1,11 @@
 //! Both ends of a measurement in this process, on the modelled Myrinet, in simulated time.
 //! Not a second way to measure: the ends are the same programs as over a real network.
-//! Source: none.
 
 use super::exchange::{Clock, End, Order, Side, Step, Trouble};
 use longma_topology::Machine;
-use longma_via::provider::myrinet::Parameters;
-use longma_via::provider::myrinet::{Counts, Fabric, Settings};
 use longma_via::{Address, Error, Nic, Reliability};
+use longma_via_myrinet::Parameters;
+use longma_via_myrinet::{Counts, Fabric, Settings};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Two connected ends on a modelled network.

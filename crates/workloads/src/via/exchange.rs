@@ -2,8 +2,8 @@
 //! Not who drives them: over a real network each end is a process of its own, on the modelled one both are here.
 //! Source: the measures are those of `ib_send_lat` and `ib_send_bw`: half a round trip, and messages back to back.
 
-use longma_via::provider::myrinet::Fabric;
 use longma_via::{Completion, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Vi, ViAttributes};
+use longma_via_myrinet::Fabric;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 

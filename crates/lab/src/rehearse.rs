@@ -1,14 +1,16 @@
 //! An experiment rehearsed: every set-up of its points is made and nothing is run, so that what would fail or do nothing later is told now.
-//! Not the check of the file's own words: that is `check`.
-//! Source: none.
+//! Not the check of the file's own words: that is `experiment::check`.
 
-use super::{Experiment, in_order};
+use crate::experiment::{CheckedExperiment, Experiment, in_order};
 use crate::explain::{Explanation, Selection};
-use crate::point::{Point, PointError};
+use crate::failure::{Failure, FailureKind};
+use crate::point::Point;
+use crate::points::PointError;
 use crate::read::{Problems, nearest};
-use crate::workload::{Failure, FailureKind, Measure, Registry, Rehearsal, Workload};
+use crate::workload::{Measure, Registry, Rehearsal, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 
 /// Of so many set-ups each is tried; a sweep whose points all need one of their own is tried in part.
 const MOST_SETUPS: usize = 256;
@@ -31,6 +33,20 @@ pub struct Rehearsed {
 }
 
 impl Experiment {
+    /// Checks as [`Experiment::check`] does, and then sets up every point without running it: its machine, its devices, its program, and
+    /// whether its metrics are measured. `version` is that of the models.
+    pub fn check_thoroughly(
+        path: &Path,
+        folder: &Path,
+        text: &str,
+        registry: &Registry,
+        version: &str,
+    ) -> CheckedExperiment {
+        Self::check_further(path, folder, text, registry, |experiment, problems| {
+            check(experiment, registry, version, problems);
+        })
+    }
+
     /// Rehearses the points of the whole or the quick form. `version` is that of the models.
     ///
     /// # Errors
@@ -73,7 +89,7 @@ fn all(workload: &dyn Workload, points: &[Point]) -> Rehearsed {
 }
 
 /// Notes all that the rehearsals of both forms, and of the mechanisms, find.
-pub(super) fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: &mut Problems) {
+fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: &mut Problems) {
     let quick = experiment.parts().quick.is_some();
     let mut said = BTreeSet::new();
     let mut forms = Vec::new();

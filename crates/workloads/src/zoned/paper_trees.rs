@@ -5,10 +5,11 @@
 use super::drive::Drive;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
 use longma_topology::units::Size;
-use longma_zoned::device::{BlankDevice, Geometry, ModelledDevice, Parameters};
-use longma_zoned::paper::{CowTree, Fanout, Kept, PaperCounts, ZbTree};
-use longma_zoned::ycsb::{self, Distribution, Operation, scatter};
+use longma_zoned::device::{BlankDevice, Geometry};
 use longma_zoned::{Error, OrderedMap};
+use longma_zoned_lab::paper::{CowTree, Fanout, Kept, PaperCounts, ZbTree};
+use longma_zoned_lab::ycsb::{self, Distribution, Operation, scatter};
+use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 

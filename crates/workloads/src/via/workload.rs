@@ -4,7 +4,7 @@
 
 use super::exchange::{Measure, Order};
 use super::modelled::{ModelError, Modelled};
-use super::report::Row;
+use super::row::Row;
 use longma_lab::{
     Failure, FailureKind, Kind, Measure as Measured, Metrics, Parameter, Point, Rehearsal, Setting, Stop,
     Workload,
@@ -12,7 +12,7 @@ use longma_lab::{
 use longma_topology::Machine;
 use longma_topology::units::Size;
 use longma_via::Reliability;
-use longma_via::provider::myrinet::{self, Settings};
+use longma_via_myrinet::{self as myrinet, Settings};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
 //! One end of a measurement on a real network: opening the NIC, meeting the other end, and driving this one.
 //! Not the measures themselves: those are `exchange`.
-//! Source: none.
 
 use super::exchange::{Clock, End, Measure, Order, Side, Step, Trouble};
 use longma_via::provider::af_xdp::AfXdp;
@@ -13,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// How long a serving end waits before it looks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long an end that asks waits for one that serves to have begun: both may have been started by one line of a shell.
+const BEGINNING: Duration = Duration::from_secs(1);
 
 /// Messages of the serving end are no longer than this.
 pub const LARGEST: usize = 16 << 20;
@@ -101,7 +103,7 @@ pub fn open(kind: Kind, at: Option<&str>, settings: Settings) -> Result<Nic, Net
     }
 }
 
-/// Connects to the serving end.
+/// Connects to the serving end, which may begin up to a second later.
 pub fn connect(
     nic: &Nic,
     remote: &Address,
@@ -112,12 +114,21 @@ pub fn connect(
     let end = End::new(nic, bytes as usize, Clock::Real(limits.begin), |a| a.with_reliability(reliability))?;
     let name = Address::new(&nic.attributes().local_address, format!("client-{}", std::process::id()));
     let local = Address::local(&name.discriminator);
-    match end.vi.connect(&local, remote, Some(limits.left())) {
-        Ok(_) => Ok(end),
-        Err(Error::NoMatch(_)) => Err(NetworkError::Refused(format!(
-            "nobody serves at {remote}: start `longma via serve` there, with the same --provider and --name"
-        ))),
-        Err(error) => Err(error.into()),
+    let asked = Instant::now();
+    loop {
+        match end.vi.connect(&local, remote, Some(limits.left())) {
+            Ok(_) => return Ok(end),
+            Err(Error::NoMatch(_)) if asked.elapsed() < BEGINNING => {
+                limits.check()?;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(Error::NoMatch(_)) => {
+                return Err(NetworkError::Refused(format!(
+                    "nobody serves at {remote}: start `longma via serve` there, with the same --provider and --name"
+                )));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -3,9 +3,7 @@
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
 use super::{Files, Program, complaint, is_of_host, patterns, program, run_child};
-use crate::point::{Point, digest};
-use crate::setting::Setting;
-use crate::workload::{Failure, FailureKind, Measure, Rehearsal, Stop};
+use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop, digest};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -6,7 +6,8 @@ use longma_lab::{Failure, Point};
 use longma_sim::Duration;
 use longma_topology::units::{Size, Time};
 use longma_topology::{Machine, parts::Zoned};
-use longma_zoned::device::{Geometry, Parameters};
+use longma_zoned::device::Geometry;
+use longma_zoned_lab::Parameters;
 
 /// A device's zones and times.
 pub struct Drive {

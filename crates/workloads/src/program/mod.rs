@@ -4,9 +4,9 @@
 
 mod rehearsal;
 
-use crate::point::{Point, digest};
-use crate::setting::Setting;
-use crate::workload::{Failure, FailureKind, Kind, Metrics, Parameter, Rehearsal, Stop, Workload};
+use longma_lab::{
+    Failure, FailureKind, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
+};
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -504,7 +504,7 @@ mod tests {
         let variables =
             [("LD_PRELOAD", "/tmp/x.so"), ("A", "b=c")].map(|(name, value)| (name.into(), value.into()));
         let point = Point {
-            key: crate::point::Key::of(&serde_json::json!("environment")),
+            key: longma_lab::Key::from("environment"),
             workload: "program".into(),
             machine: None,
             parameters: BTreeMap::from([("environment".into(), Setting::Named(BTreeMap::from(variables)))]),
@@ -582,6 +582,6 @@ mod tests {
         let stop = Stop::default();
         stop.request();
         let failure = run_child(Command::new("/bin/sleep").arg("60"), None, &stop).err().unwrap();
-        assert_eq!(failure.kind, crate::FailureKind::Stopped);
+        assert_eq!(failure.kind, FailureKind::Stopped);
     }
 }

@@ -1,0 +1,14 @@
+//! Works out the version of the models, which is part of every result's key, so that stored results are never taken for those of others.
+//! Not a version for people: that is the package's.
+
+mod sources;
+
+use std::path::Path;
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    println!("cargo::rerun-if-changed=build");
+    let sources = sources::Sources::of(&root);
+    sources.watched.iter().for_each(|path| println!("cargo::rerun-if-changed={}", path.display()));
+    println!("cargo::rustc-env=LONGMA_MODEL_VERSION={}+{}", env!("CARGO_PKG_VERSION"), sources.digest());
+}

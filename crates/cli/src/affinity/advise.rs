@@ -1,0 +1,217 @@
+//! `longma affinity advise`: the best pair of cores, and the commands that apply it.
+//! Not the choice: that is `longma-affinity`'s `advice`.
+
+use super::check::wrapped;
+use super::sweep::{Ground, What, measure};
+use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
+use crate::machine::{print, print_json};
+use longma_affinity::advice::{
+    Candidate, Commands, Measured, candidates, commands, measured, worth_measuring,
+};
+use longma_affinity::analysis::Analysis;
+use longma_affinity::host::{Host, Tree};
+use longma_affinity::interface::{self, Nic};
+use longma_affinity::lab;
+use longma_affinity::preflight::allowed;
+use longma_affinity::steering::Steering;
+use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
+use serde_json::json;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    what: What,
+    /// Take the measurement from a file of results, and make none.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface"])]
+    results: Option<PathBuf>,
+    /// Pairs that are measured, those that topology recommends first.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=64))]
+    candidates: u32,
+    /// How often each is measured.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Seconds of a run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    #[command(flatten)]
+    journal: JournalOption,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// What is advised.
+struct Advice {
+    /// Whether it was measured in a laboratory.
+    is_of_lab: bool,
+    nic: Nic,
+    steering: Steering,
+    ranking: Vec<Candidate>,
+    measured: Option<Measured>,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let Some(advice) = advice(arguments)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let first = advice.ranking.first().map(|candidate| candidate.pair);
+    let pair = advice
+        .measured
+        .as_ref()
+        .map(|measured| measured.choice.pair)
+        .or(first)
+        .ok_or("there is no CPU to choose")?;
+    let commands = commands(&advice.steering, pair);
+    if arguments.format == Format::Json {
+        return print_json(&json!({
+            "pair": pair, "measured": advice.measured, "commands": commands,
+            "topology": advice.ranking.iter().take(arguments.candidates as usize).collect::<Vec<_>>(),
+        }));
+    }
+    print(&text(&advice, &commands))
+}
+
+fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
+    if let Some(path) = &arguments.results {
+        return Ok(Some(of_results(&Results::read(path)?)));
+    }
+    if !arguments.what.lab && arguments.what.connect.is_none() && !arguments.what.has_command() {
+        return of_topology(arguments).map(Some);
+    }
+    let stop = interruption()?;
+    let runs = u64::from(arguments.candidates) * u64::from(arguments.repeats);
+    let mut ground = Ground::set_up(&arguments.what, arguments.seconds, runs)?;
+    let ranking = candidates(&ground.header.places, &ground.header.nic, &ground.cpus);
+    let pairs = worth_measuring(&ranking, arguments.candidates as usize);
+    let folder = temporary()?;
+    let file = folder.join("advise.jsonl");
+    let mut results = ResultFile::open(&file, &ground.header)?;
+    let plan = Plan { pairs, repeats: arguments.repeats, seed: 1 };
+    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop);
+    let read = outcome.and_then(|outcome| Ok((outcome, Results::read(&file)?)));
+    // A folder in the system's place for such; nothing depends on its removal.
+    let _ = std::fs::remove_dir_all(&folder);
+    let (outcome, results): (_, Results) = read.map_err(|error: Box<dyn Error>| error)?;
+    Ok((!outcome.stopped).then(|| Advice { ranking, ..of_results(&results) }))
+}
+
+/// A new folder of this process's own.
+fn temporary() -> std::io::Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("longma-advise-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    Ok(folder)
+}
+
+/// The interface that the commands are for, if it is another than the measured one: a laboratory's is gone.
+fn applied(header: &Header) -> Option<(Nic, Steering)> {
+    let host = Tree::live();
+    let name = Some(&header.nic.name)
+        .filter(|name| name.name() == lab::RECEIVER)
+        .and_then(|_| chosen(&host, None).ok())?;
+    let nic = interface::read(&host, &name)?;
+    let steering = Steering::of(&nic).ok()?;
+    Some((nic, steering))
+}
+
+fn of_results(results: &Results) -> Advice {
+    let header = &results.header;
+    let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
+    let ranking = candidates(&header.places, &header.nic, &cpus);
+    let (nic, steering) = applied(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
+    Advice {
+        is_of_lab: header.nic.name.name() == lab::RECEIVER,
+        nic,
+        steering,
+        measured: measured(&Analysis::of(results), &ranking),
+        ranking,
+    }
+}
+
+fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
+    let host = Tree::live();
+    let name = chosen(&host, arguments.what.interface.as_ref())?;
+    let nic = interface::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
+    let (places, allowed) = (host.places(), allowed(&host));
+    let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
+    let cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(usable).collect();
+    let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
+    Ok(Advice { is_of_lab: false, ranking: candidates(&places, &nic, &cpus), nic, steering, measured: None })
+}
+
+fn text(advice: &Advice, commands: &Commands) -> String {
+    let name = &advice.nic.name;
+    let (mut words, mut next) = (String::new(), String::new());
+    if let Some(measured) = &advice.measured {
+        let (best, choice) = (&measured.best, &measured.choice);
+        let _ = write!(
+            words,
+            "Measured{}: flow on CPU {}, application on CPU {}: {:.2} Gb/s ({}).",
+            if advice.is_of_lab { " in the lab" } else { "" },
+            choice.pair.flow,
+            choice.pair.application,
+            choice.median_gbps,
+            choice.class.meaning()
+        );
+        if choice.pair != best.pair {
+            let _ = write!(
+                words,
+                " {} had {:.2} Gb/s, but cannot be told from it at 95 %, and topology speaks for {}.",
+                best.pair, best.median_gbps, choice.pair
+            );
+        }
+        let alike: Vec<String> = measured.not_told_apart.iter().map(|pair| format!("({pair})")).collect();
+        if !alike.is_empty() {
+            let _ = write!(
+                next,
+                "Not told apart from the highest, ({}), at 95 %: {}. ",
+                best.pair,
+                alike.join(" ")
+            );
+        }
+        if advice.is_of_lab {
+            let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");
+        }
+    } else if let Some(first) = advice.ranking.first() {
+        let near = match first.is_near {
+            Some(true) => "the flow's CPU is on the NIC's NUMA node",
+            Some(false) => "no CPU of the NIC's NUMA node can be used",
+            None => "the system does not say where the NIC hangs",
+        };
+        let (pair, class) = (first.pair, first.class.meaning());
+        let _ = write!(
+            words,
+            "By topology, not measured, for {name}: flow on CPU {}, application on CPU {}: {class}; {near}.",
+            pair.flow, pair.application
+        );
+        next.push_str("A measurement decides: add --connect HOST, or --lab.");
+    }
+    let mut text = wrapped("", &words, width());
+    if !next.is_empty() {
+        text.push_str(&wrapped("", &next, width()));
+    }
+    let _ = write!(text, "\nNow, as root:\n{}", lines(&commands.now));
+    let _ = write!(
+        text,
+        "\nFor the application's service, `systemctl edit SERVICE`:\n{}",
+        lines_of(&commands.systemd)
+    );
+    let _ = write!(
+        text,
+        "\nWhenever the interface appears, /etc/udev/rules.d/90-longma-affinity.rules:\n{}",
+        lines_of(&commands.udev)
+    );
+    if !commands.keep.is_empty() {
+        let _ = write!(text, "\nTo keep it so:\n{}", lines(&commands.keep));
+    }
+    text
+}
+
+fn lines(all: &[String]) -> String {
+    all.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+fn lines_of(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}

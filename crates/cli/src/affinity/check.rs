@@ -1,0 +1,123 @@
+//! `longma affinity check`: what would disturb a sweep, and what to do about it.
+//! Not what is looked at: that is `preflight`.
+
+use super::{Format, Outcome, chosen, interface, width};
+use crate::machine::{print, print_json};
+use longma_affinity::counters::Reading;
+use longma_affinity::host::Tree;
+use longma_affinity::preflight::{Finding, Weight, check};
+use longma_affinity::setting::Interface;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The interface [default: the only one with a device that is up].
+    #[arg(long, value_name = "NAME", value_parser = interface)]
+    interface: Option<Interface>,
+    /// Look at a tree recorded on another host, with its proc and sys.
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// How long other load is watched.
+const WATCHED: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let host = arguments.root.as_ref().map_or_else(Tree::live, Tree::recorded);
+    let name = chosen(&host, arguments.interface.as_ref()).ok();
+    let findings = match &arguments.root {
+        Some(_) => check(&host, name.as_ref(), None),
+        None => {
+            let before = Reading::now(&host);
+            std::thread::sleep(WATCHED);
+            check(&host, name.as_ref(), Some((&before, &Reading::now(&host))))
+        }
+    };
+    if arguments.format == Format::Json {
+        print_json(&json!(findings))?;
+    } else {
+        let mut text = text(&findings, width());
+        if name.is_none() {
+            text.push_str("No interface was looked at: name one with --interface.\n");
+        }
+        print(&text)?;
+    }
+    let prevented = findings.iter().any(|finding| finding.weight == Weight::Prevents);
+    Ok(if prevented { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// One line a finding, and one more for what to do.
+fn text(findings: &[Finding], width: usize) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let label = format!("{:10}{:14}", word(finding.weight), finding.subject);
+        text.push_str(&wrapped(&label, &finding.found, width));
+        if let Some(advice) = &finding.advice {
+            text.push_str(&wrapped(&" ".repeat(24), &format!("→ {advice}"), width));
+        }
+    }
+    let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
+    let (prevents, disturbs) = (count(Weight::Prevents), count(Weight::Disturbs));
+    text.push_str(&match (prevents, disturbs) {
+        (0, 0) => "Nothing stands against a sweep.\n".to_string(),
+        (0, some) => format!("A sweep can be made; {some} of these would disturb it.\n"),
+        (some, _) => format!("No sweep can be made here: {some} of these prevent it.\n"),
+    });
+    text
+}
+
+fn word(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Good => "good",
+        Weight::Note => "note",
+        Weight::Disturbs => "disturbs",
+        Weight::Prevents => "PREVENTS",
+    }
+}
+
+/// Words behind a label, in lines of at most `width`, the later ones set in under the first.
+pub fn wrapped(label: &str, words: &str, width: usize) -> String {
+    let indent = label.chars().count();
+    let mut text = String::new();
+    let mut line = label.to_string();
+    let mut has_words = false;
+    for word in words.split_whitespace() {
+        if has_words && line.chars().count() + 1 + word.chars().count() > width.max(indent + 20) {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(indent);
+            has_words = false;
+        }
+        if has_words {
+            line.push(' ');
+        }
+        line.push_str(word);
+        has_words = true;
+    }
+    text + line.trim_end() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_fits_into_eighty_columns() {
+        let long = "word ".repeat(60);
+        let finding = Finding {
+            subject: "offline CPUs",
+            weight: Weight::Disturbs,
+            found: long.clone(),
+            advice: Some(long),
+        };
+        let text = text(&[finding], 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("1 of these would disturb it"));
+    }
+}

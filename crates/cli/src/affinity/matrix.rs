@@ -1,0 +1,131 @@
+//! The matrix of all pairs in a terminal: a circle for each, fuller where more arrives.
+//! Not the page's: that is drawn by `longma-lab`.
+//! Source: the form is that of Hanford et al. 2014.
+
+use longma_affinity::analysis::PairResult;
+use longma_affinity::places::Pair;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Circles by the part of the best pair's throughput from which they are used.
+const CIRCLES: [(f64, char); 5] = [(0.95, '●'), (0.75, '◕'), (0.5, '◑'), (0.25, '◔'), (0.0, '○')];
+/// Letters before the first column.
+const LABEL: usize = 10;
+/// A column with a number, and one without.
+const NUMBERED: usize = 9;
+const BARE: usize = 4;
+
+/// The matrix with numbers if they have room, without if not, and words instead if there are more CPUs than columns.
+pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
+    let cpus = |of: fn(&Pair) -> u32| pairs.iter().map(|result| of(&result.pair)).collect::<BTreeSet<u32>>();
+    let (flows, applications) = (cpus(|pair| pair.flow), cpus(|pair| pair.application));
+    let has_room = |column: usize| LABEL + applications.len() * column <= width;
+    let column = match (has_room(NUMBERED), has_room(BARE)) {
+        (true, _) => NUMBERED,
+        (_, true) => BARE,
+        _ => {
+            return format!(
+                "{} by {} pairs have no room here: `longma affinity report --html FILE` draws them.\n",
+                flows.len(),
+                applications.len()
+            );
+        }
+    };
+    let mut text = format!("{:LABEL$}application on CPU\n{:LABEL$}", "", "flow");
+    for application in &applications {
+        let _ = write!(text, "{application:<column$}");
+    }
+    text = text.trim_end().to_string() + "\n";
+    for flow in &flows {
+        let mut line = format!("{:<LABEL$}", format!("CPU {flow}"));
+        for application in &applications {
+            let pair = Pair { flow: *flow, application: *application };
+            let cell = pairs.iter().find(|result| result.pair == pair).map_or(String::new(), |result| {
+                let circle = circle(result.median_gbps, best);
+                if column == NUMBERED {
+                    format!("{circle} {:.2}", result.median_gbps)
+                } else {
+                    circle.to_string()
+                }
+            });
+            let _ = write!(line, "{cell:<column$}");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let legend = CIRCLES.map(|(from, circle)| format!("{circle} from {:.0} %", from * 100.0));
+    let _ = writeln!(text, "{} of the best", legend.join(", "));
+    text
+}
+
+fn circle(value: f64, best: f64) -> char {
+    let part = if best > 0.0 { value / best } else { 0.0 };
+    CIRCLES.into_iter().find(|(from, _)| part >= *from).map_or('○', |(_, circle)| circle)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use longma_affinity::analysis::Analysis;
+    use longma_affinity::places::{all_pairs, classify, of_machine};
+    use longma_affinity::sweep::Results;
+    use longma_topology::Machine;
+    use serde_json::json;
+
+    /// Pairs of the first CPUs of the published host, with rates by class.
+    pub fn pairs(cpus: u32) -> Vec<(Pair, f64)> {
+        let rate =
+            |pair: Pair| if pair.flow == pair.application { 10.0 } else { 20.0 + f64::from(pair.flow) };
+        all_pairs(&(0..cpus).collect::<Vec<_>>()).into_iter().map(|pair| (pair, rate(pair))).collect()
+    }
+
+    /// Results as a file would hold them.
+    pub fn made_up(pairs: &[(Pair, f64)]) -> Results {
+        let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+        let header = json!({
+            "affinity_sweep": 1, "kernel": "6.1", "processor": "Intel Xeon E5-2667", "seconds": 2, "sender": null,
+            "nic": { "name": "eth2", "driver": "mlx4_en", "node": 0, "speed_mbps": 40000, "mtu": 9000, "state": "up",
+                "rx_queues": [0], "tx_queues": [0], "irqs": [] },
+            "steering": { "interrupts": { "interface": "eth2", "irqs": [50], "queues": [0] } },
+            "load": { "iperf": { "server": "10.0.0.1", "port": 5201, "zero_copy": true, "reverse": true, "udp": false, "flows": 1 } },
+            "places": places,
+        });
+        let share = |busy: f64| json!({ "user": 0.0, "system": busy, "irq": 0.0, "softirq": 0.2, "steal": 0.0, "idle": 0.8 - busy });
+        let sample = |(pair, gbps): &(Pair, f64)| {
+            let mut cpus = serde_json::Map::new();
+            cpus.insert(pair.flow.to_string(), share(0.1));
+            cpus.insert(pair.application.to_string(), share(0.75));
+            serde_json::from_value(json!({
+                "pair": pair, "class": classify(&places, *pair).unwrap(), "repeat": 0, "at": 0, "failure": null, "hardware": {},
+                "migrations": null, "rate": { "gbps": gbps, "retransmits": 0, "lost": null, "remote_cpu": null },
+                "kernel": { "seconds": 1.0, "cpus": cpus, "interrupts": {}, "receptions": {}, "context_switches": 100, "running_before": 1 },
+            }))
+            .unwrap()
+        };
+        Results {
+            samples: pairs.iter().map(sample).collect(),
+            header: serde_json::from_value(header).unwrap(),
+        }
+    }
+
+    fn drawn(cpus: u32, width: usize) -> String {
+        let analysis = Analysis::of(&made_up(&pairs(cpus)));
+        text(&analysis.pairs, analysis.best().unwrap().median_gbps, width)
+    }
+
+    #[test]
+    fn few_cpus_have_numbers_and_more_have_circles_alone() {
+        assert!(drawn(2, 80).contains("CPU 0     ◔ 10.00  ● 20.00"), "{}", drawn(2, 80));
+        let twelve = drawn(12, 80);
+        assert!(twelve.contains("CPU 11    ●   ●") && twelve.contains("◔"), "{twelve}");
+        assert!(twelve.lines().all(|line| line.chars().count() <= 80), "{twelve}");
+        assert!(drawn(12, 50).contains("have no room"), "{}", drawn(12, 50));
+    }
+
+    #[test]
+    fn a_pair_that_was_not_measured_is_a_gap() {
+        let measured = [(Pair { flow: 0, application: 1 }, 5.0), (Pair { flow: 1, application: 0 }, 5.0)];
+        let analysis = Analysis::of(&made_up(&measured));
+        assert!(text(&analysis.pairs, 5.0, 80).contains("CPU 0              ● 5.00"));
+    }
+}

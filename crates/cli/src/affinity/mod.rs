@@ -1,0 +1,172 @@
+//! `longma affinity`: the best cores for flows and their applications on this host.
+//! Not the sweeps and the advice: those are `longma-affinity`.
+
+mod advise;
+mod check;
+mod matrix;
+mod page;
+mod report;
+mod restore;
+mod show;
+mod sweep;
+mod tune;
+mod why;
+
+use clap::{Subcommand, ValueEnum};
+use longma_affinity::cpus::CpuSet;
+use longma_affinity::host::Host;
+use longma_affinity::places::Pair;
+use longma_affinity::setting::Interface;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// After Ctrl-C, as the shells use it.
+const INTERRUPTED: u8 = 130;
+
+/// `longma affinity ...`
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: AffinityCommand,
+}
+
+#[derive(Subcommand)]
+enum AffinityCommand {
+    /// Look for what would disturb a sweep, and say what to do about it; nothing is changed.
+    Check(check::Arguments),
+    /// Measure pairs of cores, flow and application; all that is changed is put back.
+    Sweep(sweep::Arguments),
+    /// Show what a sweep measured: matrix, classes, costs, and what limits them.
+    Report(report::Arguments),
+    /// Name the best pair of cores, and the commands that apply it.
+    Advise(advise::Arguments),
+    /// Keep flows and their applications on one socket, on different cores that share a cache, until it is ended.
+    Tune(tune::Arguments),
+    /// Say what `tune` decided, and why.
+    Why(why::Arguments),
+    /// Put back what a killed sweep or `tune` left changed.
+    Restore(restore::Arguments),
+    /// Show the CPUs, and the interface's queues and interrupts on them.
+    Show(show::Arguments),
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Where changes are journalled.
+#[derive(clap::Args)]
+struct JournalOption {
+    /// The journal of changes [default: /run/longma/affinity.journal, without root in the user's runtime folder].
+    #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_JOURNAL")]
+    journal: Option<PathBuf>,
+}
+
+impl JournalOption {
+    fn path(&self) -> PathBuf {
+        let own = || {
+            if rustix::process::geteuid().is_root() {
+                return "/run/longma/affinity.journal".into();
+            }
+            let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+            folder.join(format!("longma-affinity-{}.journal", rustix::process::geteuid().as_raw()))
+        };
+        self.journal.clone().unwrap_or_else(own)
+    }
+}
+
+/// Where decisions are kept.
+#[derive(clap::Args)]
+struct StateOption {
+    /// The log of decisions [default: /var/lib/longma/affinity.decisions, without root in the user's state folder].
+    #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_STATE")]
+    state: Option<PathBuf>,
+}
+
+impl StateOption {
+    fn path(&self) -> PathBuf {
+        let own = || {
+            if rustix::process::geteuid().is_root() {
+                return "/var/lib/longma/affinity.decisions".into();
+            }
+            let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+            let folder = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+            folder.unwrap_or_else(std::env::temp_dir).join("longma/affinity.decisions")
+        };
+        self.state.clone().unwrap_or_else(own)
+    }
+}
+
+/// Runs `longma affinity`.
+pub fn run(args: Args) -> Outcome {
+    match args.command {
+        AffinityCommand::Check(arguments) => check::run(&arguments),
+        AffinityCommand::Sweep(arguments) => sweep::run(&arguments),
+        AffinityCommand::Report(arguments) => report::run(&arguments),
+        AffinityCommand::Advise(arguments) => advise::run(&arguments),
+        AffinityCommand::Tune(arguments) => tune::run(&arguments),
+        AffinityCommand::Why(arguments) => why::run(&arguments),
+        AffinityCommand::Restore(arguments) => restore::run(&arguments),
+        AffinityCommand::Show(arguments) => show::run(&arguments),
+    }
+}
+
+/// Becomes true at Ctrl-C, SIGTERM and a closed terminal, so that all is put back before the end.
+fn interruption() -> std::io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, asked.clone())?;
+    }
+    Ok(asked)
+}
+
+fn interface(name: &str) -> Result<Interface, String> {
+    name.parse().map_err(|error: longma_affinity::setting::InterfaceError| error.to_string())
+}
+
+fn cpus(list: &str) -> Result<CpuSet, String> {
+    let cpus: CpuSet = list.parse().map_err(|error: longma_affinity::cpus::CpuSetError| error.to_string())?;
+    if cpus.is_empty() { Err("name at least one CPU".into()) } else { Ok(cpus) }
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    let numbers = text
+        .split_once(',')
+        .and_then(|(flow, application)| Some((flow.parse().ok()?, application.parse().ok()?)));
+    let (flow, application) = numbers.ok_or("write a pair as FLOW,APPLICATION, such as 0,1")?;
+    Ok(Pair { flow, application })
+}
+
+/// The interface that is named, or the only one that there is to choose.
+fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, String> {
+    if let Some(name) = named {
+        return Ok(name.clone());
+    }
+    let all = longma_affinity::interface::names(host);
+    let has_device = |name: &&Interface| {
+        longma_affinity::interface::read(host, name)
+            .is_some_and(|nic| nic.driver.is_some() && nic.state == "up")
+    };
+    match &all.iter().filter(has_device).collect::<Vec<_>>()[..] {
+        [only] => Ok((*only).clone()),
+        _ => {
+            let names: Vec<&str> = all.iter().map(|name| name.name()).collect();
+            Err(format!("name an interface with --interface: {}", names.join(", ")))
+        }
+    }
+}
+
+/// Columns of the terminal, and 80 of what is none.
+fn width() -> usize {
+    terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
+}

@@ -1,0 +1,162 @@
+//! The page of a sweep: the matrix of filled circles, and a heat map for each cost, as the lab's reports draw them.
+//! Not the drawing: that is `longma-lab`'s.
+
+use super::report::setting;
+use longma_affinity::analysis::{Analysis, PairResult};
+use longma_affinity::sweep::Results;
+use longma_lab::{
+    Campaign, Chapter, Column, Experiment, Failure, Kind, Metrics, Names, Parameter, Point, Registry, Row,
+    Setting, Stop, Table, Workload, page as lay_out,
+};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const NAME: &str = "affinity-sweep";
+
+/// What the lab is told a sweep is; it never runs one.
+struct Swept([Parameter; 2]);
+
+impl Workload for Swept {
+    fn name(&self) -> &str {
+        NAME
+    }
+    fn description(&self) -> &str {
+        "pairs of CPUs on a real host"
+    }
+    fn parameters(&self) -> &[Parameter] {
+        &self.0
+    }
+    fn run(&self, _: &Point, _: &Stop) -> Result<Metrics, Failure> {
+        Err(Failure::failed("it was measured by `longma affinity sweep`"))
+    }
+}
+
+/// A thing that is drawn: its key, name, unit, and value at a pair.
+type Drawn = (String, &'static str, &'static str, Box<dyn Fn(&PairResult) -> Option<f64>>);
+
+/// The page.
+///
+/// # Errors
+/// If there is no result to draw.
+pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
+    let analysis = Analysis::of(results);
+    if analysis.pairs.is_empty() {
+        return Err(format!("{} has no result to draw", file.display()).into());
+    }
+    let mut drawn: Vec<Drawn> =
+        vec![("throughput".into(), "throughput", "Gb/s", Box::new(|pair| Some(pair.median_gbps)))];
+    for (name, unit, value) in analysis.counted_costs() {
+        drawn.push((name.replace([' ', '-'], "_"), name, unit, Box::new(move |pair| value(&pair.costs))));
+    }
+    let parameter = |name| Parameter { name, kind: Kind::Integer, default: None, description: "a CPU" };
+    let mut registry = Registry::default();
+    registry.add(Swept(["flow", "application"].map(parameter)));
+    let text = experiment(results, &analysis, &drawn);
+    let checked = Experiment::check(Path::new("sweep.toml"), Path::new(""), &text, &registry);
+    let experiment = checked.experiment.ok_or_else(|| checked.report.render(100, false))?;
+    let campaign = Campaign::plan(&experiment, false, &registry, crate::experiment::VERSION)?;
+    let table = table(&campaign, &analysis, &drawn);
+    let command = format!("longma affinity report {} --html FILE", file.display());
+    Ok(lay_out(&[Chapter { campaign, table, command }], crate::experiment::VERSION))
+}
+
+/// The sweep as an experiment file.
+fn experiment(results: &Results, analysis: &Analysis, drawn: &[Drawn]) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut about = setting(&results.header).join(". ") + ".";
+    for class in &analysis.classes {
+        let half = class.gbps.half.map_or(String::new(), |half| format!(" ± {half:.2}"));
+        let limit = &class.bottleneck;
+        let _ = write!(
+            about,
+            " Class `{}` ({}): {:.2}{half} Gb/s; limited by {}: {}.",
+            class.class.word(),
+            class.class.meaning(),
+            class.gbps.mean,
+            limit.limit.words(),
+            limit.evidence
+        );
+    }
+    about.extend(analysis.remarks.iter().map(|remark| format!(" Note: {remark}.")));
+    let list = |of: fn(&PairResult) -> u32| {
+        analysis.pairs.iter().map(|pair| of(pair).to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = format!(
+        "format = 1\nname = \"{NAME}\"\ntitle = \"Throughput by the cores of flow and application\"\ndescription = {}\nworkload = \"{NAME}\"\n\n\
+         [[zip]]\nflow = [{}]\napplication = [{}]\n\n",
+        quoted(&about),
+        list(|pair| pair.pair.flow),
+        list(|pair| pair.pair.application)
+    );
+    for (key, name, unit, _) in drawn {
+        let _ = write!(text, "[metrics.{key}]\nunit = {}\ntitle = {}\n\n", quoted(unit), quoted(name));
+    }
+    for (index, (key, name, _, _)) in drawn.iter().enumerate() {
+        let (kind, title) = if index == 0 {
+            ("circles", "Throughput".into())
+        } else {
+            ("heat", format!("Cost of a Gb/s: {name}"))
+        };
+        let _ = write!(
+            text,
+            "[[plots]]\ntitle = {}\nkind = \"{kind}\"\nx = \"application\"\nby = \"flow\"\nmetrics = [\"{key}\"]\n\n",
+            quoted(&title)
+        );
+    }
+    text
+}
+
+fn table(campaign: &Campaign<'_>, analysis: &Analysis, drawn: &[Drawn]) -> Table {
+    let column = |(key, name, unit, _): &Drawn| Column {
+        name: key.clone(),
+        title: (*name).into(),
+        unit: (*unit).into(),
+        better: None,
+        of_host: false,
+    };
+    let parameters: Vec<String> = campaign
+        .points
+        .first()
+        .map(|point| point.varied.iter().map(|(name, _)| name.clone()).collect())
+        .unwrap_or_default();
+    let number = |point: &Point, name: &str| point.parameter(name).and_then(Setting::number);
+    let row = |point: &Point| {
+        let (flow, application) = (number(point, "flow")?, number(point, "application")?);
+        let result = analysis.pairs.iter().find(|result| {
+            f64::from(result.pair.flow) == flow && f64::from(result.pair.application) == application
+        })?;
+        Some(Row {
+            key: point.key.clone(),
+            machine: None,
+            settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
+            values: drawn.iter().map(|(_, _, _, value)| value(result)).collect(),
+            failure: None,
+        })
+    };
+    Table {
+        parameters,
+        metrics: drawn.iter().map(column).collect(),
+        rows: campaign.points.iter().filter_map(row).collect(),
+        missing: 0,
+        unknown: Vec::new(),
+        left_out: Vec::new(),
+        names: Names::of(campaign.experiment),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity::matrix::tests::{made_up, pairs};
+
+    #[test]
+    fn every_pair_is_a_circle_and_a_cell_of_each_cost() {
+        let page = page(&made_up(&pairs(12)), Path::new("x.jsonl")).unwrap();
+        assert_eq!(page.matches("<figure class=\"chart circles\"").count(), 1);
+        assert_eq!(page.matches("<circle class=\"mark disc").count(), 144);
+        // Core time, softirq time and context switches are counted in what is made up.
+        assert_eq!(page.matches("class=\"mark cell\"").count(), 3 * 144);
+        assert!(page.contains("shared-cache") && page.contains("limited by"));
+    }
+}

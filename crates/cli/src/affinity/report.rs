@@ -1,0 +1,144 @@
+//! `longma affinity report`: what a sweep measured, in the terminal, as JSON, and as a page.
+//! Not what it means: that is `analysis`.
+
+use super::check::wrapped;
+use super::{Format, Outcome, matrix, page, width};
+use crate::machine::{print as put, print_json, table};
+use longma_affinity::analysis::{Analysis, ClassResult};
+use longma_affinity::load::Load;
+use longma_affinity::sweep::{Header, Results};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The file of results.
+    #[arg(value_name = "FILE", default_value = "affinity.jsonl")]
+    file: PathBuf,
+    /// Write a page with the matrix and a heat map for each cost too.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let results = Results::read(&arguments.file)?;
+    if let Some(path) = &arguments.html {
+        let page = page::page(&results, &arguments.file)?;
+        longma_lab::write_whole(path, page.as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    print(&results, arguments.format)
+}
+
+/// Prints the results of a sweep.
+pub fn print(results: &Results, format: Format) -> Outcome {
+    let analysis = Analysis::of(results);
+    match format {
+        Format::Json => print_json(&json!({ "sweep": results.header, "analysis": analysis })),
+        Format::Table => put(&text(&results.header, &analysis, width())),
+    }?;
+    Ok(if analysis.pairs.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What was swept, in two lines.
+pub fn setting(header: &Header) -> [String; 2] {
+    let load = match &header.load {
+        Load::Command(words) => words.join(" "),
+        Load::Iperf(iperf) => {
+            let mut words = vec![if iperf.udp { "iperf3 UDP" } else { "iperf3 TCP" }.to_string()];
+            words.extend(iperf.zero_copy.then(|| "zero-copy".into()));
+            words.push(if iperf.reverse { "received here" } else { "sent here" }.into());
+            words.push(format!("{} flow{}", iperf.flows, if iperf.flows == 1 { "" } else { "s" }));
+            words.join(", ")
+        }
+    };
+    let sender = header.sender.as_ref().map_or(String::new(), |cpus| format!("; sender on CPU {cpus}"));
+    let mtu = header.nic.mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
+    [
+        format!("{} CPUs, {}, Linux {}", header.places.len(), header.processor, header.kernel),
+        format!("{load}, {} s a run{mtu}; flows steered by {}{sender}", header.seconds, header.steering),
+    ]
+}
+
+/// The whole report, in lines of at most `width` where words allow it.
+pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
+    let mut text = String::new();
+    for line in setting(header) {
+        text.push_str(&wrapped("", &line, width));
+    }
+    let Some(best) = analysis.best() else {
+        return text + "\nNo run has a result.\n";
+    };
+    let (pair, runs) = (best.pair, best.gbps.len());
+    let plural = if runs == 1 { "" } else { "s" };
+    let words = format!(
+        "Throughput by pair, medians of {runs} run{plural}; best: flow on CPU {}, application on CPU {}: {:.2} Gb/s",
+        pair.flow, pair.application, best.median_gbps
+    );
+    text.push_str(&format!("\n{}\n", wrapped("", &words, width)));
+    text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
+    text.push_str("\nClasses\n");
+    text.push_str(&classes(&analysis.classes));
+    text.push_str("\nWhat limits them\n");
+    for class in &analysis.classes {
+        let words = format!("{}: {}", class.bottleneck.limit.words(), class.bottleneck.evidence);
+        text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
+    }
+    text.push_str("\nWhat a Gb/s costs on the CPUs of the pair, medians\n");
+    text.push_str(&costs(analysis));
+    for remark in &analysis.remarks {
+        text.push_str(&wrapped("note: ", remark, width));
+    }
+    text
+}
+
+fn classes(classes: &[ClassResult]) -> String {
+    let row = |class: &ClassResult| {
+        let half = class.gbps.half.map_or("-".into(), |half| format!("{half:.2}"));
+        let over = if class.over_pairs { "pairs" } else { "runs" };
+        vec![
+            class.class.word().into(),
+            format!("{:>5}", class.pairs),
+            format!("{:>4}", class.runs),
+            format!("{:>7.2}", class.gbps.mean),
+            format!("{half:>6}"),
+            over.into(),
+            class.class.meaning().into(),
+        ]
+    };
+    let head =
+        ["CLASS", "PAIRS", "RUNS", "   Gb/s", "± 95 %", "OVER", "WHAT IT IS"].map(String::from).to_vec();
+    table(&std::iter::once(head).chain(classes.iter().map(row)).collect::<Vec<_>>())
+}
+
+fn costs(analysis: &Analysis) -> String {
+    let counted = analysis.counted_costs();
+    let mut head = vec!["COST".to_string(), "UNIT".into()];
+    head.extend(analysis.classes.iter().map(|class| format!("{:>12}", class.class.word())));
+    let row = |cost: &longma_affinity::analysis::Cost| {
+        let mut row = vec![cost.0.to_string(), cost.1.into()];
+        let value = |class: &ClassResult| (cost.2)(&class.costs).map_or("-".into(), longma_lab::number);
+        row.extend(analysis.classes.iter().map(|class| format!("{:>12}", value(class))));
+        row
+    };
+    table(&std::iter::once(head).chain(counted.iter().map(row)).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity::matrix::tests::{made_up, pairs};
+
+    #[test]
+    fn a_report_of_144_pairs_fits_into_eighty_columns() {
+        let results = made_up(&pairs(12));
+        let text = text(&results.header, &Analysis::of(&results), 80);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert!(text.contains("shared-cache") && text.contains("same-cpu"), "{text}");
+    }
+}

@@ -1,0 +1,311 @@
+//! `longma affinity sweep`: measures pairs of CPUs, and puts everything back.
+//! Not the measurement: that is `longma-affinity`.
+
+use super::{
+    Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, pair, report, restore,
+};
+use longma_affinity::counters::Reading;
+use longma_affinity::cpus::CpuSet;
+use longma_affinity::host::{Host, Tree};
+use longma_affinity::interface as interfaces;
+use longma_affinity::journal::{Journal, JournalError};
+use longma_affinity::lab::{self, Lab};
+use longma_affinity::load::{Iperf, Load};
+use longma_affinity::places::{Pair, all_pairs, classify};
+use longma_affinity::preflight::{Weight, allowed, check};
+use longma_affinity::setting::{Interface, Setting};
+use longma_affinity::steering::Steering;
+use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
+use std::error::Error;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    which: Which,
+    /// The file of results; a sweep that was stopped goes on where it was.
+    #[arg(long, short, value_name = "FILE", default_value = "affinity.jsonl")]
+    output: PathBuf,
+    #[command(flatten)]
+    journal: JournalOption,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// The network and the load.
+#[derive(clap::Args)]
+pub struct What {
+    /// Make two network namespaces on this host with an iperf3 server in one, and take them down afterwards.
+    #[arg(long, conflicts_with_all = ["interface", "connect"])]
+    pub lab: bool,
+    /// The interface that the flows come in by.
+    #[arg(long, value_name = "NAME", value_parser = interface)]
+    pub interface: Option<Interface>,
+    /// The host where `iperf3 --server` runs.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub connect: Option<String>,
+    /// UDP and not TCP.
+    #[arg(long)]
+    udp: bool,
+    /// Flows at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
+    flows: u32,
+    /// The sender copies its data; otherwise it sends from the page cache.
+    #[arg(long)]
+    copy: bool,
+    /// This host sends; otherwise it receives.
+    #[arg(long)]
+    forward: bool,
+    /// Steer packets in software (RPS) even if the NIC has interrupts.
+    #[arg(long)]
+    pub software: bool,
+    /// With --lab: the sender's CPU [default: the last; of three or more CPUs it is kept out of the pairs].
+    #[arg(long, value_name = "CPU", requires = "lab")]
+    sender: Option<u32>,
+    /// With --lab: bytes of a packet.
+    #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = clap::value_parser!(u32).range(1280..=65535), requires = "lab")]
+    mtu: u32,
+    /// A load instead of iperf3: a command that prints a rate such as `12.5 Gbit/s`; {seconds} stands for a run's length.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect", "udp", "copy", "forward"])]
+    command: Vec<String>,
+}
+
+/// The runs.
+#[derive(clap::Args)]
+struct Which {
+    /// A pair to measure; may be repeated [default: all pairs].
+    #[arg(long = "pair", value_name = "FLOW,APPLICATION", value_parser = pair)]
+    pairs: Vec<Pair>,
+    /// Only pairs of these CPUs.
+    #[arg(long, value_name = "LIST", value_parser = cpus, conflicts_with = "pairs")]
+    cpus: Option<CpuSet>,
+    /// How often each pair is measured.
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Seconds of a run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Decides the order of the runs.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+}
+
+/// A network to measure in, set up.
+pub struct Ground {
+    lab: Option<Lab>,
+    host: Tree,
+    /// What all runs have in common.
+    pub header: Header,
+    /// The CPUs that pairs are made of.
+    pub cpus: Vec<u32>,
+    /// The CPUs that a program may be bound to; none if the kernel does not say.
+    allowed: Option<CpuSet>,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let stop = interruption()?;
+    let which = &arguments.which;
+    let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64;
+    let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
+    let pairs = which.pairs(&ground)?;
+    let plan = Plan { pairs, repeats: which.repeats, seed: which.seed };
+    let mut results = ResultFile::open(&arguments.output, &ground.header)?;
+    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)?;
+    drop((results, ground));
+    report::print(&Results::read(&arguments.output)?, arguments.format)?;
+    if outcome.stopped {
+        eprintln!("longma: stopped; the same command goes on with the runs that are missing");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Makes the runs, and puts the settings back whatever happens.
+pub fn measure(
+    plan: &Plan,
+    ground: &mut Ground,
+    journal: &JournalOption,
+    results: &mut ResultFile,
+    stop: &AtomicBool,
+) -> Result<sweep::Outcome, Box<dyn Error>> {
+    let Ground { lab, host, header, .. } = ground;
+    let mut journal = Journal::begin(&journal.path(), host)?;
+    let namespace = lab.as_ref().map(Lab::receiver);
+    let mut after_failure = || {
+        if let Some(Err(error)) = lab.as_mut().map(Lab::restart_server) {
+            eprintln!("longma: {error}");
+        }
+    };
+    let mut setup = Setup { host, header, namespace, after_failure: &mut after_failure, stop };
+    let bar = std::io::stderr().is_terminal();
+    let mut tell = |sample: &Sample, done: usize, all: usize| {
+        if bar {
+            let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
+            eprint!(
+                "\r\x1b[K{done} of {all}: flow on {}, application on {}: {rate}",
+                sample.pair.flow, sample.pair.application
+            );
+        }
+        if let Some(failure) = &sample.failure {
+            eprintln!("{}longma: pair {}: {failure}", if bar { "\r\x1b[K" } else { "" }, sample.pair);
+        }
+    };
+    let outcome = sweep::run(plan, &mut setup, &mut journal, results, &mut tell);
+    if bar {
+        eprint!("\r\x1b[K");
+    }
+    let restored = journal.restore()?;
+    if !restored.is_whole() {
+        eprint!("{}", restore::text(&restored));
+    }
+    match outcome {
+        Err(SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. })) => {
+            Err(format!("interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software").into())
+        }
+        other => Ok(other?),
+    }
+}
+
+impl Which {
+    /// The pairs that are asked for, each once.
+    fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
+        let mut pairs = match (&self.pairs[..], &self.cpus) {
+            ([], None) => all_pairs(&ground.cpus),
+            ([], Some(only)) => all_pairs(&only.iter().collect::<Vec<_>>()),
+            (chosen, _) => chosen.to_vec(),
+        };
+        pairs.sort_unstable();
+        pairs.dedup();
+        for pair in &pairs {
+            if classify(&ground.header.places, *pair).is_none() {
+                return Err(format!("the pair {pair} names a CPU that is not there or not online"));
+            }
+            if ground.allowed.as_ref().is_some_and(|set| !set.contains(pair.application)) {
+                let cpu = pair.application;
+                return Err(format!(
+                    "nothing can be bound to CPU {cpu}: it is outside this process's cpuset"
+                ));
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+impl Ground {
+    /// Looks whether a sweep can be made, and sets up what it needs for `runs` runs of `seconds`.
+    pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
+        let live = Tree::live();
+        let name = match what.lab {
+            true => lab::RECEIVER.parse()?,
+            false => chosen(&live, what.interface.as_ref())?,
+        };
+        complain(&live, (!what.lab).then_some(&name))?;
+        let places = live.places();
+        let allowed = allowed(&live);
+        let usable = |cpu: u32| allowed.as_ref().is_none_or(|set| set.contains(cpu));
+        let mut cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(|cpu| usable(*cpu)).collect();
+        let sender = what.lab.then(|| what.sender.or(cpus.last().copied()).unwrap_or(0));
+        if cpus.len() > 2 {
+            cpus.retain(|cpu| Some(*cpu) != sender);
+        }
+        let limit = Duration::from_secs(runs.saturating_mul(u64::from(seconds) + 15).clamp(600, 30 * 86_400));
+        let lab = sender.map(|cpu| Lab::build(CpuSet::one(cpu), what.mtu, limit)).transpose()?;
+        let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
+        let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
+        let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
+        let header = Header {
+            affinity_sweep: Header::FORMAT,
+            kernel: live.read("proc/sys/kernel/osrelease").unwrap_or_default(),
+            processor: processor(&live),
+            places,
+            nic,
+            steering,
+            load: what.load()?,
+            seconds,
+            sender: sender.map(CpuSet::one),
+        };
+        Ok(Self { lab, host, header, cpus, allowed })
+    }
+}
+
+impl What {
+    /// Whether a load other than iperf3 is given.
+    pub fn has_command(&self) -> bool {
+        !self.command.is_empty()
+    }
+
+    fn load(&self) -> Result<Load, String> {
+        if !self.command.is_empty() {
+            return Ok(Load::Command(self.command.clone()));
+        }
+        let (server, port) = match (&self.connect, self.lab) {
+            (_, true) => (lab::SERVER_ADDRESS.into(), lab::PORT),
+            (Some(place), _) => address(place)?,
+            _ => return Err(
+                "say where `iperf3 --server` runs with --connect HOST, or --lab, or give a load: -- COMMAND"
+                    .into(),
+            ),
+        };
+        let (zero_copy, reverse) = (!self.copy && !self.udp, !self.forward);
+        Ok(Load::Iperf(Iperf { server, port, zero_copy, reverse, udp: self.udp, flows: self.flows }))
+    }
+}
+
+/// HOST, HOST:PORT or [ADDRESS]:PORT.
+fn address(place: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("`{place}` is no HOST or HOST:PORT");
+    let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
+    if place.is_empty() || place.starts_with('-') {
+        return Err(wrong());
+    }
+    match place.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            Ok((plain(host), port.parse().map_err(|_| wrong())?))
+        }
+        _ => Ok((plain(place), lab::PORT)),
+    }
+}
+
+fn processor(host: &dyn Host) -> String {
+    let info = host.read("proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.to_ascii_lowercase().starts_with("model name"));
+    line.and_then(|line| line.split(':').nth(1)).map_or("unknown".into(), |name| name.trim().into())
+}
+
+/// Tells what would disturb, and refuses what cannot be.
+fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>> {
+    let before = Reading::now(host);
+    std::thread::sleep(Duration::from_millis(300));
+    for finding in check(host, name, Some((&before, &Reading::now(host)))) {
+        let advice = finding.advice.unwrap_or_default();
+        match finding.weight {
+            Weight::Prevents => {
+                return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
+            }
+            Weight::Disturbs => eprintln!("longma: {}: {}; {advice}", finding.subject, finding.found),
+            Weight::Good | Weight::Note => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_may_have_a_port_and_six_has_brackets() {
+        assert_eq!(address("10.0.0.1"), Ok(("10.0.0.1".into(), 5201)));
+        assert_eq!(address("far:99"), Ok(("far".into(), 99)));
+        assert_eq!(address("[fe80::1]:99"), Ok(("fe80::1".into(), 99)));
+        assert_eq!(address("fe80::1"), Ok(("fe80::1".into(), 5201)));
+        assert!(address("far:x").is_err() && address("").is_err() && address("-x").is_err());
+    }
+}

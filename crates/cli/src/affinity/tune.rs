@@ -1,0 +1,186 @@
+//! `longma affinity tune`: the daemon that keeps flows and their applications near each other.
+//! Not what it decides: that is `longma-affinity`'s `tune`.
+
+use super::why::line;
+use super::{Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, restore};
+use crate::machine::print;
+use longma_affinity::cpus::CpuSet;
+use longma_affinity::host::{Host, Tree};
+use longma_affinity::interface as interfaces;
+use longma_affinity::journal::Journal;
+use longma_affinity::setting::Interface;
+use longma_affinity::tune::log::{Act, Decision, Log};
+use longma_affinity::tune::{Exclusions, LOOK, LOOK_AGAIN, Tuner};
+use longma_affinity::watch::Watch;
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// An interface whose flows are watched; may be repeated [default: the only one with a device that is up].
+    #[arg(long = "interface", value_name = "NAME", value_parser = interface)]
+    interfaces: Vec<Interface>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Use these CPUs only.
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuSet>,
+    /// Leave an interrupt alone; may be repeated.
+    #[arg(long = "exclude-irq", value_name = "NUMBER")]
+    irqs: Vec<u32>,
+    /// Leave a process alone, by number or by its threads' name; may be repeated.
+    #[arg(long = "exclude-process", value_name = "NUMBER|NAME")]
+    processes: Vec<String>,
+    /// Leave flows with this port at either end alone; may be repeated.
+    #[arg(long = "exclude-port", value_name = "PORT")]
+    ports: Vec<u16>,
+    /// End after so many seconds [default: at Ctrl-C or SIGTERM].
+    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    seconds: Option<u64>,
+    #[command(flatten)]
+    state: StateOption,
+    #[command(flatten)]
+    journal: JournalOption,
+    /// How to print: with `json` a line for each decision.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// How long a sleep may be that nothing but the clock ends.
+const NAP: Duration = Duration::from_millis(50);
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let stop = interruption()?;
+    let host = Tree::live();
+    let interfaces = watched(&host, &arguments.interfaces)?;
+    if !arguments.dry_run && !rustix::process::geteuid().is_root() {
+        return Err("not root: interrupts and other users' threads cannot be moved; run it with sudo, or add --dry-run to see what it would do for your own programs".into());
+    }
+    let mut journal = match arguments.dry_run {
+        true => None,
+        false => Some(Journal::begin(&arguments.journal.path(), &host)?),
+    };
+    let path = arguments.state.path();
+    let log = Log::open(&path).map_err(|error| {
+        format!("the log of decisions {}: {error}; choose another with --state", path.display())
+    })?;
+    let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, most: 0 };
+    let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
+    let restored = journal.map(Journal::restore).transpose()?;
+    let back = match &restored {
+        None => "nothing was changed".into(),
+        Some(restored) if restored.0.is_empty() => "nothing was changed".into(),
+        Some(restored) => restore::text(restored).trim().replace('\n', "; "),
+    };
+    session.tell(&Decision::new(Act::Ended, "longma", format!("{back}; {}", session.used())))?;
+    watching?;
+    Ok(if restored.is_none_or(|restored| restored.is_whole()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The interfaces that are named, or the one that there is to choose.
+fn watched(host: &dyn Host, named: &[Interface]) -> Result<Vec<Interface>, String> {
+    if let Some(missing) = named.iter().find(|name| interfaces::read(host, name).is_none()) {
+        let names: Vec<String> = interfaces::names(host).into_iter().map(String::from).collect();
+        return Err(format!("there is no interface {missing}; there are: {}", names.join(", ")));
+    }
+    if named.is_empty() { Ok(vec![chosen(host, None)?]) } else { Ok(named.to_vec()) }
+}
+
+struct Session<'a> {
+    arguments: &'a Arguments,
+    log: Log,
+    begin: Instant,
+    looks: u64,
+    /// The most connections that were seen at once.
+    most: usize,
+}
+
+impl Session<'_> {
+    fn watch(
+        &mut self,
+        host: &dyn Host,
+        interfaces: Vec<Interface>,
+        mut journal: Option<&mut Journal<'_>>,
+        stop: &AtomicBool,
+    ) -> Result<(), Box<dyn Error>> {
+        let names: Vec<&str> = interfaces.iter().map(Interface::name).collect();
+        let mode = if self.arguments.dry_run { ", dry run" } else { "" };
+        self.tell(&Decision::new(Act::Begun, "longma", format!("watching {}{mode}", names.join(", "))))?;
+        let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
+        let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
+        // The first look has no rates: nothing can be decided on it.
+        self.most = watch.look(host).connections;
+        let mut pause = LOOK_AGAIN;
+        while self.nap(pause.min(limit.saturating_sub(self.begin.elapsed())), stop)
+            && self.begin.elapsed() < limit
+        {
+            let seen = watch.look(host);
+            (self.looks, self.most) = (self.looks + 1, self.most.max(seen.connections));
+            for decision in tuner.step(&seen, journal.as_deref_mut(), self.begin.elapsed())? {
+                self.tell(&decision)?;
+            }
+            pause = if tuner.is_waiting() { LOOK_AGAIN } else { LOOK };
+        }
+        Ok(())
+    }
+
+    /// Sleeps; false if it was asked to end.
+    fn nap(&self, pause: Duration, stop: &AtomicBool) -> bool {
+        let until = Instant::now() + pause;
+        while !stop.load(Ordering::Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+        false
+    }
+
+    fn exclusions(&self) -> Exclusions {
+        Exclusions {
+            cpus: self.arguments.cpus.clone(),
+            irqs: self.arguments.irqs.iter().copied().collect(),
+            processes: self.arguments.processes.iter().cloned().collect(),
+            ports: self.arguments.ports.iter().copied().collect(),
+        }
+    }
+
+    /// Prints a decision and keeps it. A log that cannot be written, as on a full disk, does not end the watching.
+    fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
+        if let Err(error) = self.log.add(decision) {
+            eprintln!("longma: the log of decisions {}: {error}", self.arguments.state.path().display());
+        }
+        match self.arguments.format {
+            Format::Json => print(&format!("{}\n", serde_json::to_string(decision)?)),
+            Format::Table => print(&line(decision, super::width())),
+        }?;
+        Ok(())
+    }
+
+    /// What the watching itself cost.
+    fn used(&self) -> String {
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let cpu = cpu_seconds();
+        format!(
+            "{} looks in {seconds:.1} s at up to {} flows took {cpu:.3} s of CPU time, {:.2} % of a core",
+            self.looks,
+            self.most,
+            cpu / seconds.max(1e-3) * 100.0
+        )
+    }
+}
+
+/// CPU time of this process, seconds (getrusage).
+fn cpu_seconds() -> f64 {
+    let time = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    let seconds = |of: nix::sys::time::TimeVal| of.tv_sec() as f64 + of.tv_usec() as f64 / 1e6;
+    time.map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+}

@@ -1,0 +1,105 @@
+//! `longma affinity why`: the log of what `tune` decided.
+//! Not who writes it: that is `tune`.
+
+use super::check::wrapped;
+use super::{Format, Outcome, StateOption, width};
+use crate::machine::{print, print_json};
+use longma_affinity::tune::log::{self, Decision};
+use serde_json::json;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only decisions that name this: an interrupt, a queue, a program, an address.
+    #[arg(value_name = "WORD")]
+    word: Option<String>,
+    /// How many, the newest ones.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    last: usize,
+    #[command(flatten)]
+    state: StateOption,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let path = arguments.state.path();
+    let mut decisions =
+        log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", path.display()))?;
+    if let Some(word) = &arguments.word {
+        decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));
+    }
+    let newest = &decisions[decisions.len().saturating_sub(arguments.last)..];
+    if arguments.format == Format::Json {
+        return print_json(&json!(newest));
+    }
+    if newest.is_empty() {
+        return print(&format!(
+            "Nothing was decided{}: `longma affinity tune` writes {}.\n",
+            if arguments.word.is_some() { " about that" } else { "" },
+            path.display()
+        ));
+    }
+    print(&newest.iter().map(|decision| line(decision, width())).collect::<String>())
+}
+
+/// A decision for people.
+pub fn line(decision: &Decision, width: usize) -> String {
+    let moved = match (&decision.from, &decision.to) {
+        (Some(from), Some(to)) => format!(" from {from} to {to}"),
+        _ => String::new(),
+    };
+    let words = format!("{}{moved}: {}", decision.subject, decision.why);
+    wrapped(&format!("{}  {:11}", time(decision.at), decision.act.word()), &words, width)
+}
+
+/// Universal time, to the second.
+fn time(at: f64) -> String {
+    let seconds = if at.is_finite() && at >= 0.0 { at as u64 } else { 0 };
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// The date of a day since 1970 in the Gregorian calendar.
+fn date(mut day: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    // A log of a clock that went astray is no reason to count for ever.
+    day = day.min(3_000_000);
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    (year, month as u64 + 1, day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::tune::log::Act;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(time(0.0), "1970-01-01 00:00:00Z");
+        assert_eq!(time(951_782_400.0), "2000-02-29 00:00:00Z");
+        assert_eq!(time(1_767_225_599.9), "2025-12-31 23:59:59Z");
+        assert_eq!(time(f64::NAN), "1970-01-01 00:00:00Z");
+    }
+
+    #[test]
+    fn a_decision_fits_into_eighty_columns() {
+        let mut decision =
+            Decision::new(Act::WouldMove, "interrupt 38 (virtio2-input.0)", "word ".repeat(40));
+        (decision.from, decision.to) = (Some("0".into()), Some("4-7".into()));
+        let text = line(&decision, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("from 0 to 4-7"));
+    }
+}

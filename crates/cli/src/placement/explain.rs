@@ -1,0 +1,88 @@
+//! `longma placement explain`: why there, why not there.
+//! Not the reasons: those are the scheduler's.
+
+use super::Outcome;
+use super::print::{self, fitting, heading, list as listed};
+use super::reach::{Form, Reach, explained};
+use super::request::Wanted;
+use crate::machine::print;
+use longma_placement::scheduler::{Explanation, HostVerdict, Refusal, Weighed};
+use longma_placement_service::client::part;
+use std::fmt::Write as _;
+
+/// Arguments of `longma placement explain`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Only this host.
+    #[arg(long)]
+    host: Option<String>,
+    /// At most so many hosts; all are counted.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+fn refused(refusals: &[Refusal]) -> String {
+    let one = |r: &Refusal| format!("{}: needs {} {}, has {}", r.filter, r.needed, r.what, r.available);
+    refusals.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn weighed(weights: &[Weighed]) -> String {
+    weights.iter().map(|w| format!("{} {:.2}", w.weigher, w.value)).collect::<Vec<_>>().join(", ")
+}
+
+fn verdict(host: &HostVerdict) -> String {
+    let mut text = match host.score {
+        Some(score) => {
+            let speaks =
+                if host.weights.is_empty() { String::new() } else { format!(": {}", weighed(&host.weights)) };
+            format!("{} fits, node {}, score {score:.3}{speaks}\n", host.host, listed(&host.nodes_chosen))
+        }
+        None if host.refused.is_empty() => {
+            format!("{} does not fit: no node, or not enough of them, will do\n", host.host)
+        }
+        None => format!("{} does not fit: {}\n", host.host, refused(&host.refused)),
+    };
+    let mut rows = vec![heading(["  NODE", "", "WHY"])];
+    for node in &host.nodes {
+        let (mark, why) = match node.refused.is_empty() {
+            true if host.nodes_chosen.contains(&node.node) => ("chosen", weighed(&node.weights)),
+            true => ("fits", weighed(&node.weights)),
+            false => ("no", refused(&node.refused)),
+        };
+        rows.push(vec![format!("  {}", node.node), mark.into(), why]);
+    }
+    if rows.len() > 1 {
+        text += &fitting(&rows);
+    }
+    text
+}
+
+/// Runs `longma placement explain`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let host = arguments.host.as_ref().map(|h| format!("&host={}", part(h))).unwrap_or_default();
+    let path = format!("/v1/explain?limit={}{host}", arguments.limit);
+    let said: Explanation =
+        arguments.reach.client()?.post(&path, None, &arguments.wanted.body()?).map_err(explained)?;
+    if arguments.form.json {
+        return print::json(&said);
+    }
+    let nodes = match said.virtual_nodes {
+        1 => "one virtual node".to_string(),
+        n => format!("{n} virtual nodes"),
+    };
+    let hosts = |n: u32| if n == 1 { "1 host".to_string() } else { format!("{n} hosts") };
+    let mut text = format!("looked at with {nodes}; it fits {}\n", hosts(said.fitting));
+    for host in &said.hosts {
+        text += &verdict(host);
+    }
+    for (filter, refused) in &said.refused_by {
+        let _ = writeln!(text, "{filter} refuses {} or nodes there", hosts(*refused));
+    }
+    print(&text)
+}

@@ -1,0 +1,261 @@
+//! `longma placement hosts`, `drain`, `alarms`, `audit` and `defragment`.
+//! Not virtual machines.
+
+use super::Outcome;
+use super::print::{self, fitting, heading, list as listed, mib, percent, word};
+use super::reach::{Form, Reach, explained};
+use crate::machine::print;
+use longma_placement_service::client::part;
+use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// Arguments of `longma placement hosts`.
+#[derive(clap::Args)]
+pub struct HostsArguments {
+    /// Only this host.
+    host: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Arguments of `longma placement drain`.
+#[derive(clap::Args)]
+pub struct DrainArguments {
+    /// The host.
+    host: String,
+    /// Let it take virtual machines again.
+    #[arg(long)]
+    undo: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Arguments of `longma placement alarms`.
+#[derive(clap::Args)]
+pub struct AlarmsArguments {
+    /// Also those that are cleared.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Arguments of `longma placement audit`.
+#[derive(clap::Args)]
+pub struct AuditArguments {
+    /// Only this host.
+    #[arg(long)]
+    host: Option<String>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Arguments of `longma placement defragment`.
+#[derive(clap::Args)]
+pub struct DefragmentArguments {
+    /// Only this host.
+    host: Option<String>,
+    /// At most so many moves on a host.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    moves: u32,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
+    let headings =
+        ["HOST", "STATUS", "NODE", "CPUS", "OWN", "SHARED", "MEMORY", "PROMISED", "CPU LOAD", "MEMORY LOAD"];
+    let mut rows = vec![heading(headings)];
+    for host in hosts {
+        for (at, node) in host.nodes.iter().enumerate() {
+            let first = at == 0;
+            let (total, used) = node.memory.iter().fold((0, 0), |sum, m| (sum.0 + m.1, sum.1 + m.2));
+            rows.push(vec![
+                if first { host.name.clone() } else { String::new() },
+                if first { word(&host.status) } else { String::new() },
+                node.node.to_string(),
+                node.cpus.to_string(),
+                node.exclusive.to_string(),
+                node.shared.to_string(),
+                mib(total),
+                mib(used),
+                percent(node.load.cpu.into()),
+                percent(node.load.memory.into()),
+            ]);
+        }
+    }
+    rows
+}
+
+/// Runs `longma placement hosts`.
+pub fn hosts(arguments: &HostsArguments) -> Outcome {
+    let client = arguments.reach.client()?;
+    let hosts = match &arguments.host {
+        Some(host) => vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(explained)?],
+        None => client.get::<Hosts>("/v1/hosts").map_err(explained)?.items,
+    };
+    if arguments.form.json {
+        return print::json(&hosts);
+    }
+    if hosts.is_empty() {
+        return print("no hosts; longma placement agent brings one\n");
+    }
+    let mut text = fitting(&host_rows(&hosts));
+    for host in &hosts {
+        if !host.foreign.is_empty() {
+            let _ = writeln!(text, "{}: made by others: {}", host.name, host.foreign.join(", "));
+        }
+        host.problems.iter().for_each(|problem| {
+            let _ = writeln!(text, "{}: {problem}", host.name);
+        });
+    }
+    print(&text)
+}
+
+/// Runs `longma placement drain`.
+pub fn drain(arguments: &DrainArguments) -> Outcome {
+    let word = if arguments.undo { "undrain" } else { "drain" };
+    let path = format!("/v1/hosts/{}/{word}", part(&arguments.host));
+    let drained: Drained = arguments.reach.client()?.post(&path, None, &()).map_err(explained)?;
+    if arguments.form.json {
+        return print::json(&drained);
+    }
+    let host = &arguments.host;
+    if arguments.undo {
+        return print(&format!("{host} takes virtual machines again\n"));
+    }
+    let mut text = format!("{host} takes no more virtual machines; {} stay on it\n", drained.left.len());
+    for vm in &drained.left {
+        let _ = writeln!(text, "  {} ({}, {})", vm.id, vm.request.name, vm.state);
+    }
+    print(&text)
+}
+
+/// Seconds since 1970 as how long ago that was.
+fn ago(at: i64) -> String {
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    match (now - at).max(0) {
+        s @ 0..120 => format!("{s} s ago"),
+        s @ 120..7200 => format!("{} min ago", s / 60),
+        s => format!("{} h ago", s / 3600),
+    }
+}
+
+/// Runs `longma placement alarms`.
+pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
+    let path = format!("/v1/alarms?all={}", arguments.all);
+    let alarms: Alarms = arguments.reach.client()?.get(&path).map_err(explained)?;
+    if arguments.form.json {
+        return print::json(&alarms.items);
+    }
+    if alarms.items.is_empty() {
+        return print("no alarms\n");
+    }
+    let mut rows = vec![heading(["HOST", "NODE", "ALARM", "VALUE", "RAISED", "CLEARED"])];
+    rows.extend(alarms.items.iter().map(|alarm| {
+        vec![
+            alarm.host.clone(),
+            alarm.node.map_or("-".into(), |n| n.to_string()),
+            alarm.kind.clone(),
+            format!("{:.2}", alarm.value),
+            ago(alarm.raised_at),
+            alarm.cleared_at.map_or("-".into(), ago),
+        ]
+    }));
+    print(&fitting(&rows))
+}
+
+/// Runs `longma placement audit`; its status is 1 if something is not as intended.
+pub fn audit(arguments: &AuditArguments) -> Outcome {
+    let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
+    let audit: Audit = arguments.reach.client()?.get(&format!("/v1/audit{query}")).map_err(explained)?;
+    let good = audit.database.is_empty()
+        && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty());
+    if arguments.form.json {
+        print::json(&audit)?;
+    } else {
+        let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
+        let mut text = String::new();
+        for host in &audit.hosts {
+            for finding in &host.findings {
+                let what = word(&finding.what);
+                rows.push(vec![
+                    host.host.clone(),
+                    finding.domain.clone(),
+                    what,
+                    finding.intended.clone(),
+                    finding.actual.clone(),
+                ]);
+            }
+            host.problems.iter().for_each(|problem| {
+                let _ = writeln!(text, "{}: {problem}", host.host);
+            });
+            let looked =
+                host.age_s.map_or("was not looked at yet".into(), |s| format!("was looked at {s} s ago"));
+            let foreign = match host.foreign.len() {
+                0 => String::new(),
+                n => format!("; {n} domains of others are left alone"),
+            };
+            let _ = writeln!(text, "{} {looked}{foreign}", host.host);
+        }
+        audit.database.iter().for_each(|line| {
+            let _ = writeln!(text, "database: {line}");
+        });
+        if rows.len() > 1 {
+            text = fitting(&rows) + &text;
+        }
+        text += if good { "everything is as intended\n" } else { "" };
+        print(&text)?;
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs `longma placement defragment`.
+pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
+    let client = arguments.reach.client()?;
+    let names = match &arguments.host {
+        Some(host) => vec![host.clone()],
+        None => {
+            client.get::<Hosts>("/v1/hosts").map_err(explained)?.items.into_iter().map(|h| h.name).collect()
+        }
+    };
+    let mut plans = Vec::new();
+    for name in names {
+        let path = format!("/v1/hosts/{}/defragmentation?moves={}", part(&name), arguments.moves);
+        plans.push(client.get::<Defragmentation>(&path).map_err(explained)?);
+    }
+    if arguments.form.json {
+        return print::json(&plans);
+    }
+    let mut text = String::new();
+    for plan in &plans {
+        let now = percent(plan.score_before);
+        let _ = writeln!(
+            text,
+            "{}: {now} of the free memory could not be used by virtual machines of common sizes",
+            plan.host
+        );
+        if plan.moves.is_empty() {
+            let _ = writeln!(text, "  no move between its nodes makes that less");
+            continue;
+        }
+        let _ =
+            writeln!(text, "  {} after these moves, which nobody has made yet:", percent(plan.score_after));
+        for step in &plan.moves {
+            let _ = writeln!(text, "  longma placement rebind {} --nodes {}", step.vm, listed(&step.to));
+        }
+    }
+    print(&text)
+}

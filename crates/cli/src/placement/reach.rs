@@ -1,0 +1,96 @@
+//! How a service is reached: by its folder on this machine, or by an address and a token.
+//! Not the calls.
+
+use longma_placement_service::client::ClientError;
+use longma_placement_service::{Access, Client, default_home};
+use std::error::Error;
+use std::path::PathBuf;
+
+/// Where the service is, and how answers are printed.
+#[derive(clap::Args)]
+pub struct Reach {
+    /// Address of the service [default: what the service on this machine says of itself].
+    #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL", requires = "token_file")]
+    server: Option<String>,
+    /// File with the token, for a service that is named by --server.
+    #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// File with the certificate (PEM) to trust [default: the system's].
+    #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_CERTIFICATE")]
+    certificate: Option<PathBuf>,
+    /// Folder of the service on this machine [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
+    #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
+    state: Option<PathBuf>,
+}
+
+/// How answers are printed.
+#[derive(clap::Args)]
+pub struct Form {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Reach {
+    fn access(&self) -> Result<Access, Box<dyn Error>> {
+        let token = self.token_file.as_ref().map(|file| {
+            let text =
+                std::fs::read_to_string(file).map_err(|e| format!("the token in {}: {e}", file.display()))?;
+            Ok::<_, String>(text.trim().to_string())
+        });
+        let token = token.transpose()?;
+        if let (Some(url), Some(token)) = (&self.server, &token) {
+            return Ok(Access {
+                url: url.clone(),
+                token: token.clone(),
+                certificate: self.certificate.clone(),
+            });
+        }
+        let home = self.state.clone().unwrap_or_else(default_home);
+        let mut access = Access::read(&home).map_err(|error| {
+            let file = Access::file(&home);
+            let advice = match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "start the service (longma placement serve --all-in-one), name its folder (--state), \
+                     or name another machine's service (--server and --token-file)"
+                }
+                std::io::ErrorKind::PermissionDenied => "it is for the user alone whom the service runs as",
+                _ => "the service writes it anew at its next start",
+            };
+            format!("no service is known here: {}: {error}\n  {advice}", file.display())
+        })?;
+        if let Some(token) = token {
+            access.token = token;
+        }
+        if self.certificate.is_some() {
+            access.certificate.clone_from(&self.certificate);
+        }
+        Ok(access)
+    }
+
+    /// A client of the service.
+    pub fn client(&self) -> Result<Client, Box<dyn Error>> {
+        Ok(Client::new(&self.access()?)?)
+    }
+}
+
+/// What to do about a refusal, below what the service says.
+pub fn explained(error: ClientError) -> Box<dyn Error> {
+    let advice = match &error {
+        ClientError::Unreachable { .. } => {
+            "is the service running? start it with: longma placement serve --all-in-one"
+        }
+        ClientError::Refused(problem) => match problem.status {
+            401 => {
+                "the token is wrong or was removed: an admin makes another with: longma placement token add"
+            }
+            409 if problem.title == "no room" => {
+                "what is missing where: longma placement explain, with the same words"
+            }
+            409 if problem.title == "exists already" => "take another name, or delete that one first",
+            _ => return error.into(),
+        },
+        ClientError::Strange { .. } => "is the address right?",
+    };
+    format!("{error}\n  {advice}").into()
+}

@@ -1,0 +1,195 @@
+//! `longma placement request`, and the words that describe a request, which `explain` reads too.
+//! Not what is checked: the service does that and names the field.
+
+use super::Outcome;
+use super::print;
+use super::reach::{Form, Reach, explained};
+use crate::zoned::size;
+use clap::builder::PossibleValuesParser;
+use longma_placement::store::{Vm, VmState};
+use serde_json::{Map, Value, json};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// What is asked for.
+#[derive(clap::Args)]
+pub struct Wanted {
+    /// Its name.
+    #[arg(required_unless_present = "file")]
+    name: Option<String>,
+    /// The whole request as JSON, from this file or, with `-`, from standard input; other words replace what it says.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Virtual CPUs.
+    #[arg(long, value_name = "COUNT", required_unless_present = "file")]
+    vcpus: Option<u32>,
+    /// Memory: 4GiB, 512MiB.
+    #[arg(long, value_name = "SIZE", required_unless_present = "file", value_parser = size)]
+    memory: Option<u64>,
+    /// Whose it is [default: the token's tenant, or "default"].
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Its CPUs: any of its node, one of its own each, or any of the host.
+    #[arg(long, value_parser = PossibleValuesParser::new(["range", "exclusive", "none"]))]
+    cpu: Option<String>,
+    /// Its memory: on its own node only, or there as far as there is room.
+    #[arg(long, value_parser = PossibleValuesParser::new(["strict", "preferred"]))]
+    memory_policy: Option<String>,
+    /// With preferred memory, the farthest node that may be used: 10 is its own, 255 any.
+    #[arg(long, value_name = "DISTANCE", requires = "memory_policy")]
+    within_distance: Option<u32>,
+    /// Size of its huge pages: 2MiB, 1GiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    huge_pages: Option<u64>,
+    /// Virtual NUMA nodes, each on a physical node of its own [default: as few as will do].
+    #[arg(long, value_name = "COUNT")]
+    virtual_nodes: Option<u32>,
+    /// Hardware threads of a core, with exclusive CPUs.
+    #[arg(long, value_parser = PossibleValuesParser::new(["prefer", "avoid", "require"]))]
+    smt: Option<String>,
+    /// Where the emulator's own threads run.
+    #[arg(long, value_parser = PossibleValuesParser::new(["shared", "isolated", "with-vcpus"]))]
+    emulator: Option<String>,
+    /// Be where the others of this group are: GROUP for the host, GROUP:node for the node. May be repeated.
+    #[arg(long, value_name = "GROUP")]
+    affinity: Vec<String>,
+    /// Be where none of this group is: GROUP or GROUP:node. May be repeated.
+    #[arg(long, value_name = "GROUP")]
+    anti_affinity: Vec<String>,
+    /// A device: nic or gpu, or nic:local, gpu:local for one on its own node. May be repeated.
+    #[arg(long, value_name = "KIND")]
+    device: Vec<String>,
+    /// The image that it starts from: an absolute path on the host.
+    #[arg(long, value_name = "PATH", conflicts_with = "template")]
+    disk: Option<String>,
+    /// Format of the image.
+    #[arg(long, default_value = "qcow2", value_parser = PossibleValuesParser::new(["raw", "qcow2"]))]
+    disk_format: String,
+    /// Your own libvirt domain XML, into which CPUs, memory and their binding are written.
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+}
+
+/// A whole number of `unit`s, which are as many bytes.
+fn whole(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
+    match bytes % unit {
+        0 => Ok(bytes / unit),
+        _ => Err(format!("{what}: not a whole number of {} KiB", unit >> 10)),
+    }
+}
+
+impl Wanted {
+    /// The request as JSON.
+    pub fn body(&self) -> Result<Value, Box<dyn Error>> {
+        let mut body = match &self.file {
+            None => Map::new(),
+            Some(file) => {
+                let read = match file.as_os_str() == "-" {
+                    true => std::io::read_to_string(std::io::stdin()),
+                    false => std::fs::read_to_string(file),
+                };
+                let text = read.map_err(|e| format!("{}: {e}", file.display()))?;
+                serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?
+            }
+        };
+        let mut put = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(key.into(), value);
+            }
+        };
+        put("name", self.name.as_ref().map(|v| json!(v)));
+        put("tenant", self.tenant.as_ref().map(|v| json!(v)));
+        put("vcpus", self.vcpus.map(|v| json!(v)));
+        let mib = self.memory.map(|bytes| whole(bytes, 1 << 20, "--memory")).transpose()?;
+        put("memory_mib", mib.map(|v| json!(v)));
+        put("cpu", self.cpu.as_ref().map(|v| json!(v)));
+        let memory = self.memory_policy.as_ref().map(|policy| match (&**policy, self.within_distance) {
+            ("preferred", None) => json!({ "preferred": {} }),
+            ("preferred", Some(distance)) => json!({ "preferred": { "within_distance": distance } }),
+            _ => json!("strict"),
+        });
+        put("memory", memory);
+        let pages = self.huge_pages.map(|bytes| whole(bytes, 1 << 10, "--huge-pages")).transpose()?;
+        put("huge_page_kib", pages.map(|v| json!(v)));
+        put("virtual_nodes", self.virtual_nodes.map(|v| json!(v)));
+        put("smt", self.smt.as_ref().map(|v| json!(v)));
+        put("emulator", self.emulator.as_ref().map(|v| json!(v)));
+        let member = |group: &String, relation: &str| {
+            let (group, level) = group.split_once(':').unwrap_or((group, "host"));
+            json!({ "group": group, "relation": relation, "level": level })
+        };
+        let groups: Vec<Value> = (self.affinity.iter().map(|g| member(g, "affinity")))
+            .chain(self.anti_affinity.iter().map(|g| member(g, "anti-affinity")))
+            .collect();
+        put("groups", (!groups.is_empty()).then(|| json!(groups)));
+        let device = |text: &String| match text.split_once(':') {
+            Some((kind, "local")) => Ok(json!({ "kind": kind, "local": true })),
+            None => Ok(json!({ "kind": text })),
+            Some(_) => Err(format!("--device {text}: nic, gpu, nic:local or gpu:local")),
+        };
+        let devices = self.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
+        put("devices", (!devices.is_empty()).then(|| json!(devices)));
+        let disk =
+            self.disk.as_ref().map(|path| json!({ "disk": { "path": path, "format": self.disk_format } }));
+        put("boot", disk);
+        if let Some(file) = &self.template {
+            let xml = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+            put("boot", Some(json!({ "template": { "xml": xml } })));
+        }
+        Ok(Value::Object(body))
+    }
+}
+
+/// Arguments of `longma placement request`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// A key of yours: the same request with the same key is carried out once.
+    #[arg(long)]
+    key: Option<String>,
+    /// Do not wait until it runs.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait until it runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Runs `longma placement request`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let client = arguments.reach.client()?;
+    let body = arguments.wanted.body()?;
+    let mut vm: Vm = client.post("/v1/vms", arguments.key.as_deref(), &body).map_err(explained)?;
+    let until = Instant::now() + Duration::from_secs(arguments.patience);
+    let under_way = |vm: &Vm| matches!(vm.state, VmState::Requested | VmState::Reserved | VmState::Creating);
+    while !arguments.no_wait && under_way(&vm) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        vm = client.get(&format!("/v1/vms/{}", vm.id)).map_err(explained)?;
+    }
+    let failed = vm.state == VmState::Failed;
+    if arguments.form.json {
+        print::json(&vm)?;
+    } else {
+        let (host, nodes) = print::place(&vm);
+        let (id, name) = (vm.id, &vm.request.name);
+        crate::machine::print(&format!(
+            "virtual machine {id} ({name}) on {host}, node {nodes}: {}\n",
+            vm.state
+        ))?;
+    }
+    if failed {
+        let why = vm.problem.unwrap_or_default();
+        eprintln!("longma: {why}\n  it keeps its place: mend the cause and start it, or delete it");
+    } else if !arguments.no_wait && under_way(&vm) {
+        eprintln!("longma: it does not run yet; longma placement audit says what is in the way");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,211 @@
+//! `longma placement serve` and `agent`.
+//! Not the service.
+
+use super::Outcome;
+use clap::ValueEnum;
+use longma_placement::fake::FakeHypervisor;
+use longma_placement::{CpuSet, Host, Hypervisor, Policy};
+use longma_placement_service::agent::{Agent, Description};
+use longma_placement_service::libvirt::{Libvirt, Virtualization};
+use longma_placement_service::{Access, AllInOne, Client, Log, Options, default_home, serve as run_service};
+use longma_topology::Machine;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// What drives virtual machines.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// libvirt with QEMU, on this machine.
+    Libvirt,
+    /// Nothing: virtual machines are made up, in memory. For trying it out.
+    Fake,
+}
+
+/// What a virtual CPU is.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Virtual {
+    /// KVM if /dev/kvm can be opened, else software.
+    Auto,
+    /// KVM.
+    Kvm,
+    /// QEMU's emulation.
+    Software,
+}
+
+/// The host and its hypervisor.
+#[derive(clap::Args)]
+struct HostArguments {
+    /// What drives virtual machines.
+    #[arg(long, value_enum, default_value = "libvirt")]
+    hypervisor: Kind,
+    /// What libvirt's virtual machines run on.
+    #[arg(long, value_enum, default_value = "auto")]
+    virtualization: Virtual,
+    /// libvirt's address.
+    #[arg(long, value_name = "URI", default_value = "qemu:///system")]
+    libvirt: String,
+    /// With the fake hypervisor, a machine to take for the host (see `longma machine list`) instead of this one.
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+    /// The host's name [default: this machine's].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// CPUs that the host keeps for itself: 0,64.
+    #[arg(long, value_name = "LIST", default_value = "")]
+    reserved: CpuSet,
+}
+
+/// Arguments of `longma placement serve`.
+#[derive(clap::Args)]
+pub struct ServeArguments {
+    /// Also run this machine's agent.
+    #[arg(long)]
+    all_in_one: bool,
+    #[command(flatten)]
+    host: HostArguments,
+    /// With the fake hypervisor, so many hosts.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    hosts: u32,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
+    listen: SocketAddr,
+    /// File with the certificate and those that vouch for it (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// File with its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Listen to other machines without TLS: tokens are sent in the clear unless something else encrypts.
+    #[arg(long)]
+    plain: bool,
+    /// Folder for the database and the first token [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
+    #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
+    state: Option<PathBuf>,
+    /// Folder of images: a tenant may start from those in the folder of its name there.
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libvirt/images")]
+    images: PathBuf,
+    /// Virtual CPUs of the policies range and none on a hundred CPUs.
+    #[arg(long, value_name = "PERCENT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    overcommit: u32,
+}
+
+/// Arguments of `longma placement agent`.
+#[derive(clap::Args)]
+pub struct AgentArguments {
+    /// Address of the service.
+    #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_URL")]
+    server: String,
+    /// File with the agent's token: longma placement token add NAME --role agent --host HOST.
+    #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_TOKEN_FILE")]
+    token_file: PathBuf,
+    /// File with the certificate (PEM) to trust [default: the system's].
+    #[arg(long, value_name = "FILE", env = "LONGMA_PLACEMENT_CERTIFICATE")]
+    certificate: Option<PathBuf>,
+    #[command(flatten)]
+    host: HostArguments,
+}
+
+/// The service's words, on standard error.
+fn log() -> Log {
+    Arc::new(|line: &str| eprintln!("longma placement: {line}"))
+}
+
+impl HostArguments {
+    fn own_name(&self) -> String {
+        let node = rustix::system::uname();
+        self.name.clone().unwrap_or_else(|| node.nodename().to_string_lossy().into_owned())
+    }
+
+    fn description(&self, name: String) -> Result<Description, Box<dyn Error>> {
+        let Some(machine) = &self.machine else {
+            return Ok(Description::Read { root: "/".into(), name, reserved: self.reserved.clone() });
+        };
+        if self.hypervisor != Kind::Fake {
+            return Err("--machine takes a machine file for the host, which needs --hypervisor fake".into());
+        }
+        let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
+        host.reserved = self.reserved.clone();
+        host.check()?;
+        Ok(Description::Fixed(Box::new(host)))
+    }
+
+    fn hypervisor(&self) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
+        if self.hypervisor == Kind::Fake {
+            return Ok(Box::new(FakeHypervisor::new()));
+        }
+        let virtualization = match self.virtualization {
+            Virtual::Auto => Virtualization::found(),
+            Virtual::Kvm => Virtualization::Kvm,
+            Virtual::Software => Virtualization::Software,
+        };
+        let libvirt = Libvirt::connect(&self.libvirt, virtualization).map_err(|error| {
+            format!(
+                "{error}\n  install libvirt and start libvirtd (Debian: apt-get install libvirt-daemon-system qemu-system-x86), \
+                 or try it out with --hypervisor fake"
+            )
+        })?;
+        Ok(Box::new(libvirt))
+    }
+}
+
+/// Runs `longma placement serve`.
+pub fn serve(arguments: ServeArguments) -> Outcome {
+    let mut hosts = Vec::new();
+    if arguments.all_in_one {
+        let of = &arguments.host;
+        if arguments.hosts > 1 && of.hypervisor != Kind::Fake {
+            return Err("--hosts makes hosts up, which needs --hypervisor fake".into());
+        }
+        for number in 1..=arguments.hosts {
+            let name = match arguments.hosts {
+                1 => of.own_name(),
+                _ => format!("{}-{number}", of.own_name()),
+            };
+            let description = of.description(name)?;
+            description.host()?;
+            hosts.push(AllInOne { description, hypervisor: of.hypervisor()? });
+        }
+    }
+    let options = Options {
+        home: arguments.state.unwrap_or_else(default_home),
+        address: arguments.listen,
+        tls: arguments.tls_cert.zip(arguments.tls_key),
+        plain: arguments.plain,
+        images: arguments.images,
+        policy: Policy { overcommit_percent: arguments.overcommit, ..Policy::default() },
+        hosts,
+        log: log(),
+    };
+    let alone = options.hosts.is_empty();
+    run_service(options, |url, home| {
+        eprintln!("longma placement: serving {url}; how to reach it is in {}", Access::file(home).display());
+        if alone {
+            eprintln!("longma placement: no agent runs here: start one on each host, or use --all-in-one");
+        }
+    })
+    .map_err(|error| match error {
+        longma_placement_service::ServeError::Address(..) => {
+            format!("{error}\n  --listen 127.0.0.1:0 takes a free port")
+        }
+        error => error.to_string(),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `longma placement agent`.
+pub fn agent(arguments: AgentArguments) -> Outcome {
+    let token = std::fs::read_to_string(&arguments.token_file)
+        .map_err(|e| format!("the token in {}: {e}", arguments.token_file.display()))?;
+    let access =
+        Access { url: arguments.server, token: token.trim().into(), certificate: arguments.certificate };
+    let name = arguments.host.own_name();
+    let description = arguments.host.description(name.clone())?;
+    description.host()?;
+    let hypervisor = arguments.host.hypervisor()?;
+    eprintln!("longma placement: agent of {name}, for {}", access.url);
+    Agent::remote(Client::new(&access)?, &name, description, hypervisor, log()).run();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,231 @@
+//! `longma placement list`, `show`, `start`, `stop`, `delete` and `rebind`.
+//! Not `request`.
+
+use super::Outcome;
+use super::print::{self, fitting, heading, list as listed, mib, place, word};
+use super::reach::{Form, Reach, explained};
+use crate::machine::print;
+use longma_placement::store::{Vm, VmState};
+use longma_placement_service::Client;
+use longma_placement_service::client::{ClientError, part};
+use longma_placement_service::wire::{Rebind, VmPage};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Virtual machines that are asked for at once.
+const PAGE: usize = 500;
+
+/// Arguments of `longma placement list`.
+#[derive(clap::Args)]
+pub struct ListArguments {
+    /// Only of this tenant.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only on this host.
+    #[arg(long)]
+    host: Option<String>,
+    /// Also those that are deleted.
+    #[arg(long)]
+    deleted: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// A virtual machine that is named.
+#[derive(clap::Args)]
+pub struct One {
+    /// Its number or its name.
+    vm: String,
+    /// Its tenant, for a name.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// How long to wait until it is so.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Arguments of `longma placement rebind`.
+#[derive(clap::Args)]
+pub struct RebindArguments {
+    #[command(flatten)]
+    one: One,
+    /// Nodes that it may use: 2 or 2,3 [default: any that it is not on].
+    #[arg(long, value_delimiter = ',')]
+    nodes: Vec<u32>,
+}
+
+impl One {
+    fn path(&self, rest: &str) -> String {
+        let query = self.tenant.as_ref().map(|t| format!("?tenant={}", part(t))).unwrap_or_default();
+        format!("/v1/vms/{}{rest}{query}", part(&self.vm))
+    }
+
+    fn print(&self, vm: &Vm) -> Outcome {
+        if self.form.json {
+            return print::json(vm);
+        }
+        print(&fitting(&described(vm)))
+    }
+
+    /// Waits until the virtual machine is in the state that was asked for, or cannot become so.
+    fn until(&self, client: &Client, id: i64, wanted: VmState) -> Outcome {
+        let end = Instant::now() + Duration::from_secs(self.patience);
+        loop {
+            let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(explained)?;
+            if vm.state == wanted || vm.state == VmState::Failed || Instant::now() > end {
+                if self.form.json {
+                    print::json(&vm)?;
+                } else {
+                    print(&format!("virtual machine {id} ({}): {}\n", vm.request.name, vm.state))?;
+                }
+                if vm.state == wanted {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                let why =
+                    vm.problem.unwrap_or_else(|| "longma placement audit says what is in the way".into());
+                return Err(format!("it is not {wanted} yet: {why}").into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Runs `longma placement list`.
+pub fn list(arguments: &ListArguments) -> Outcome {
+    let client = arguments.reach.client()?;
+    let mut all: Vec<Vm> = Vec::new();
+    let mut after = 0;
+    loop {
+        let mut path = format!("/v1/vms?limit={PAGE}&after={after}&deleted={}", arguments.deleted);
+        for (key, value) in [("tenant", &arguments.tenant), ("host", &arguments.host)] {
+            path += &value.as_ref().map(|v| format!("&{key}={}", part(v))).unwrap_or_default();
+        }
+        let page: VmPage = client.get(&path).map_err(explained)?;
+        all.extend(page.items);
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    if arguments.form.json {
+        return print::json(&all);
+    }
+    if all.is_empty() {
+        return print("no virtual machines; longma placement request asks for one\n");
+    }
+    let mut rows =
+        vec![heading(["ID", "TENANT", "NAME", "STATE", "VCPUS", "MEMORY", "CPU", "HOST", "NODES"])];
+    rows.extend(all.iter().map(|vm| {
+        let (host, nodes) = place(vm);
+        let request = &vm.request;
+        vec![
+            vm.id.to_string(),
+            request.tenant.clone(),
+            request.name.clone(),
+            vm.state.to_string(),
+            request.vcpus.to_string(),
+            mib(request.memory_mib),
+            word(&request.cpu),
+            host,
+            nodes,
+        ]
+    }));
+    print(&fitting(&rows))
+}
+
+/// What a virtual machine is, row by row.
+fn described(vm: &Vm) -> Vec<Vec<String>> {
+    let request = &vm.request;
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
+    row("virtual machine", vm.id.to_string());
+    row("name", format!("{} of tenant {}", request.name, request.tenant));
+    row("state", format!("{}; wanted: {}", vm.state, vm.intent.name()));
+    row("size", format!("{} virtual CPUs, {}", request.vcpus, mib(request.memory_mib)));
+    row(
+        "policies",
+        format!(
+            "CPUs {}, memory {}, emulator {}",
+            word(&request.cpu),
+            word(&request.memory),
+            word(&request.emulator)
+        ),
+    );
+    for (what, placement) in [("", &vm.placement), ("moving to ", &vm.target)] {
+        let Some(placement) = placement else { continue };
+        row(&format!("{what}host"), placement.host.clone());
+        for (at, cell) in placement.cells.iter().enumerate() {
+            let cpus =
+                if cell.cpus.is_empty() { "any that is nobody's own".into() } else { listed(&cell.cpus) };
+            let memory =
+                cell.memory.iter().map(|s| format!("{} on node {}", mib(s.mib), s.node)).collect::<Vec<_>>();
+            let text = format!(
+                "node {}, {} virtual CPUs on CPUs {cpus}; {}",
+                cell.node,
+                cell.vcpus,
+                memory.join(", ")
+            );
+            row(&format!("{what}virtual node {at}"), text);
+        }
+        row(&format!("{what}memory from nodes"), listed(&placement.bound));
+        if !placement.devices.is_empty() {
+            row(&format!("{what}devices"), placement.devices.join(", "));
+        }
+    }
+    if let Some(problem) = &vm.problem {
+        row("problem", problem.clone());
+    }
+    rows
+}
+
+/// Runs `longma placement show`.
+pub fn show(one: &One) -> Outcome {
+    let vm: Vm = one.reach.client()?.get(&one.path("")).map_err(explained)?;
+    one.print(&vm)
+}
+
+/// Runs `longma placement start`.
+pub fn start(one: &One) -> Outcome {
+    let client = one.reach.client()?;
+    let vm: Vm = client.post(&one.path("/start"), None, &()).map_err(explained)?;
+    one.until(&client, vm.id, VmState::Running)
+}
+
+/// Runs `longma placement stop`.
+pub fn stop(one: &One) -> Outcome {
+    let client = one.reach.client()?;
+    let vm: Vm = client.post(&one.path("/stop"), None, &()).map_err(explained)?;
+    one.until(&client, vm.id, VmState::Stopped)
+}
+
+/// Runs `longma placement delete`.
+pub fn delete(one: &One) -> Outcome {
+    let client = one.reach.client()?;
+    let vm: Vm = client.delete(&one.path("")).map_err(explained)?;
+    one.until(&client, vm.id, VmState::Deleted)
+}
+
+/// Runs `longma placement rebind`.
+pub fn rebind(arguments: &RebindArguments) -> Outcome {
+    let one = &arguments.one;
+    let body = Rebind { nodes: arguments.nodes.clone() };
+    let moved = one.reach.client()?.post::<Vm>(&one.path("/rebind"), None, &body);
+    let vm = moved.map_err(|error| match error {
+        // What is missing is on its host, and the request's own words are not here.
+        ClientError::Refused(problem) if problem.title == "no room" => {
+            format!("{}", ClientError::Refused(problem)).into()
+        }
+        error => explained(error),
+    })?;
+    if one.form.json {
+        return print::json(&vm);
+    }
+    let (host, nodes) = place(&vm);
+    print(&format!("virtual machine {} ({}) moved: {host}, node {nodes}\n", vm.id, vm.request.name))
+}

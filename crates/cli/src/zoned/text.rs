@@ -1,0 +1,159 @@
+//! Keys and values as text: on the command line, in files that are loaded, and as they are printed.
+//! Not their order or meaning: they are bytes.
+//! Source: our own; the escapes are some of those of C (ISO/IEC 9899, 6.4.4.4).
+
+use std::fmt::Write as _;
+
+/// Keys and values on the command line and in files.
+#[derive(clap::Args)]
+pub struct Text {
+    /// Keys and values are hexadecimal digits.
+    #[arg(long)]
+    hex: bool,
+}
+
+impl Text {
+    /// Whether bytes are hexadecimal digits.
+    pub const fn is_hex(&self) -> bool {
+        self.hex
+    }
+
+    /// The bytes that a word of the command line stands for: its own, as there are no escapes.
+    pub fn typed(&self, text: &str) -> Result<Vec<u8>, String> {
+        if self.hex { from_hex(text.as_bytes()) } else { Ok(text.into()) }
+    }
+
+    /// The bytes that a key or value in a file stands for: those that [`Text::print`] made it of.
+    pub fn stored(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+        if self.hex { from_hex(text) } else { unescape(text) }
+    }
+
+    /// Bytes as text of one line without tabs, of which no two are the same for different bytes.
+    pub fn print(&self, bytes: &[u8]) -> String {
+        if self.hex { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { escape(bytes) }
+    }
+}
+
+/// Two digits.
+fn byte(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
+}
+
+fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
+    let pairs = text.chunks(2).map(|pair| match pair {
+        [high, low] => byte(*high, *low),
+        _ => None,
+    });
+    let wrong = || format!("`{}` is not an even number of hexadecimal digits", text.escape_ascii());
+    pairs.collect::<Option<_>>().ok_or_else(wrong)
+}
+
+/// UTF-8 stays as it is, control characters and backslashes excepted; other bytes become escapes, too.
+fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let numbers = |text: &mut String, bytes: &[u8]| {
+        for byte in bytes {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    };
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                '\t' => text.push_str("\\t"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                control if control.is_control() => {
+                    numbers(&mut text, control.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                other => text.push(other),
+            }
+        }
+        numbers(&mut text, chunk.invalid());
+    }
+    text
+}
+
+/// What [`escape`] made `text` of.
+fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {
+        bytes.extend(&rest[..at]);
+        let (meant, length) = match rest[at + 1..] {
+            [b'\\', ..] => (Some(b'\\'), 2),
+            [b't', ..] => (Some(b'\t'), 2),
+            [b'n', ..] => (Some(b'\n'), 2),
+            [b'r', ..] => (Some(b'\r'), 2),
+            [b'x', high, low, ..] => (byte(high, low), 4),
+            _ => (None, 0),
+        };
+        let Some(meant) = meant else {
+            let length = if rest[at + 1..].starts_with(b"x") { 4 } else { 2 };
+            let broken = String::from_utf8_lossy(&rest[at..rest.len().min(at + length)]);
+            return Err(format!(
+                "`{broken}` is no escape: `\\\\`, `\\t`, `\\n`, `\\r` and `\\x` with two hexadecimal digits are; write a backslash as `\\\\`, or \
+                 everything in hexadecimal digits (--hex)"
+            ));
+        };
+        bytes.push(meant);
+        rest = &rest[at + length..];
+    }
+    bytes.extend(rest);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Any bytes, and text in which escapes and what looks like them are frequent.
+    fn content() -> impl Strategy<Value = Vec<u8>> {
+        let pieces = prop::sample::select(vec![
+            "\\", "x", "0", "01", "t", "\t", "\n", "\r", "\u{1}", "\u{85}", "ü", "河",
+        ]);
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            prop::collection::vec(pieces, 0..20).prop_map(|pieces| pieces.concat().into_bytes()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_one_line_and_stands_for_the_same_bytes(bytes in content(), hex in any::<bool>()) {
+            let text = Text { hex };
+            let printed = text.print(&bytes);
+            prop_assert!(!printed.contains(|c: char| c.is_control()), "{printed:?}");
+            prop_assert_eq!(text.stored(printed.as_bytes()), Ok(bytes));
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused(bytes in content(), hex in any::<bool>()) {
+            // What is taken is printed in one way only, whichever way it was written.
+            let text = Text { hex };
+            if let Ok(taken) = text.stored(&bytes) {
+                prop_assert_eq!(text.stored(text.print(&taken).as_bytes()), Ok(taken));
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_printed_as_it_is_and_escapes_only_what_a_line_cannot_hold() {
+        let text = Text { hex: false };
+        for (bytes, printed) in [
+            (&b"river 10%"[..], "river 10%"),
+            ("河图 \"ü\"".as_bytes(), "河图 \"ü\""),
+            (b"\x01", "\\x01"),
+            (b"\\x01", "\\\\x01"),
+            (b"a\tb\nc\r", "a\\tb\\nc\\r"),
+            (b"\xff\xc3", "\\xff\\xc3"),
+        ] {
+            assert_eq!(text.print(bytes), printed);
+        }
+        for broken in ["\\", "a\\q", "\\x", "\\x1", "\\x1g", "\\X01"] {
+            assert!(text.stored(broken.as_bytes()).unwrap_err().contains("--hex"), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `longma affinity` from the outside: real sweeps over veth pairs, killed and disturbed, on hosts that let one make namespaces.
+
+mod typed;
+mod veth;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use typed::{Group, text};
+use veth::{Network, signal, with_its_test};
+
+const AFFINITY: Group = Group("affinity");
+
+/// Whether this host lets a sweep be made; what is missing is told, so that a test that ran nothing is seen.
+fn can_sweep() -> bool {
+    let has = |name: &str, flag: &str| {
+        Command::new(name).arg(flag).output().is_ok_and(|output| output.status.success())
+    };
+    // SAFETY: a call without arguments that cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let can = root
+        && has("iperf3", "--version")
+        && has("ip", "-V")
+        && has("unshare", "--version")
+        && Command::new("unshare")
+            .args(["--net", "true"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+    if !can {
+        eprintln!("left out: a sweep needs root, ip and iperf3");
+    }
+    can
+}
+
+fn interfaces() -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir("/sys/class/net")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_sweep_in_the_lab_measures_every_pair_and_leaves_nothing() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let before = interfaces();
+    let (file, journal) = (path("r.jsonl"), path("journal"));
+    let words = [
+        "sweep",
+        "--lab",
+        "--cpus",
+        "0",
+        "--seconds",
+        "1",
+        "--repeats",
+        "2",
+        "--output",
+        &file,
+        "--journal",
+        &journal,
+    ];
+    let mut sweep = AFFINITY.command(&[&words[..], &["--format", "json"]].concat());
+    with_its_test(&mut sweep);
+    let output = sweep.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let pairs = told["analysis"]["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 1);
+    assert_eq!(pairs[0]["gbps"].as_array().unwrap().len(), 2);
+    assert!(pairs[0]["median_gbps"].as_f64().unwrap() > 0.01, "{told}");
+    assert_eq!(interfaces(), before);
+    // The same command has nothing left to do; the report needs no rights.
+    assert!(AFFINITY.success(&words).contains("Throughput by pair"));
+    let page = path("r.html");
+    let report = AFFINITY.success(&["report", &file, "--html", &page]);
+    assert!(report.contains("same-cpu") && report.lines().all(|line| line.chars().count() <= 80), "{report}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("<figure class=\"chart circles\""));
+    let advice = AFFINITY.success(&["advise", "--results", &file]);
+    assert!(advice.contains("taskset -c 0") && advice.contains("CPUAffinity=0"), "{advice}");
+}
+
+#[test]
+fn after_sigkill_in_the_middle_restore_brings_every_setting_back() {
+    if !can_sweep() {
+        return;
+    }
+    let network = Network::new("k");
+    // A mask that no pair sets.
+    network.set("0");
+    let before = network.settings();
+    let mut sweep = network.sweep("50");
+    network.wait_for_change(0);
+    signal(&sweep, libc::SIGKILL);
+    sweep.wait().unwrap();
+    assert_ne!(network.settings(), before);
+    let refused = network.sweep("1").wait_with_output().unwrap();
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("longma affinity restore"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let restored = network.longma(&["restore"]).output().unwrap();
+    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    assert_eq!(network.settings(), before);
+    let again = network.longma(&["restore"]).output().unwrap();
+    assert!(text(&again.stdout).contains("nothing to put back"));
+}
+
+#[test]
+fn a_sweep_that_is_told_to_end_puts_all_back_and_goes_on_later() {
+    if !can_sweep() {
+        return;
+    }
+    for asked in [libc::SIGINT, libc::SIGTERM] {
+        let network = Network::new("t");
+        network.set("0");
+        let before = network.settings();
+        let sweep = network.sweep("2");
+        network.wait_for_change(0);
+        signal(&sweep, asked);
+        let ended = sweep.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
+        assert_eq!(network.settings(), before);
+        let rest = network.sweep("2").wait_with_output().unwrap();
+        assert!(rest.status.success(), "{}", text(&rest.stderr));
+        assert_eq!(network.settings(), before);
+    }
+}
+
+#[test]
+fn a_second_writer_is_detected_reported_and_not_overwritten() {
+    if !can_sweep() {
+        return;
+    }
+    let network = Network::new("w");
+    network.set("0");
+    let sweep = network.sweep("50");
+    network.wait_for_change(0);
+    let other = network.sweep("1").wait_with_output().unwrap();
+    assert!(text(&other.stderr).contains("another"), "{}", text(&other.stderr));
+    network.set("0");
+    let ended = sweep.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(text(&ended.stderr).contains("somebody else"), "{}", text(&ended.stderr));
+    assert_eq!(network.rps(), 0);
+}
+
+#[test]
+fn a_load_of_ones_own_and_a_file_that_is_none_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.jsonl");
+    std::fs::File::create(&file).unwrap().write_all(b"no results\n").unwrap();
+    let complaint = AFFINITY.failure(&["report", file.to_str().unwrap()]);
+    assert!(complaint.contains("line 1: no result of an affinity sweep"), "{complaint}");
+    assert!(AFFINITY.failure(&["report", "/nowhere/x.jsonl"]).contains("/nowhere/x.jsonl"));
+    assert!(AFFINITY.failure(&["sweep", "--lab", "--pair", "0"]).contains("FLOW,APPLICATION"));
+    assert!(AFFINITY.failure(&["sweep", "--lab", "--connect", "x"]).contains("cannot be used with"));
+}
+
+#[test]
+fn a_check_of_a_recorded_tree_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path: &Path = &folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put("sys/devices/system/cpu/online", "0-1");
+    put("sys/devices/system/cpu/offline", "2-3");
+    put("proc/9/comm", "irqbalance");
+    let root = folder.path().to_str().unwrap();
+    let output = AFFINITY.output(&["check", "--root", root]);
+    let said = text(&output.stdout);
+    assert!(said.contains("CPUs 2-3 are offline") && said.contains("systemctl stop irqbalance"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+}

@@ -1,0 +1,125 @@
+//! What a checkpoint keeps is as it was, and what it does not keep is refused with a sentence.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn guests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
+}
+
+/// Runs `longma run` in a folder.
+fn run(folder: &Path, options: &[&str], program: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command
+        .arg("60")
+        .arg(env!("CARGO_BIN_EXE_longma"))
+        .args(["run", "--quiet", "--level", "cache"])
+        .args(options);
+    if let [name, arguments @ ..] = program {
+        command.arg(guests().join("prebuilt/loongarch64").join(name)).args(arguments);
+    }
+    command.current_dir(folder).stdin(Stdio::null()).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_process_that_is_brought_back_has_all_that_it_had() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let expected = std::fs::read_to_string(guests().join("expected/kept.txt")).expect("it is committed");
+    let saved = run(folder.path(), &["--checkpoint", "saved"], &["kept", "all", "stay"]);
+    assert_eq!(text(&saved.stdout), expected, "{}", text(&saved.stderr));
+    assert!(saved.status.success(), "{}", text(&saved.stderr));
+    let restored = run(folder.path(), &["--restore", "saved"], &[]);
+    assert_eq!(text(&restored.stdout), expected, "{}", text(&restored.stderr));
+    assert!(restored.status.success());
+}
+
+/// Each thing that is refused, and a part of the sentence that says so.
+const REFUSED: &[(&str, &str)] = &[
+    ("views", "can be seen at"),
+    ("shared_file", "is shared with a file"),
+    ("segment", "is shared with a file or with other processes"),
+    ("undo", "semaphores to undo"),
+    ("flock_held", "a file that it has locked"),
+    ("range_locked", "a file that it has locked"),
+    ("description_locked", "a file that it has locked"),
+    ("sends_signals", "a file that sends signals"),
+    ("packets", "a pipe of packets"),
+    ("memory_file", "a file without a name"),
+    ("deleted", "a file without a name"),
+    ("renamed", "a file without a name"),
+    ("a_socket", "a socket"),
+    ("timer_file", "a timerfd"),
+    ("signal_file", "signalfd"),
+    ("watch", "inotify"),
+    ("process_file", "pidfd"),
+    ("named_pipe", "a named pipe"),
+    ("closed_watched", "an epoll set that watches a file whose descriptor is closed"),
+    ("child", "has children"),
+    ("zombie", "has children"),
+    ("pending", "signals pending"),
+    ("priority", "changed its priority"),
+    ("attributes", "set attributes of its own"),
+    ("processor_timer", "a timer of processor time"),
+];
+
+#[test]
+fn what_a_checkpoint_would_lose_it_refuses() {
+    let mut wrong = Vec::new();
+    for (thing, sentence) in REFUSED {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = run(folder.path(), &["--checkpoint", "saved"], &["kept", thing]);
+        let said = text(&run.stderr);
+        let is_saved = folder.path().join("saved").exists();
+        if is_saved || !said.contains("could not be saved") || !said.contains(sentence) {
+            wrong.push(format!("{thing}: {} {said}", if is_saved { "saved." } else { "" }));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_first_segment_of_a_machine_is_refused_like_any_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // It has the number 0, as the first of a namespace of its own has.
+    let mut own = Command::new("unshare");
+    own.args(["--map-root-user", "--ipc", "timeout", "60"]).current_dir(folder.path());
+    let is_possible = Command::new("unshare").args(["--map-root-user", "--ipc", "true"]).status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        eprintln!("left out: no namespace of processes' shared memory can be made here");
+        return;
+    }
+    let program = guests().join("prebuilt/loongarch64/kept");
+    own.arg(env!("CARGO_BIN_EXE_longma")).args([
+        "run",
+        "--quiet",
+        "--level",
+        "cache",
+        "--checkpoint",
+        "saved",
+    ]);
+    let said = own.arg(program).arg("segment").stdin(Stdio::null()).output().expect("the command starts");
+    assert!(text(&said.stderr).contains("/SYSV00000000"), "{}", text(&said.stderr));
+    assert!(!folder.path().join("saved").exists(), "{}", text(&said.stderr));
+}
+
+#[test]
+fn a_pipe_from_outside_is_the_one_that_the_restoring_run_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = guests().join("prebuilt/loongarch64/kept");
+    let run = |before: &str, options: &str| {
+        let longma = env!("CARGO_BIN_EXE_longma");
+        let line = format!("{before} exec timeout 60 {longma} run --quiet --level cache {options}");
+        Command::new("bash").args(["-c", &line]).current_dir(folder.path()).output().expect("bash runs")
+    };
+    let program = program.display();
+    let saved = run("exec 9< <(echo -n first; sleep 3);", &format!("--checkpoint saved {program} outside"));
+    assert_eq!(text(&saved.stdout), "first\n", "{}", text(&saved.stderr));
+    let restored = run("exec 9< <(echo -n second; sleep 3);", "--restore saved");
+    assert_eq!(text(&restored.stdout), "second\n", "{}", text(&restored.stderr));
+    let without = run("exec 9<&-;", "--restore saved");
+    assert_eq!(text(&without.stdout), "descriptor 9 is closed\n", "{}", text(&without.stderr));
+}

@@ -1,0 +1,263 @@
+//! `longma placement` as a user types it: a service is started, killed and started again, and everything is still as it was asked for.
+//! Not the API (`longma-placement-service`'s own tests).
+#![cfg(feature = "placement")]
+
+mod typed;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use typed::{Group, text};
+
+const PLACEMENT: Group = Group("placement");
+
+/// A service with a made-up host, of which the folder outlives the process.
+struct Service {
+    state: tempfile::TempDir,
+    child: Child,
+}
+
+fn start(state: &Path) -> Child {
+    let state = state.to_str().unwrap();
+    let words =
+        "serve --all-in-one --hypervisor fake --machine hygon-8node --name h1 --listen 127.0.0.1:0 --state";
+    let words: Vec<&str> = words.split(' ').chain([state]).collect();
+    let child = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    // The file of an earlier service may still be there, so it has to answer.
+    while !PLACEMENT.output(&["list", "--state", state]).status.success() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the service does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child
+}
+
+impl Service {
+    fn new() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let child = start(state.path());
+        Self { state, child }
+    }
+
+    fn words<'a>(&'a self, words: &'a str) -> Vec<&'a str> {
+        words.split(' ').chain(["--state", self.state.path().to_str().unwrap()]).collect()
+    }
+
+    fn says(&self, words: &str) -> String {
+        PLACEMENT.success(&self.words(words))
+    }
+
+    fn json(&self, words: &str) -> Value {
+        PLACEMENT.json(&self.words(&format!("{words} --json")))
+    }
+
+    fn refuses(&self, words: &str) -> String {
+        PLACEMENT.failure(&self.words(words))
+    }
+
+    /// As a power cut does, for the process.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = start(self.state.path());
+    }
+
+    /// Waits until the audit finds nothing.
+    fn agrees(&self) {
+        let began = Instant::now();
+        loop {
+            let audit = PLACEMENT.output(&self.words("audit"));
+            let all = self.json("list");
+            let at_rest = all
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|vm| ["running", "stopped"].contains(&vm["state"].as_str().unwrap()));
+            if audit.status.success() && at_rest && text(&audit.stdout).contains("s ago") {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(30), "{} {all}", text(&audit.stdout));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn from_request_to_delete_with_kills_in_between() {
+    let mut service = Service::new();
+    assert!(service.says("list").contains("longma placement request"));
+    let said = service.says("request web --vcpus 4 --memory 8GiB");
+    assert!(
+        said.starts_with("virtual machine 1 (web) on h1, node ") && said.ends_with(": running\n"),
+        "{said}"
+    );
+    service.says("request db --vcpus 2 --memory 4GiB --cpu exclusive --anti-affinity spread:node");
+    let list = service.says("list");
+    assert!(list.lines().next().unwrap().starts_with("ID  TENANT   NAME  STATE"), "{list}");
+    assert!(list.contains("8 GiB") && list.contains("exclusive"));
+    let shown = service.says("show web");
+    assert!(shown.contains("web of tenant default") && shown.contains("8 GiB on node"), "{shown}");
+
+    let why = service.says("explain big --vcpus 12 --memory 100GiB --virtual-nodes 1");
+    assert!(why.contains("h1 does not fit") && why.contains("memory: needs 102400"), "{why}");
+    let why = service.says("explain small --vcpus 1 --memory 1GiB");
+    assert!(why.contains("h1 fits, node") && why.contains("chosen") && why.contains("packing"), "{why}");
+
+    let before = service.json("show db")["placement"]["cells"][0]["node"].clone();
+    let moved = service.says("rebind db");
+    assert!(moved.starts_with("virtual machine 2 (db) moved: h1, node "), "{moved}");
+    let place = service.json("show db")["placement"].clone();
+    assert_ne!(place["cells"][0]["node"], before);
+
+    service.kill();
+    assert!(service.refuses("list").contains("longma placement serve"), "what to do is said");
+    service.restart();
+    assert_eq!(service.json("show db")["placement"], place, "what was promised is promised still");
+    // The fake hypervisor died with the service: its domains are made again.
+    service.agrees();
+
+    service.says("stop web");
+    service.kill();
+    service.restart();
+    service.agrees();
+    assert_eq!(service.json("show web")["state"], "stopped");
+    assert!(service.says("start web").contains("running"));
+    assert!(service.says("delete web").contains("deleted"));
+    assert!(service.refuses("show web").contains("there is no virtual machine web"));
+    assert!(service.says("hosts").contains("h1    up"));
+    assert!(service.says("alarms").contains("no alarms"));
+    assert!(service.says("defragment").contains("of the free memory"));
+    assert!(service.says("events --after 0 --count 3").contains("reserved virtual machine 1 on h1"));
+    assert!(service.says("drain h1").contains("1 stay on it"));
+    assert!(service.refuses("request more --vcpus 1 --memory 1GiB").contains("longma placement explain"));
+    service.says("drain h1 --undo");
+    assert!(service.says("request more --vcpus 1 --memory 1GiB").contains("running"));
+}
+
+#[test]
+fn requests_that_are_killed_at_any_moment_are_carried_out_once() {
+    let mut service = Service::new();
+    for round in 0..8u64 {
+        let words =
+            format!("request v{round} --vcpus 1 --memory 1GiB --cpu exclusive --no-wait --key k{round}");
+        let mut asking = PLACEMENT
+            .command(&service.words(&words))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // From before it is heard to after it is made.
+        std::thread::sleep(Duration::from_millis(round * 6));
+        service.kill();
+        asking.wait().unwrap();
+        service.restart();
+        service.says(&words);
+    }
+    service.agrees();
+    let all = service.json("list");
+    let all = all.as_array().unwrap();
+    assert_eq!(all.len(), 8);
+    let mut cpus: Vec<u64> =
+        all.iter().map(|vm| vm["placement"]["cells"][0]["cpus"][0].as_u64().unwrap()).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    assert_eq!(cpus.len(), 8, "each has a CPU of its own");
+}
+
+#[test]
+fn the_service_ends_when_it_is_told_to() {
+    let mut service = Service::new();
+    service.says("request a --vcpus 1 --memory 1GiB");
+    let pid = Pid::from_raw(service.child.id() as i32).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let began = Instant::now();
+    let status = service.child.wait().unwrap();
+    assert!(
+        status.success() && began.elapsed() < Duration::from_secs(15),
+        "{status} after {:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn an_agent_of_another_machine_is_let_in_by_its_token() {
+    let service = Service::new();
+    let token = service.says("token add far --role agent --host far");
+    let file = service.state.path().join("far.token");
+    std::fs::write(&file, token).unwrap();
+    let access: Value =
+        serde_json::from_slice(&std::fs::read(service.state.path().join("client.json")).unwrap()).unwrap();
+    let url = access["url"].as_str().unwrap();
+    let words = [
+        "agent",
+        "--server",
+        url,
+        "--token-file",
+        file.to_str().unwrap(),
+        "--hypervisor",
+        "fake",
+        "--machine",
+        "hygon-8node",
+        "--name",
+        "far",
+    ];
+    let mut agent = PLACEMENT.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !service.says("hosts").contains("far") {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    service.says("drain h1");
+    assert!(service.says("request a --vcpus 1 --memory 1GiB").contains("on far"));
+    let pid = Pid::from_raw(agent.id() as i32).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(agent.wait().unwrap().success());
+    assert!(service.says("token list").contains("far") && !service.says("token list").contains("longma-"));
+    service.says("quota acme --vms 1 --memory 4GiB");
+    // Nobody works there any more; after 30 s of silence the service sees that itself.
+    service.says("drain far");
+    service.says("drain h1 --undo");
+    service.says("request a --tenant acme --vcpus 1 --memory 1GiB");
+    assert!(service.refuses("request b --tenant acme --vcpus 1 --memory 1GiB").contains("quota is 1"));
+    assert!(service.says("quota").contains("1 of 1"));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_what_to_do() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let state = nowhere.path().to_str().unwrap();
+    let said = PLACEMENT.failure(&["list", "--state", state]);
+    assert!(said.contains("client.json") && said.contains("serve --all-in-one"), "{said}");
+    let service = Service::new();
+    let own = service.state.path().to_str().unwrap();
+    let second = ["serve", "--all-in-one", "--hypervisor", "fake", "--listen", "127.0.0.1:0", "--state", own];
+    assert!(PLACEMENT.failure(&second).contains("another service runs with this folder"));
+    let open = ["serve", "--listen", "0.0.0.0:0", "--state", state];
+    assert!(PLACEMENT.failure(&open).contains("--tls-cert"));
+    let real = ["serve", "--all-in-one", "--machine", "hygon-8node", "--state", state];
+    assert!(PLACEMENT.failure(&real).contains("--hypervisor fake"));
+    let away =
+        ["serve", "--all-in-one", "--libvirt", "qemu+unix:///system?socket=/nowhere", "--state", state];
+    let said = PLACEMENT.failure(&away);
+    assert!(said.contains("apt-get install") && said.contains("--hypervisor fake"), "{said}");
+    let wrong = service.refuses("request web --vcpus 4000 --memory 1GiB --smt avoid");
+    assert!(
+        wrong.contains("vcpus: is 4000") && wrong.contains("smt: needs exclusive CPUs"),
+        "every field: {wrong}"
+    );
+    assert!(service.refuses("request a,b --vcpus 1 --memory 1GiB").contains("name: may hold letters"));
+    assert!(service.refuses("request a --vcpus 1 --memory 1000B").contains("--memory"));
+    assert!(service.refuses("show 99").contains("there is no virtual machine 99"));
+}

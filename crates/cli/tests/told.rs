@@ -1,0 +1,97 @@
+//! What a simulated program is told of the system that it runs on does not depend on who runs it, nor how.
+//! Not its result: `repeatable.rs` has that.
+//! Source: umask(2), getpriority(2), getpgrp(2), getsid(2), proc(5).
+
+mod programs;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use programs::*;
+use tempfile::tempdir;
+
+const FILES: [&str; 7] = [
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+    "/proc/loadavg",
+    "/proc/cpuinfo",
+    "/proc/self/stat",
+    "/proc/self/status",
+];
+
+/// Writes what calls return and what is in the files that it is given.
+fn told() -> Vec<u8> {
+    // umask, getpriority, getpgid, getsid, sched_getscheduler, ioprio_get: number and first argument
+    let calls = [(166, 0o22), (141, 0), (155, 0), (156, 0), (120, 0), (31, 1)].map(|(number, argument)| {
+        let call = [add(A0, ZERO, argument), add(A1, ZERO, 0), add(A7, ZERO, number), SYSCALL];
+        let say = [store(A0, SP, -64), add(A0, ZERO, 1), add(A1, SP, -64), add(A2, ZERO, 8)];
+        [&call[..], &say, &[add(A7, ZERO, 64), SYSCALL]].concat()
+    });
+    let files = (0..FILES.len() as i32).map(|index| {
+        let open = [add(A0, ZERO, -100), load(A1, SP, 16 + 8 * index), add(A2, ZERO, 0), add(A7, ZERO, 56)];
+        let read = [add(A1, SP, -2048), add(A2, ZERO, 1900), add(A7, ZERO, 63), SYSCALL];
+        let write = [add(A2, A0, 0), add(A0, ZERO, 1), add(A1, SP, -2048), add(A7, ZERO, 64), SYSCALL];
+        [&open[..], &[SYSCALL], &read, &write].concat()
+    });
+    let code: Vec<u32> =
+        calls.into_iter().chain(files).flatten().chain([add(A0, ZERO, 0), EXIT[0], EXIT[1]]).collect();
+    executable(&code, &[])
+}
+
+/// As somebody else would run it: with another mask and priority, in a session of its own.
+fn otherwise(command: &mut Command) -> &mut Command {
+    // SAFETY: all three are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0o077);
+            libc::setpriority(libc::PRIO_PROCESS, 0, 7);
+            libc::setsid();
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn a_simulated_program_is_told_the_same_whoever_runs_it() {
+    let folder = tempdir().unwrap();
+    let program = place(folder.path(), "told", &told());
+    for level in ["cache", "timing"] {
+        let run = |change: fn(&mut Command) -> &mut Command| {
+            let mut command = longma_run();
+            command.args(["--quiet", "--level", level]).arg(&program).args(FILES);
+            let done = finish(change(&mut command));
+            assert_eq!(done.status.code(), Some(0), "{level}: {}", text(&done.stderr));
+            done.stdout
+        };
+        let (first, second) = (run(|command| command), run(otherwise));
+        let (first_text, second_text) = (String::from_utf8_lossy(&first), String::from_utf8_lossy(&second));
+        assert_eq!(first_text, second_text, "{level}");
+        assert_eq!(first[..8], 0o22_u64.to_le_bytes());
+        assert!(first_text.contains("MemTotal:       16777216 kB"), "the machine's: {first_text}");
+    }
+}
+
+#[test]
+fn the_mask_of_a_simulated_program_holds_for_what_it_executes() {
+    let folder = tempdir().unwrap();
+    let told = place(folder.path(), "told", &told());
+    // umask(077), then execve of the first argument with what follows.
+    let code = [
+        add(A0, ZERO, 0o77),
+        add(A7, ZERO, 166),
+        SYSCALL,
+        load(A0, SP, 16),
+        add(A1, SP, 16),
+        add(A2, ZERO, 0),
+        add(A7, ZERO, 221),
+        SYSCALL,
+        EXIT[0],
+        EXIT[1],
+    ];
+    let masker = place(folder.path(), "masker", &executable(&code, &[]));
+    let mut command = longma_run();
+    let done = finish(command.args(["--quiet", "--level", "cache"]).arg(masker).arg(told).args(FILES));
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert_eq!(done.stdout[..8], 0o77_u64.to_le_bytes());
+}

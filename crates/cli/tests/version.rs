@@ -1,0 +1,91 @@
+//! The version of the models, which is part of every result's key: it changes with whatever can change a result, and with nothing else.
+
+#[path = "../build/sources.rs"]
+mod sources;
+
+use sources::Sources;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A copy of everything that decides results, for changing.
+fn copy() -> tempfile::TempDir {
+    let (from, to) = (repository(), tempfile::tempdir().unwrap());
+    let sources = Sources::of(&from);
+    for file in sources.files.iter().map(PathBuf::as_path).chain([Path::new("Cargo.lock")]) {
+        let place = to.path().join(file);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(from.join(file), place).unwrap();
+    }
+    assert_eq!(Sources::of(to.path()).digest(), sources.digest(), "the same sources elsewhere");
+    to
+}
+
+fn append(path: &Path, text: &str) {
+    fs::write(path, fs::read_to_string(path).unwrap_or_default() + text).unwrap();
+}
+
+#[test]
+fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
+    let copy = copy();
+    let mut version = Sources::of(copy.path()).digest();
+    for file in [
+        "crates/workloads/src/zoned/paper_trees.rs",
+        "crates/workloads/src/via/exchange.rs",
+        "crates/workloads/src/program/mod.rs",
+        "crates/loongarch/instructions.tsv",
+        "crates/loongarch/build.rs",
+        "crates/zoned-lab/src/ycsb/zipfian.rs",
+        "crates/zoned/src/device/zones.rs",
+        "crates/via-myrinet/src/steps.rs",
+        "crates/via/src/engine/queues.rs",
+        "crates/node/Cargo.toml",
+        "crates/cli/src/run/simulated.rs",
+    ] {
+        let path = copy.path().join(file);
+        assert!(path.exists(), "{file} is not covered");
+        append(&path, "\n");
+        let next = Sources::of(copy.path()).digest();
+        assert_ne!(version, next, "{file}");
+        version = next;
+    }
+    let lock = copy.path().join("Cargo.lock");
+    let text = fs::read_to_string(&lock).unwrap();
+    let at = text.find("name = \"rustc-hash\"").expect("a crate that models are built of");
+    fs::write(&lock, format!("{}{}", &text[..at], text[at..].replacen("version = \"", "version = \"9", 1)))
+        .unwrap();
+    assert_ne!(version, Sources::of(copy.path()).digest(), "another version of a crate");
+}
+
+#[test]
+fn every_file_that_counts_is_looked_at_again_when_it_changes() {
+    let root = repository();
+    let sources = Sources::of(&root);
+    for file in &sources.files {
+        let path = root.join(file);
+        assert!(sources.watched.iter().any(|watched| path.starts_with(watched)), "{}", file.display());
+    }
+}
+
+#[test]
+fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
+    let copy = copy();
+    let version = Sources::of(copy.path()).digest();
+    for file in [
+        "crates/lab/src/report/mod.rs",
+        "crates/cli/src/main.rs",
+        "crates/cli/src/experiment/print.rs",
+        "crates/zoned/tests/store_model.rs",
+        "crates/node/README.md",
+        "crates/placement/src/lib.rs",
+    ] {
+        let path = copy.path().join(file);
+        assert!(repository().join(file).exists() && !path.exists(), "{file}");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        append(&path, "\n");
+        assert_eq!(version, Sources::of(copy.path()).digest(), "{file}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Two network namespaces joined by a veth pair, in which a test plays host.
+//! Not what is tested there.
+#![allow(dead_code, reason = "every test program uses a part")]
+
+use crate::typed::text;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two named namespaces with a veth pair and a server, in which a test plays host; removed when dropped.
+pub struct Network {
+    /// The receiver's namespace and the sender's.
+    pub names: [String; 2],
+    server: Option<Child>,
+    folder: tempfile::TempDir,
+}
+
+/// Seconds after which a command has failed: nothing may hang.
+const LIMIT: u32 = 300;
+
+/// Ends a command with the test that starts it, and at a time limit.
+pub fn with_its_test(command: &mut Command) {
+    let end = || {
+        // SAFETY: system calls with constants; the alarm outlasts exec, and nothing handles it.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::alarm(LIMIT);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe { command.pre_exec(end) };
+}
+
+fn ip(words: &[&str]) {
+    let output = Command::new("ip").args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+}
+
+impl Network {
+    /// With an iperf3 server in the sender's namespace.
+    pub fn new(name: &str) -> Self {
+        let mut network = Self::bare(name);
+        let mut server = Command::new("ip");
+        server
+            .args(["netns", "exec", &network.names[1], "iperf3", "--server"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        with_its_test(&mut server);
+        network.server = Some(server.spawn().unwrap());
+        std::thread::sleep(Duration::from_millis(500));
+        // What was there before must come back, so it is not what it usually is.
+        network.set("1");
+        network
+    }
+
+    /// Without a server.
+    pub fn bare(name: &str) -> Self {
+        let names = ["r", "s"].map(|end| format!("lt{}{name}{end}", std::process::id()));
+        let [here, there] = [&names[0], &names[1]];
+        for name in &names {
+            ip(&["netns", "add", name]);
+        }
+        ip(&["link", "add", "in0", "netns", here, "type", "veth", "peer", "name", "out0", "netns", there]);
+        for (name, link, address) in [(here, "in0", "198.18.1.2/30"), (there, "out0", "198.18.1.1/30")] {
+            ip(&["-n", name, "addr", "add", address, "dev", link]);
+            ip(&["-n", name, "link", "set", link, "up"]);
+            ip(&["-n", name, "link", "set", "lo", "up"]);
+        }
+        Self { names, server: None, folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn inside(&self, script: &str) -> Output {
+        let words = ["netns", "exec", &self.names[0], "sh", "-c", script];
+        Command::new("ip").args(words).output().unwrap()
+    }
+
+    pub fn set(&self, mask: &str) {
+        assert!(
+            self.inside(&format!("echo {mask} > /sys/class/net/in0/queues/rx-0/rps_cpus")).status.success()
+        );
+    }
+
+    /// Every setting of the interface that a sweep may touch.
+    pub fn settings(&self) -> String {
+        text(&self.inside("grep . /sys/class/net/in0/queues/*/* /sys/class/net/in0/mtu /proc/sys/net/core/rps_sock_flow_entries 2>/dev/null").stdout)
+    }
+
+    pub fn rps(&self) -> u32 {
+        let mask = text(&self.inside("cat /sys/class/net/in0/queues/rx-0/rps_cpus").stdout);
+        u32::from_str_radix(&mask.trim().replace(',', ""), 16).unwrap()
+    }
+
+    pub fn longma(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[0], env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words);
+        command.env("LONGMA_AFFINITY_JOURNAL", self.path("journal"));
+        command.env("LONGMA_AFFINITY_STATE", self.path("decisions"));
+        with_its_test(&mut command);
+        command
+    }
+
+    pub fn sweep(&self, repeats: &str) -> Child {
+        let file = self.path("results.jsonl");
+        let words = [
+            "sweep",
+            "--interface",
+            "in0",
+            "--connect",
+            "198.18.1.1",
+            "--seconds",
+            "1",
+            "--repeats",
+            repeats,
+            "--output",
+        ];
+        let mut command = self.longma(&words);
+        command.arg(file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until a sweep has changed the mask from `before`.
+    pub fn wait_for_change(&self, before: u32) {
+        let begin = Instant::now();
+        while self.rps() == before {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the sweep changes nothing");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+/// Sends a signal to a child of the test's own.
+pub fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: a signal to a child of our own that has not been waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}

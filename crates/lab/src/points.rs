@@ -1,0 +1,222 @@
+//! The points of an experiment counted out: every combination of its machines and swept values, each with its key.
+//! Not what a point is (`point`), nor the results.
+
+use crate::experiment::{Axis, Experiment, combinations, in_order};
+use crate::failure::Failure;
+use crate::key::{Key, digest};
+use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
+use crate::point::{Modelled, Point};
+use crate::setting::Setting;
+use crate::workload::{Registry, Workload};
+use longma_topology::{Machine, OpenError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Why the points of an experiment cannot be counted out.
+#[derive(Debug, thiserror::Error)]
+pub enum PointError {
+    /// The workload is not registered.
+    #[error("there is no workload `{0}`")]
+    Workload(String),
+    /// A machine cannot be used.
+    #[error("machine {name}: {message}")]
+    Machine {
+        /// What the experiment calls it.
+        name: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Something that a point needs is not there.
+    #[error("{0}")]
+    Input(Failure),
+}
+
+impl Experiment {
+    /// Every point, in the order of the file: machines outermost, the last parameter innermost. `version` is that of the models.
+    ///
+    /// # Errors
+    /// If the workload, a machine or an input of a point is missing.
+    pub fn points(&self, quick: bool, registry: &Registry, version: &str) -> Result<Vec<Point>, PointError> {
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        let fixed = self.fixed(quick, workload);
+        let combinations = combinations(&self.axes(quick));
+        let machines = self.machines(quick);
+        let mut known = BTreeMap::new();
+        let mut points = Vec::with_capacity(combinations.len() * machines.len());
+        for machine in machines {
+            for varied in &combinations {
+                let modelled =
+                    machine.map(|name| self.modelled(name, quick, varied, &mut known)).transpose()?;
+                points.push(self.point(workload, version, &fixed, modelled, varied)?);
+            }
+        }
+        Ok(points)
+    }
+
+    fn point(
+        &self,
+        workload: &dyn Workload,
+        version: &str,
+        fixed: &BTreeMap<String, Setting>,
+        machine: Option<Modelled>,
+        varied: &[(String, Setting)],
+    ) -> Result<Point, PointError> {
+        let mut parameters = fixed.clone();
+        let of_workload = varied.iter().filter(|(name, _)| !is_of_machine(name));
+        of_workload.for_each(|(name, value)| assign(&mut parameters, name, value));
+        let several = self.parts().machines.len() > 1;
+        let with_machine =
+            machine.iter().filter(|_| several).map(|m| ("machine".into(), Setting::Text(m.name.clone())));
+        let varied = with_machine.chain(varied.iter().cloned()).collect();
+        let time_limit = self.parts().time_limit.map(|limit| Duration::from_nanos(limit.ps() / 1000));
+        let refused = machine.as_ref().and_then(|m| m.refused.as_ref()).map(Failure::refused);
+        let mut point = Point {
+            key: Key(String::new()),
+            workload: workload.name().to_string(),
+            machine,
+            refused,
+            parameters,
+            places: workload.places(),
+            varied,
+            folder: self.folder().to_path_buf(),
+            time_limit,
+        };
+        let inputs = workload.inputs(&point).map_err(PointError::Input)?;
+        point.key = Key::of(&serde_json::json!({
+            "workload": point.workload,
+            "revision": workload.revision(),
+            "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
+            "parameters": point.told(),
+            "inputs": inputs,
+            "version": version,
+        }));
+        Ok(point)
+    }
+
+    /// The parameters that do not vary, defaults included.
+    fn fixed(&self, quick: bool, workload: &dyn Workload) -> BTreeMap<String, Setting> {
+        let defaults = workload.parameters().iter();
+        let mut fixed: BTreeMap<_, _> =
+            defaults.filter_map(|p| Some((p.name.to_string(), p.default.clone()?))).collect();
+        let of_quick = self.parts().quick.as_ref().filter(|_| quick).map(|form| &form.parameters);
+        // Whole tables come before their single entries, in the order of names.
+        let given = self.parts().parameters.iter().chain(of_quick.into_iter().flatten());
+        given
+            .filter(|(name, _)| !is_of_machine(name))
+            .for_each(|(name, value)| assign(&mut fixed, name, value));
+        fixed
+    }
+
+    /// The point at which `varied` holds, whether or not it is one of the experiment's. `machine` among them is the machine.
+    pub(crate) fn point_at(
+        &self,
+        quick: bool,
+        registry: &Registry,
+        version: &str,
+        varied: &[(String, Setting)],
+    ) -> Result<Point, PointError> {
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        let given = varied.iter().rev().find(|(name, _)| name == "machine").and_then(|(_, m)| m.text());
+        let machine = given.or(self.machines(quick).first().copied().flatten());
+        let modelled =
+            machine.map(|name| self.modelled(name, quick, varied, &mut BTreeMap::new())).transpose()?;
+        self.point(workload, version, &self.fixed(quick, workload), modelled, varied)
+    }
+
+    /// Every combination of what varies, the machine included, along axes of which no parameter is to be left out.
+    pub(crate) fn combinations_except(
+        &self,
+        quick: bool,
+        leave_out: &dyn Fn(&str) -> bool,
+    ) -> Vec<Vec<(String, Setting)>> {
+        let machines: Vec<_> =
+            self.machines(quick).into_iter().flatten().filter(|_| !leave_out("machine")).collect();
+        let axes = self.axes(quick).into_iter();
+        let kept: Vec<_> = axes.filter(|axis| !axis.iter().any(|(name, _)| leave_out(name))).collect();
+        let all = combinations(&kept);
+        if machines.len() < 2 {
+            return all;
+        }
+        let on = |name: &str, settings: &Vec<(String, Setting)>| {
+            let machine = [("machine".to_string(), Setting::from(name))];
+            machine.into_iter().chain(settings.iter().cloned()).collect()
+        };
+        machines.iter().flat_map(|name| all.iter().map(|settings| on(name, settings))).collect()
+    }
+
+    /// The values that a swept parameter, or the machine, takes.
+    pub(crate) fn values_of(&self, quick: bool, name: &str) -> Vec<Setting> {
+        if name == "machine" {
+            return self.machines(quick).into_iter().flatten().map(Setting::from).collect();
+        }
+        let axes = self.axes(quick).into_iter().flatten();
+        axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| axis.values.clone()).collect()
+    }
+
+    /// Machines by the names of the experiment; one `None` if it has none.
+    fn machines(&self, quick: bool) -> Vec<Option<&str>> {
+        let of_quick = self.parts().quick.as_ref().filter(|form| quick && !form.machines.is_empty());
+        let machines = of_quick.map_or(&self.parts().machines, |form| &form.machines);
+        if machines.is_empty() { vec![None] } else { machines.iter().map(|name| Some(&**name)).collect() }
+    }
+
+    /// The axes in the order of the file, each with the parameters that vary along it.
+    fn axes(&self, quick: bool) -> Vec<Vec<(&str, &Axis)>> {
+        let form = self.parts().quick.as_ref().filter(|_| quick);
+        let swept = in_order(&self.parts().sweep, Axis::at);
+        let swept = swept
+            .into_iter()
+            .map(|(name, axis)| vec![(name, form.and_then(|form| form.sweep.get(name)).unwrap_or(axis))]);
+        let zip = form.map(|form| &form.zip).filter(|zip| !zip.is_empty()).unwrap_or(&self.parts().zip);
+        let zipped = zip.iter().map(|columns| in_order(columns, Axis::at));
+        swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
+    }
+
+    /// The machine called `name` with all that the experiment and the point change in it. `known` keeps those made before.
+    ///
+    /// # Errors
+    /// There is no such machine. Changes that do not fit together are the point's failure alone.
+    fn modelled(
+        &self,
+        name: &str,
+        quick: bool,
+        varied: &[(String, Setting)],
+        known: &mut BTreeMap<String, Modelled>,
+    ) -> Result<Modelled, PointError> {
+        let edits = machine_edits(&self.file_parts(quick), varied);
+        let made_of = format!("{name}\n{}", serde_json::json!(edits));
+        if let Some(modelled) = known.get(&made_of) {
+            return Ok(modelled.clone());
+        }
+        let refuse = |error: OpenError| PointError::Machine { name: name.into(), message: error.to_string() };
+        let machine = Machine::open(&machine_file(name, self.folder())).map_err(refuse)?;
+        let (text, refused) = match edit_machine(&machine, &edits) {
+            Ok(edited) => (edited.to_toml(), None),
+            Err(message) => {
+                (format!("{}\n{made_of}", machine.to_toml()), Some(format!("machine {name} {message}")))
+            }
+        };
+        let modelled = Modelled { name: name.into(), text: text.into(), refused };
+        known.insert(made_of, modelled.clone());
+        Ok(modelled)
+    }
+
+    /// The fixed parameters as the file gives them, those of the quick form last.
+    fn file_parts(&self, quick: bool) -> Vec<(&String, &Setting)> {
+        let of_quick = self.parts().quick.iter().filter(|_| quick).flat_map(|form| &form.parameters);
+        self.parts().parameters.iter().chain(of_quick).collect()
+    }
+}
+
+/// Gives the parameter called `name` a value; `TABLE.NAME` is an entry of a parameter that holds texts by name.
+fn assign(parameters: &mut BTreeMap<String, Setting>, name: &str, value: &Setting) {
+    if let Some((table, entry)) = name.split_once('.')
+        && let Some(Setting::Named(texts)) = parameters.get_mut(table)
+    {
+        texts.insert(entry.into(), value.to_string());
+        return;
+    }
+    parameters.insert(name.into(), value.clone());
+}

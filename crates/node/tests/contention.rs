@@ -1,0 +1,106 @@
+//! What threads pay that write the same line: the guest `contention` on the model of the 3A5000.
+//! Not which lines are handed over: see `longma-memory`.
+//! Source: the ways of lines between cores, as the memory alone has them; the sums are in the tests.
+
+mod simulator;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use longma_memory::{Detail, MemoryPort, MemorySystem, placement::SpaceId};
+use longma_sim::Cycle;
+use longma_topology::Machine;
+
+use simulator::{expected, guest, simulator};
+
+const MACHINE: &str = "loongson-3a5000";
+
+/// What the guest prints, and the nanoseconds of each of its figures, by name.
+fn run(threads: u32, operations: u32) -> (String, BTreeMap<String, f64>) {
+    let output = Command::new("timeout")
+        .arg("120")
+        .arg(simulator())
+        .args(["--machine", MACHINE])
+        .arg(guest("contention"))
+        .args([threads.to_string(), operations.to_string()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    let figure = |line: &str| {
+        let (name, value) = line.split_once(": ")?;
+        Some((name.to_owned(), value.strip_suffix(" ns")?.parse().ok()?))
+    };
+    let figures = told.lines().map(|line| figure(line).unwrap_or_else(|| panic!("{line}"))).collect();
+    (String::from_utf8(output.stdout).unwrap(), figures)
+}
+
+/// What hand-overs of a line take, nanoseconds.
+struct HandOvers {
+    /// To a core that writes it, when nobody else is there.
+    alone: f64,
+    /// The right to write, for a core that has a copy as another one does.
+    upgrade: f64,
+    /// From when a core has the line until the next one has it, which asked meanwhile: to write it, and to read it.
+    in_turn: [f64; 2],
+}
+
+/// These, of the memory alone.
+fn hand_overs() -> HandOvers {
+    let machine = Machine::open(MACHINE).unwrap();
+    let hz = machine.parts().cores.values().next().unwrap().clock.hz();
+    let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
+    let mut ready = |core: usize, writes: bool, now: u64| {
+        let mut port = system.port(core);
+        port.set_space(SpaceId(0));
+        let answer = match writes {
+            true => port.store(0x10_0000, 8, 0x1000, Cycle(now)),
+            false => port.load(0x10_0000, 8, 0x1000, Cycle(now)),
+        };
+        answer.ready.0
+    };
+    let ns = |cycles: u64| cycles as f64 * 1e9 / hz as f64;
+    // The first accesses bring the translations.
+    ready(0, true, 0);
+    ready(1, true, 10_000);
+    let alone = ns(ready(0, true, 20_000) - 20_000);
+    ready(1, false, 30_000);
+    let upgrade = ns(ready(0, true, 40_000) - 40_000);
+    ready(0, true, 50_000);
+    let in_turn = [true, false].map(|writes| {
+        let at = if writes { 60_000 } else { 70_000 };
+        let first = ready(1, true, at);
+        ns(ready(0, writes, at + 1) - first)
+    });
+    HandOvers { alone, upgrade, in_turn }
+}
+
+/// True if `found` is within a tenth of `expected`.
+fn near(found: f64, expected: f64) -> bool {
+    (found / expected - 1.0).abs() < 0.1
+}
+
+#[test]
+fn contended_lines_cost_their_way_and_others_nothing() {
+    let (_, figures) = run(4, 2000);
+    let HandOvers { alone, upgrade, in_turn: [to_write, to_read] } = hand_overs();
+    assert!(
+        to_write < alone && to_write > alone / 2.0,
+        "{to_write} of {alone} ns: the request's way is saved"
+    );
+    assert!(figures["add alone"] < 3.0, "{figures:?}");
+    assert!(near(figures["add together"], 4.0 * to_write), "{figures:?}: four hand-overs of {to_write} ns");
+    // The writer gets the right to write, and the line goes to the reader; both ways.
+    let there_and_back = 2.0 * (upgrade + to_read);
+    assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its ways {there_and_back} ns");
+    assert!(figures["store apart"] < 1.0, "{figures:?}");
+    // Those that wait in the store queue go to the cache with the line.
+    assert!(figures["store together"] > 4.0 * figures["store apart"], "{figures:?}");
+}
+
+#[test]
+fn a_run_with_contention_repeats_and_loses_nothing() {
+    let first = run(4, 300);
+    assert_eq!(first.0, expected("contention"));
+    assert_eq!(run(4, 300), first);
+}
