@@ -23,13 +23,23 @@ as_root() {
     fi
 }
 
+# A mirror that is being renewed, or another apt at work, is over in a minute: three attempts.
+install_by_apt() {
+    local attempt
+    for attempt in 1 2 3; do
+        # The lists of a fresh container are empty; those of an old one name packages that are gone.
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 update >&2 || true
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 install -y --no-install-recommends "$@" >&2 && return
+        [ "$attempt" = 3 ] || { say "trying again in 20 s" && sleep 20; }
+    done
+    return 1
+}
+
 # install_packages PACKAGE...: by Debian's names, with whichever package manager is here. False where that fails.
 install_packages() {
     say "installing $*"
     if command -v apt-get >/dev/null; then
-        # The lists of a fresh container are empty; those of an old one name packages that are gone.
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >&2 || true
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >&2
+        install_by_apt "$@"
     elif command -v dnf >/dev/null; then
         as_root dnf -q -y install "$@" >&2
     elif command -v zypper >/dev/null; then

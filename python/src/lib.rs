@@ -55,7 +55,11 @@ fn machine_layout(parts: &str) -> PyResult<String> {
 fn draw_machine(parts: &str, width: usize, svg: bool) -> PyResult<String> {
     let machine = machine(parts)?;
     let width = width.clamp(40, 1000);
-    Ok(if svg { draw_svg(&machine, width, Detail::Fitting) } else { draw_text(&machine, width, Detail::Fitting, false) })
+    Ok(if svg {
+        draw_svg(&machine, width, Detail::Fitting)
+    } else {
+        draw_text(&machine, width, Detail::Fitting, false)
+    })
 }
 
 fn json(machine: &Machine) -> PyResult<String> {

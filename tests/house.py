@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Who imports whom: crates over their floors, and the modules inside a crate.
+
+Not a judgement of what is in them. `tests/house.py` draws the crates; `tests/house.py CRATE` the modules of one, with its circles.
+test_house.py holds both to what the README and CONTRIBUTING.md say.
+"""
+
+import pathlib
+import re
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Visible to others and made of a name: what a module may give to those who import it.
+ITEM = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:const\s+|unsafe\s+|async\s+)*(?:struct|enum|fn|trait|type|static|union|const)\s+(\w+)")
+# The tests of a file may look anywhere.
+TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{.*\Z", re.S)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+TEXT = re.compile(r'r(#+)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
+
+
+class Crate:
+    """A crate of the workspace: what it imports, and its sources."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.name = folder.name
+        manifest = tomllib.loads((folder / "Cargo.toml").read_text())
+        tables = [manifest, *manifest.get("target", {}).values()]
+        of = lambda kind: {ours(name) for table in tables for name in table.get(kind, {}) if ours(name)}
+        self.imports = of("dependencies") | of("build-dependencies")
+        self.of_tests = of("dev-dependencies")
+        self.is_published = manifest["package"].get("publish", True) is not False
+
+
+def ours(package):
+    """The folder of a package of the project; None of others."""
+    return package.removeprefix("longma-") if package.startswith("longma-") else None
+
+
+def crates(root=ROOT):
+    """The workspace's crates by name."""
+    found = (Crate(manifest.parent) for manifest in sorted(root.glob("crates/*/Cargo.toml")))
+    return {crate.name: crate for crate in found}
+
+
+def floors(text):
+    """The floors of CONTRIBUTING.md's table, by crate."""
+    return {name: int(floor) for floor, name in re.findall(r"^\| (\d+) \| `([\w-]+)` \|", text, re.M)}
+
+
+def order(text):
+    """The crates in the order of the README's table of folders."""
+    rows = re.findall(r"^\| (`crates/[^|]*) \|", text, re.M)
+    names = [name for row in rows for name in re.findall(r"`([\w/-]+)`", row)]
+    return [name.removeprefix("crates/") for name in names if not name.endswith("/")]
+
+
+def code(path):
+    """A file without comments, texts and tests."""
+    text = TEXT.sub('""', COMMENT.sub("", path.read_text()))
+    return TESTS.sub("", text)
+
+
+def module_of(path, sources):
+    """The path of a file's module, from the crate's root."""
+    parts = list(path.relative_to(sources).with_suffix("").parts)
+    return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
+
+
+def leaves(tree):
+    """The paths that a `use` names: those of `a::{b, c::d}` are a::b and a::c::d."""
+    depth, start, parts = 0, 0, []
+    for at, letter in enumerate(tree + ","):
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth == 0:
+            parts.append(tree[start:at].strip())
+            start = at + 1
+    for part in filter(None, parts):
+        head, brace, rest = part.partition("{")
+        if brace:
+            yield from (head + leaf for leaf in leaves(rest[: rest.rindex("}")]))
+        else:
+            yield re.sub(r"\s+as\s+\w+$", "", part)
+
+
+def exported(text):
+    """What the root passes on: name to the module it is from; a star is followed by the module's items."""
+    names, stars = {}, []
+    for tree in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", text):
+        for leaf in leaves(re.sub(r"\s+", " ", tree)):
+            words = re.sub(r"^(crate|self)::", "", leaf).split("::")
+            if words[-1] == "*":
+                stars.append(words[0])
+            elif len(words) > 1:
+                names[words[-1]] = words[0]
+    return names, stars
+
+
+def modules(crate):
+    """Which first-level module imports which, with one place of each."""
+    sources = crate.folder / "src"
+    files = {path: code(path) for path in sorted(sources.rglob("*.rs")) if path.name != "tests.rs"}
+    files = {path: text for path, text in files.items() if not path.stem.endswith("_tests")}
+    roots = [text for path, text in files.items() if not module_of(path, sources)]
+    known = {name for text in roots for name in re.findall(r"\bmod\s+(\w+)\s*;", text)}
+    names = {}
+    for text in roots:
+        direct, stars = exported(text)
+        names.update(direct)
+        for star in stars:
+            within = [text for path, text in files.items() if module_of(path, sources)[:1] == [star]]
+            names.update({item: star for text in within for item in ITEM.findall(text)})
+    edges = {name: {} for name in known}
+    for path, text in files.items():
+        here = module_of(path, sources)
+        if not here or here[0] not in known:
+            continue
+        for target, place in imports(text, here):
+            target = target if target in known else names.get(target)
+            if target in known and target != here[0]:
+                edges[here[0]].setdefault(target, f"{path.relative_to(ROOT)}: {place}")
+    return edges
+
+
+def imports(text, here):
+    """What a file names of its crate's root, directly or by climbing: each with the words that do."""
+    flat = re.sub(r"\s+", " ", text)
+    for match in re.finditer(r"\b(crate|(?:super::)*super)::(\{|\w+)", flat):
+        climbed = len(here) if match[1] == "crate" else match[1].count("super")
+        if climbed < len(here):
+            continue
+        rest = flat[match.start(2) :]
+        tree = rest[: closing(rest)] if match[2] == "{" else match[2]
+        for leaf in leaves(tree):
+            yield leaf.split("::")[0], match[0]
+
+
+def closing(text):
+    """Where the brace that a text begins with is closed."""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def circles(edges):
+    """The sets of modules that reach each other, each sorted."""
+
+    def reached(start):
+        seen, rest = set(), [start]
+        while rest:
+            for target in edges.get(rest.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    rest.append(target)
+        return seen
+
+    reach = {name: reached(name) for name in edges}
+    found = {tuple(sorted(other for other in reach[name] if name in reach.get(other, ()))) for name in edges if name in reach[name]}
+    return sorted(found)
+
+
+def lines(crate):
+    """How many lines a crate's sources have."""
+    return sum(len(path.read_text().splitlines()) for path in (crate.folder / "src").rglob("*.rs"))
+
+
+def draw():
+    """The crates by floor, each with its lines and what it imports."""
+    found, high = crates(), floors((ROOT / "CONTRIBUTING.md").read_text())
+    for floor in sorted(set(high.values()), reverse=True):
+        print(f"floor {floor}")
+        for name in sorted(name for name in found if high.get(name) == floor):
+            below = ", ".join(sorted(found[name].imports, key=lambda it: (-high.get(it, 0), it)))
+            mark = "published" if found[name].is_published else ""
+            print(f"  {name:14} {lines(found[name]):6} lines  {mark:9}  {below}")
+
+
+def draw_modules(crate):
+    """The modules of a crate, what each imports, and where circles are."""
+    edges = modules(crate)
+    for name in sorted(edges):
+        print(f"{name:20} {', '.join(sorted(edges[name]))}")
+    for circle in circles(edges):
+        print(f"circle: {', '.join(circle)}")
+        for name in circle:
+            for target in sorted(edges[name].keys() & set(circle)):
+                print(f"  {name} -> {target}  ({edges[name][target]})")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        draw_modules(crates()[sys.argv[1]])
+    else:
+        draw()

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Tests `longma placement` on a real libvirt: virtual machines by QEMU's emulation, read back from libvirt, from /proc and from cgroups.
+
+It starts a libvirtd of its own in a mount namespace of its own, with empty folders in the place of the system's, and stops it after;
+nothing of the system's libvirt is seen or changed. It needs root, and Debian's libvirt-daemon-system, libvirt-clients and
+qemu-system-x86. Not a test of several NUMA nodes: it takes the host that it runs on. Source: libvirt's virsh(1) and cgroup documents.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NEEDED = ("libvirtd", "virsh", "qemu-system-x86_64", "unshare", "mount")
+# Emptied in the namespace: what libvirtd keeps there of its own.
+FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
+# Without a service manager there is no virtlogd; root, so that nothing has to be handed to another user.
+CONFIGURATION = 'stdio_handler = "file"\nuser = "root"\ngroup = "root"\nremember_owner = 0\nnamespaces = []\n'
+FOREIGN = """<domain type='qemu'><name>somebody-elses</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+<os><type arch='x86_64'>hvm</type></os><devices><memballoon model='none'/></devices></domain>"""
+
+
+class Wrong(Exception):
+    """Something is not as it should be."""
+
+
+def must(is_so, said):
+    if not is_so:
+        raise Wrong(said)
+
+
+def run(*words, timeout=120, check=True):
+    """What a command prints."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env={**os.environ, "LC_ALL": "C"})
+    if check and done.returncode != 0:
+        raise Wrong(f"{' '.join(map(str, words))}: {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def virsh(*words, **options):
+    return run("virsh", "--quiet", "--connect", "qemu:///system", *words, **options)
+
+
+def until(what, is_so, seconds=90):
+    """Waits until something is so, and returns what it is."""
+    end, last = time.monotonic() + seconds, None
+    while time.monotonic() < end:
+        try:
+            if value := is_so():
+                return value
+        except (Wrong, OSError) as error:
+            last = error
+        time.sleep(0.2)
+    raise Wrong(f"{what}: not within {seconds} s ({last})")
+
+
+def cpus(text):
+    """The CPUs of a list such as 0-2,5."""
+    found = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+class House:
+    """libvirtd and the service."""
+
+    def __init__(self, longma, folder):
+        self.longma, self.folder, self.service = longma, folder, None
+        self.groups = groups()
+        self.daemon = subprocess.Popen(["libvirtd"], stdout=(folder / "libvirtd.log").open("w"), stderr=subprocess.STDOUT)
+        until("libvirtd answers", lambda: virsh("version", "--daemon"))
+
+    def start(self):
+        words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
+        log = (self.folder / "service.log").open("a")
+        self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log)
+        until("the service answers", lambda: self.says("list"))
+
+    def kill(self):
+        self.service.send_signal(signal.SIGKILL)
+        self.service.wait()
+
+    def says(self, *words):
+        return run(self.longma, "placement", *words, "--state", self.folder / "state")
+
+    def json(self, *words):
+        return json.loads(self.says(*words, "--json"))
+
+    def stop(self):
+        if self.service and self.service.poll() is None:
+            self.kill()
+        # By libvirt, which takes their groups away too.
+        for name in virsh("list", "--name", check=False).split():
+            virsh("destroy", name, check=False)
+        for child in (self.service, self.daemon):
+            if child and child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+        # Virtual machines outlive libvirtd on purpose; these are this test's own, if libvirt did not end them.
+        for pid in pids():
+            os.kill(pid, signal.SIGKILL)
+
+
+def groups():
+    """Control groups of Longma's virtual machines."""
+    return {str(path) for path in pathlib.Path("/sys/fs/cgroup").glob("*/machine/*longma*")}
+
+
+def pids():
+    """Processes of virtual machines of this namespace's libvirt."""
+    return [int(path.read_text()) for path in pathlib.Path("/run/libvirt/qemu").glob("*.pid") if alive(path)]
+
+
+def alive(path):
+    try:
+        return pathlib.Path(f"/proc/{int(path.read_text())}").is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def pid_of(domain):
+    return int(pathlib.Path(f"/run/libvirt/qemu/{domain}.pid").read_text())
+
+
+def allowed(pid, wanted):
+    """The CPUs that each thread of a process may run on, of those whose name fits."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        if wanted(name):
+            status = (task / "status").read_text()
+            found[name] = cpus(status.split("Cpus_allowed_list:")[1].split()[0])
+    return found
+
+
+def vcpu_threads(pid):
+    return allowed(pid, lambda name: name.startswith("CPU "))
+
+
+def cgroup(pid, file):
+    """A file of the cpuset group of a process, if there are such groups."""
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = "/sys/fs/cgroup/cpuset" if "cpuset" in controllers.split(",") else "/sys/fs/cgroup"
+        found = pathlib.Path(base + path, file)
+        if ("cpuset" in controllers or not controllers) and found.is_file() and found.read_text().strip():
+            return found.read_text().strip()
+    return None
+
+
+# --- What must be so --------------------------------------------------------------------------------------------------
+
+
+def pinned_and_bound(house):
+    said = house.says("request", "own", "--vcpus", "1", "--memory", "128MiB", "--cpu", "exclusive", "--patience", "120")
+    must("running" in said, said)
+    cell = house.json("show", "own")["placement"]["cells"][0]
+    own, node = set(cell["cpus"]), cell["node"]
+    pin = virsh("vcpupin", "longma-1").split()
+    must(cpus(pin[-1]) == own, f"libvirt: {pin}")
+    tune = virsh("numatune", "longma-1")
+    must("restrictive" in tune and tune.split()[-1] == str(node), tune)
+    emulator = cpus(virsh("emulatorpin", "longma-1").split()[-1])
+    must(not emulator & own, f"the emulator is on {emulator}, and {own} are the virtual CPU's own")
+    pid = pid_of("longma-1")
+    threads = vcpu_threads(pid)
+    must(len(threads) == 1 and all(at == own for at in threads.values()), f"the kernel: {threads}, wanted {own}")
+    others = allowed(pid, lambda name: not name.startswith("CPU "))
+    must(all(not at & own for name, at in others.items() if name.startswith("qemu")), f"the kernel: {others}")
+    pages = 0
+    for line in pathlib.Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
+        size = next((int(w.split("=")[1]) for w in line.split() if w.startswith("kernelpagesize_kB=")), 4)
+        pages += sum(int(w.split("=")[1]) * size for w in line.split() if w.startswith(f"N{node}="))
+    must(pages >= 128 * 1024, f"{pages} KiB are on node {node}: a strict virtual machine has all of its memory from the start")
+    mems = cgroup(pid, "cpuset.mems")
+    must(mems is None or cpus(mems) == {node}, f"cpuset.mems is {mems}")
+
+
+def shared_keep_off_what_is_anothers_own(house):
+    house.says("request", "shared", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    at = vcpu_threads(pid_of("longma-2"))
+    must(at and all(not where & own for where in at.values()), f"{at}: {own} are another's own")
+
+
+def what_is_changed_by_hand_is_put_right(house):
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    others = sorted(set(os.sched_getaffinity(0)) - own)
+    virsh("vcpupin", "longma-1", "0", str(others[0]), "--live")
+    must(all(at != own for at in vcpu_threads(pid_of("longma-1")).values()), "it could not be changed by hand")
+    until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()))
+    virsh("destroy", "longma-2")
+    until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+
+
+def a_killed_service_leaves_everything_running(house):
+    before = {name: pid_of(name) for name in ("longma-1", "longma-2")}
+    house.kill()
+    must({name: pid_of(name) for name in before} == before, "virtual machines ended with the service")
+    house.start()
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    must({name: pid_of(name) for name in before} == before, "virtual machines were made again")
+
+
+def those_of_others_are_left_alone(house):
+    xml = house.folder / "foreign.xml"
+    xml.write_text(FOREIGN)
+    virsh("define", str(xml))
+    virsh("start", "somebody-elses")
+    until("it is seen", lambda: "somebody-elses" in house.says("hosts"))
+    seen = house.json("hosts")[0]["foreign"]
+    must(seen == ["somebody-elses"], f"{seen}")
+
+
+def watch_says_where_all_run(house):
+    looks = json.loads(run(house.longma, "placement", "watch", "--json"))
+    must({look["domain"] for look in looks} == {"longma-1", "longma-2", "somebody-elses"}, f"{looks}")
+    for look in looks:
+        must(look["vcpus"] == 1 and look["memory_mib"] and abs(sum(look["runs_on"].values()) - 1) < 0.01, f"{look}")
+
+
+def a_template_is_taken_and_filled_in(house):
+    template = house.folder / "template.xml"
+    template.write_text(FOREIGN.replace("<vcpu>1</vcpu>", "<vcpu cpuset='0'>7</vcpu><title>a &amp; b</title>"))
+    house.says("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
+    xml = virsh("dumpxml", "longma-3")
+    must("<title>a &amp; b</title>" in xml and ">7</vcpu>" not in xml and "<name>longma-3</name>" in xml, xml)
+
+
+def freed_cpus_are_shared_again(house):
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    house.says("delete", "own", "--patience", "120")
+    until("live re-pinned", lambda: all(own <= at for at in vcpu_threads(pid_of("longma-2")).values()))
+    must("running" in virsh("domstate", "longma-2"), "it did not run on")
+
+
+def nothing_is_left_over(house):
+    for name in ("shared", "mine"):
+        house.says("delete", name, "--patience", "120")
+    must(virsh("list", "--all", "--name").split() == ["somebody-elses"], virsh("list", "--all"))
+    left = [str(path) for folder in FOLDERS for path in pathlib.Path(folder).rglob("longma-*") if "log" not in path.parts]
+    must(not left, f"{left}")
+    must(groups() <= house.groups, f"{groups() - house.groups}")
+    must("running" in virsh("domstate", "somebody-elses"), "somebody else's virtual machine was touched")
+    host = house.json("hosts")[0]
+    must(host["vms"] == 0 and all(node["memory"][0][2] == 0 for node in host["nodes"]), f"{host}")
+
+
+STEPS = (
+    pinned_and_bound,
+    shared_keep_off_what_is_anothers_own,
+    what_is_changed_by_hand_is_put_right,
+    a_killed_service_leaves_everything_running,
+    those_of_others_are_left_alone,
+    watch_says_where_all_run,
+    a_template_is_taken_and_filled_in,
+    freed_cpus_are_shared_again,
+    nothing_is_left_over,
+)
+
+
+def missing():
+    """Why it cannot be run here; nothing if it can."""
+    absent = [command for command in NEEDED if not shutil.which(command)]
+    if absent:
+        return f"there is no {', '.join(absent)}"
+    if os.getuid() != 0:
+        return "it needs root"
+    if len(os.sched_getaffinity(0)) < 2:
+        return "it needs two CPUs"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        return "no mount namespace can be made"
+    return ""
+
+
+def inside(longma):
+    """All of it, in the namespace."""
+    for name in FOLDERS:
+        os.makedirs(name, exist_ok=True)
+        run("mount", "-t", "tmpfs", "libvirt-test", name)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "qemu.conf").write_text(CONFIGURATION)
+        run("mount", "--bind", str(folder / "qemu.conf"), "/etc/libvirt/qemu.conf")
+        good, bad, house = 0, 0, None
+        try:
+            house = House(longma, folder)
+            house.start()
+            for step in STEPS:
+                begin, name = time.monotonic(), step.__name__.replace("_", " ")
+                try:
+                    step(house)
+                    good += 1
+                    print(f"{name}: as it should be ({time.monotonic() - begin:.1f} s)", flush=True)
+                except (Wrong, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
+                    bad += 1
+                    print(f"{name}: {type(error).__name__}: {error}", flush=True)
+        except (Wrong, OSError) as error:
+            bad += 1
+            print(error)
+        finally:
+            if house:
+                house.stop()
+            if bad:
+                for log in ("libvirtd.log", "service.log"):
+                    path = folder / log
+                    print(f"--- {log}\n" + (path.read_text()[-3000:] if path.exists() else ""))
+            run("umount", "/etc/libvirt/qemu.conf", check=False)
+    print(f"libvirt: {good} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        sys.exit(inside(options.longma))
+    if why := missing():
+        print(f"left out: libvirt: {why}")
+        return
+    # Everything that it starts dies with it.
+    words = ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, "--inside", "--longma"]
+    sys.exit(subprocess.run([*words, str(options.longma.resolve())]).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Looks at the page of `longma placement serve` in headless Chromium, wide and on a phone: what the service has must be seen, as it changes.
+
+The service is a private one with made-up hosts. Not a judgement of beauty: --screenshot keeps the pictures for that.
+Source: the Chrome DevTools Protocol, over the browser's pipe.
+"""
+
+import argparse
+import base64
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+LOOK = """JSON.stringify({
+  hosts: document.querySelectorAll(".host").length, nodes: document.querySelectorAll(".node").length,
+  own: document.querySelectorAll(".cpus i.own").length, shared: document.querySelectorAll(".cpus i.shared").length,
+  vms: [...document.querySelectorAll(".vm")].map((vm) => vm.textContent), said: document.getElementById("said").textContent,
+  asks: !document.getElementById("key").hidden, status: [...document.querySelectorAll(".host .status.bad")].map((s) => s.textContent),
+  events: document.getElementById("events").children.length, hash: location.hash, wide: document.documentElement.scrollWidth > innerWidth,
+  outside: performance.getEntriesByType("resource").map((e) => e.name).filter((n) => !n.startsWith(location.origin)) })"""
+
+
+class Browser:
+    """Chromium with a pipe to it."""
+
+    def __init__(self, folder):
+        name = next(filter(shutil.which, BROWSERS))
+        (reading, self.to), (self.of, writing) = os.pipe(), os.pipe()
+        # It reads from descriptor 3 and writes to 4, and gets them through a shell.
+        script = f'exec "$0" "$@" 3<&{reading} 4>&{writing}'
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}/profile"]
+        self.child = subprocess.Popen(["bash", "-c", script, name, *options], pass_fds=(reading, writing), stderr=subprocess.DEVNULL)
+        os.close(reading), os.close(writing)
+        self.number, self.rest, self.session = 0, b"", None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+
+    def call(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self.rest:
+                read = os.read(self.of, 1 << 16)
+                if not read:
+                    sys.exit("the browser ended")
+                self.rest += read
+            answer, self.rest = self.rest.split(b"\0", 1)
+            answer = json.loads(answer)
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    sys.exit(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def open(self, url, width):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1600, deviceScaleFactor=1, mobile=False)
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=url)
+
+    def look(self):
+        result = self.call("Runtime.evaluate", expression=LOOK)["result"]
+        return json.loads(result["value"]) if "value" in result else {}
+
+    def until(self, what, is_so, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            seen = self.look()
+            if seen and is_so(seen):
+                return seen
+            time.sleep(0.2)
+        raise AssertionError(f"{what}: not within {seconds} s: {seen}")
+
+    def picture(self, path):
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+
+def check(browser, longma, folder, screenshot):
+    state = folder / "state"
+
+    def says(*words):
+        return subprocess.run([longma, "placement", *words, "--state", state], capture_output=True, text=True, check=True).stdout
+
+    for _ in range(300):
+        if subprocess.run([longma, "placement", "list", "--state", state], capture_output=True).returncode == 0:
+            break
+        time.sleep(0.2)
+    access = json.loads((state / "client.json").read_text())
+    says("request", "web", "--vcpus", "4", "--memory", "8GiB")
+    says("request", "db", "--vcpus", "6", "--memory", "4GiB", "--cpu", "exclusive")
+    for width in (1200, 390):
+        browser.open(f"{access['url']}/#token={access['token']}", width)
+        seen = browser.until("all is drawn", lambda s: s["hosts"] == 2 and len(s["vms"]) == 2)
+        assert (seen["nodes"], seen["own"], seen["shared"]) == (16, 6, 4), seen
+        assert sorted(seen["vms"]) == ["db", "web"] and not seen["asks"], seen
+        assert not seen["wide"], f"at {width} pixels something is cut off"
+        assert seen["hash"] == "" and seen["outside"] == [], seen
+        if screenshot:
+            time.sleep(1)
+            browser.picture(screenshot.with_name(f"{screenshot.stem}-{width}{screenshot.suffix}"))
+    says("drain", "h-2")
+    browser.until("the drained host", lambda s: s["status"] == ["draining"])
+    says("delete", "web")
+    seen = browser.until("what is deleted is gone", lambda s: s["vms"] == ["db"])
+    browser.until("events", lambda s: s["events"] > 0)
+    browser.call("Runtime.evaluate", expression="sessionStorage.clear()")
+    browser.open(f"{access['url']}/#token=nonsense", 1200)
+    seen = browser.until("a wrong token is told", lambda s: s["asks"] and "not known" in s["said"])
+    assert seen["hosts"] == 0, seen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
+    parser.add_argument("--screenshot", type=pathlib.Path, metavar="FILE.png")
+    options = parser.parse_args()
+    if not any(map(shutil.which, BROWSERS)):
+        sys.exit("placement_page: needs Chromium: install the package chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        words = "placement serve --all-in-one --hypervisor fake --machine hygon-8node --hosts 2 --name h --listen 127.0.0.1:0 --state"
+        longma = options.longma.resolve()
+        service = subprocess.Popen([longma, *words.split(), folder / "state"], stderr=subprocess.DEVNULL)
+        browser = Browser(folder)
+        try:
+            check(browser, longma, folder, options.screenshot)
+            print("placement_page: 1 passed, 0 failed")
+        except AssertionError as error:
+            print(f"{error}\nplacement_page: 0 passed, 1 failed")
+            sys.exit(1)
+        finally:
+            for child in (browser.child, service):
+                child.terminate()
+                child.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The house's walls: who may import whom, and that the tables which say so are true.
+
+Not a test of what the crates do. What is drawn is in house.py.
+"""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import tomllib
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import house
+
+# Crates whose modules still form circles; a crate leaves the list when it has none, and never comes back.
+NOT_YET = {"linux", "node", "via"}
+# Tests may look up here: the conformance suite and the C programs run on the modelled NIC too, and the map is compared with others.
+TESTS_LOOK_UP = {("via", "via-myrinet"), ("vipl", "vipl-myrinet"), ("zoned", "zoned-lab")}
+# What is published without the simulator.
+ALONE = {"loongarch", "via", "vipl", "zoned"}
+
+
+class Crates(unittest.TestCase):
+    def setUp(self):
+        self.crates = house.crates()
+        self.floors = house.floors((house.ROOT / "CONTRIBUTING.md").read_text())
+
+    def test_every_crate_has_a_floor_and_a_place_in_the_readme(self):
+        self.assertEqual(set(self.floors), set(self.crates), "the table of CONTRIBUTING.md")
+        self.assertEqual(sorted(house.order((house.ROOT / "README.md").read_text())), sorted(self.crates), "the table of README.md")
+
+    def test_what_is_published_carries_the_licences(self):
+        for manifest in (house.ROOT / "crates").glob("*/Cargo.toml"):
+            if "/LICENSE-*" in tomllib.loads(manifest.read_text())["package"].get("include", []):
+                for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+                    self.assertEqual((manifest.parent / name).read_text(), (house.ROOT / name).read_text(), manifest.parent)
+
+    def test_nothing_is_a_symbolic_link(self):
+        """Where a checkout has none, each would become a file with a path in it."""
+        links = []
+        for folder, below, files in os.walk(house.ROOT):
+            links += [name for name in files + below if (pathlib.Path(folder) / name).is_symlink()]
+            below[:] = [name for name in below if name not in ("target", ".git", ".venv", "results")]
+        self.assertEqual(links, [])
+
+    def test_a_crate_imports_only_crates_of_lower_floors(self):
+        up = [
+            f"{name} (floor {self.floors[name]}) imports {other} (floor {self.floors[other]})"
+            for name, crate in self.crates.items()
+            for other in crate.imports
+            if self.floors[other] >= self.floors[name]
+        ]
+        self.assertEqual(up, [])
+
+    def test_a_crate_imports_only_crates_that_stand_above_it_in_the_readme(self):
+        order = house.order((house.ROOT / "README.md").read_text())
+        wrong = [
+            f"{name} imports {other}, which stands below it"
+            for name, crate in self.crates.items()
+            for other in crate.imports
+            if order.index(other) > order.index(name)
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_tests_look_up_only_where_it_is_said_why(self):
+        up = {
+            (name, other)
+            for name, crate in self.crates.items()
+            for other in crate.of_tests
+            if self.floors[other] >= self.floors[name]
+        }
+        self.assertEqual(up, TESTS_LOOK_UP)
+
+    def test_what_is_published_needs_no_crate_that_is_not(self):
+        for name, crate in self.crates.items():
+            if crate.is_published:
+                held_back = sorted(other for other in crate.imports if not self.crates[other].is_published)
+                self.assertEqual(held_back, [], f"{name} is published")
+        for name in ALONE:
+            self.assertTrue(self.crates[name].is_published)
+            self.assertLessEqual(self.crates[name].imports, ALONE, name)
+
+    def test_no_crate_names_a_file_outside_its_folder(self):
+        for crate in self.crates.values():
+            if crate.is_published:
+                for path in [*(crate.folder / "src").rglob("*.rs"), *crate.folder.glob("build.rs")]:
+                    for line in path.read_text().splitlines():
+                        climbs = "include" in line and "../" * (len(path.relative_to(crate.folder).parts)) in line
+                        self.assertFalse(climbs, f"{path}: {line.strip()}")
+
+
+class Dependencies(unittest.TestCase):
+    MANIFESTS = ["crates/*/Cargo.toml", "bench/*/Cargo.toml", "fuzz/Cargo.toml", "python/Cargo.toml"]
+    # Cyclic dependencies of tests that are there for what cargo builds of them.
+    NEVER_NAMED = {("vipl", "longma-vipl-myrinet")}
+
+    def manifests(self):
+        for pattern in self.MANIFESTS:
+            for path in sorted(house.ROOT.glob(pattern)):
+                yield path.parent, tomllib.loads(path.read_text())
+
+    def test_every_dependency_is_used(self):
+        unused = []
+        for folder, manifest in self.manifests():
+            built = [*folder.glob("build.rs"), *folder.glob("build/**/*.rs"), *folder.glob("src/**/*.rs"), *folder.glob("fuzz_targets/**/*.rs")]
+            tests = [path for part in ("tests", "benches", "examples") for path in folder.glob(f"{part}/**/*.rs")]
+            texts = {path: path.read_text() for path in [*built, *tests]}
+            for kind, files in [("dependencies", built), ("build-dependencies", built), ("dev-dependencies", [*built, *tests])]:
+                for name in manifest.get(kind, {}):
+                    library = "vipl" if name == "longma-vipl" else name.replace("-", "_")
+                    used = any(re.search(rf"\b{library}\b", texts[path]) for path in files)
+                    if not used and (folder.name, name) not in self.NEVER_NAMED:
+                        unused.append(f"{folder.name}: {name}")
+        self.assertEqual(unused, [])
+
+    def test_every_dependency_of_the_workspace_is_somebodys(self):
+        shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
+        kinds = ("dependencies", "build-dependencies", "dev-dependencies")
+        taken = {name for _, manifest in self.manifests() for kind in kinds for name in manifest.get(kind, {})}
+        self.assertEqual(sorted(shared.keys() - taken), [])
+
+    def test_what_the_workspace_shares_has_one_version_there(self):
+        shared = tomllib.loads((house.ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
+        apart = [
+            f"{folder.name}: {name}"
+            for folder, manifest in self.manifests()
+            if folder.parent.name == "crates"
+            for kind in ("dependencies", "build-dependencies", "dev-dependencies")
+            for name, given in manifest.get(kind, {}).items()
+            if name in shared and not (isinstance(given, dict) and given.get("workspace"))
+        ]
+        self.assertEqual(apart, [])
+
+    def test_every_crate_has_the_lints_of_the_workspace(self):
+        without = [folder.name for folder, manifest in self.manifests() if folder.parent.name == "crates" and not manifest.get("lints", {}).get("workspace")]
+        self.assertEqual(without, [])
+
+
+class Modules(unittest.TestCase):
+    def test_no_circle_of_modules(self):
+        for name, crate in house.crates().items():
+            if name not in NOT_YET:
+                self.assertEqual(house.circles(house.modules(crate)), [], f"tests/house.py {name} shows where")
+
+    def made_up(self, files):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir=house.ROOT / "crates")))
+        (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n')
+        for name, text in files.items():
+            path = folder / "src" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        edges = house.modules(house.Crate(folder))
+        return {name: set(targets) for name, targets in edges.items()}
+
+    def test_imports_are_seen_in_every_form(self):
+        edges = self.made_up(
+            {
+                "lib.rs": "mod a; mod b; mod c; mod d; mod e; mod f;\npub use d::Depth;\npub use e::*;",
+                "a.rs": "use crate::{\n    b::{self, B},\n    c as other,\n};",
+                "b/mod.rs": "mod inner; fn f() -> super::Depth { todo!() }",
+                "b/inner.rs": "use super::super::c::C; use super::sibling;",
+                "c.rs": "// use crate::a;\nconst T: &str = \"crate::a\"; fn f(it: crate::E) {}\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}",
+                "d.rs": "pub struct Depth;",
+                "e.rs": "pub struct E; use crate::f::{G, H};",
+                "f.rs": "",
+            }
+        )
+        self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c", "d"}, "c": {"e"}, "d": set(), "e": {"f"}, "f": set()})
+
+    def test_a_circle_is_found_however_long(self):
+        edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
+        self.assertEqual(house.circles(edges), [("a", "b", "c")])
+
+
+if __name__ == "__main__":
+    unittest.main()
