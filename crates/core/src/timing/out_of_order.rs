@@ -150,7 +150,7 @@ impl OutOfOrder {
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
                 counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
-                self.accesses.stores.push(address, operation.bytes.into(), done, done);
+                self.accesses.stores.push_atomic(address, operation.bytes.into(), done);
                 self.accesses.last_access = self.accesses.last_access.max(done);
                 if barrier {
                     self.memory_floor = self.memory_floor.max(done);

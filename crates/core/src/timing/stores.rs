@@ -16,7 +16,7 @@ struct Piece {
     granule: u64,
     /// When its data can be forwarded.
     ready: u64,
-    /// When it is in the cache: never before an older store.
+    /// When it and all older ones are in the cache.
     drained: u64,
     /// The next older piece in its list.
     older: u32,
@@ -24,6 +24,15 @@ struct Piece {
     bytes: u8,
     /// How many pieces of its store are before it.
     nth: u8,
+    /// An atomic operation wrote it: in the cache, before older stores to other bytes.
+    atomic: bool,
+}
+
+impl Piece {
+    /// When it is in the cache.
+    fn in_cache(&self) -> u64 {
+        if self.atomic { self.ready } else { self.drained }
+    }
 }
 
 /// What a load finds.
@@ -69,7 +78,8 @@ fn inside_granule(address: u64, bytes: u32) -> Option<(u64, u8)> {
 impl Stores {
     /// None, of `most` that can be under way at once.
     pub fn new(most: u32) -> Self {
-        let empty = Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0 };
+        let empty =
+            Piece { granule: u64::MAX, ready: 0, drained: 0, older: 0, bytes: 0, nth: 0, atomic: false };
         let room = most.saturating_mul(MOST_PIECES).next_power_of_two();
         // Numbers that no piece has yet are too old to be followed.
         Self {
@@ -85,23 +95,40 @@ impl Stores {
     #[inline]
     pub fn push(&mut self, address: u64, bytes: u32, ready: u64, drained: u64) {
         self.last_drained = self.last_drained.max(drained);
+        self.push_pieces(address, bytes, ready, false);
+    }
+
+    /// An atomic operation, younger than all others, that has changed the cache at `done`, whatever older stores to other bytes do.
+    pub fn push_atomic(&mut self, address: u64, bytes: u32, done: u64) {
+        self.last_drained = self.last_drained.max(done);
+        self.push_pieces(address, bytes, done, true);
+    }
+
+    #[inline]
+    fn push_pieces(&mut self, address: u64, bytes: u32, ready: u64, atomic: bool) {
         if let Some((granule, bytes)) = inside_granule(address, bytes) {
-            self.push_piece(granule, bytes, ready, 0);
+            self.push_piece(granule, bytes, ready, 0, atomic);
             return;
         }
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let first = address / GRANULE_BYTES;
         for granule in first..=(address + bytes.max(1) - 1) / GRANULE_BYTES {
-            self.push_piece(granule, covered(granule, address, bytes), ready, (granule - first) as u8);
+            self.push_piece(
+                granule,
+                covered(granule, address, bytes),
+                ready,
+                (granule - first) as u8,
+                atomic,
+            );
         }
     }
 
     #[inline]
-    fn push_piece(&mut self, granule: u64, bytes: u8, ready: u64, nth: u8) {
+    fn push_piece(&mut self, granule: u64, bytes: u8, ready: u64, nth: u8, atomic: bool) {
         let list = &mut self.youngest[granule as usize % LISTS];
         let older = std::mem::replace(list, self.next);
         let place = self.next as usize & (self.pieces.len() - 1);
-        self.pieces[place] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth };
+        self.pieces[place] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
         self.next = self.next.wrapping_add(1);
     }
 
@@ -115,7 +142,7 @@ impl Stores {
             return match self.youngest_of(granule, wanted, at) {
                 None => Found::Nothing,
                 Some((_, piece)) if piece.bytes & wanted == wanted => Found::Data(piece.ready),
-                Some((_, piece)) => Found::Part(piece.drained),
+                Some((_, piece)) => Found::Part(piece.in_cache()),
             };
         }
         self.find_in_several(address, u64::from(bytes.max(1)).min(u64::MAX - address), at)
@@ -129,7 +156,7 @@ impl Stores {
                 whole = false;
                 continue;
             };
-            (data, part) = (piece.ready, part.max(piece.drained));
+            (data, part) = (piece.ready, part.max(piece.in_cache()));
             let its_store = number.wrapping_sub(piece.nth.into());
             whole &= piece.bytes & wanted == wanted && *store.get_or_insert(its_store) == its_store;
         }
@@ -150,7 +177,7 @@ impl Stores {
             if piece.drained <= at {
                 return None;
             }
-            if piece.granule == granule && piece.bytes & wanted != 0 {
+            if piece.granule == granule && piece.bytes & wanted != 0 && piece.in_cache() > at {
                 return Some((number, piece));
             }
             number = piece.older;
@@ -162,8 +189,8 @@ impl Stores {
     pub fn in_cache(&self, address: u64, bytes: u32, at: u64) -> u64 {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
-        let pieces =
-            granules.filter_map(|it| Some(self.youngest_of(it, covered(it, address, bytes), at)?.1.drained));
+        let pieces = granules
+            .filter_map(|it| Some(self.youngest_of(it, covered(it, address, bytes), at)?.1.in_cache()));
         pieces.fold(at, u64::max)
     }
 
@@ -218,6 +245,21 @@ mod tests {
         assert_eq!(stores.find(0x1004, 4, 20), Found::Data(12));
         assert_eq!(stores.find(0x1000, 8, 20), Found::Part(51), "of two stores");
         assert_eq!(stores.find(0x1004, 8, 20), Found::Part(51));
+    }
+
+    #[test]
+    fn an_atomic_operation_is_in_the_cache_before_older_stores_elsewhere() {
+        let mut stores = Stores::new(48);
+        stores.push(0x1000, 8, 10, 50);
+        stores.push_atomic(0x2000, 8, 12);
+        assert_eq!(stores.find(0x2000, 8, 11), Found::Data(12));
+        assert_eq!(stores.find(0x2000, 8, 12), Found::Nothing);
+        assert_eq!(stores.in_cache(0x2000, 8, 11), 12);
+        assert_eq!(
+            stores.find(0x1000, 8, 20),
+            Found::Data(10),
+            "what is older than the atomic operation is still found"
+        );
     }
 
     /// As [`Stores::find`] says it, byte by byte over every store there has been.

@@ -175,7 +175,7 @@ impl InOrder {
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
         self.accesses.under_way.last_access = self.accesses.under_way.last_access.max(ready);
-        self.accesses.under_way.stores.push(address, operation.bytes.into(), ready, ready);
+        self.accesses.under_way.stores.push_atomic(address, operation.bytes.into(), ready);
         if operation.kind == Kind::AtomicBarrier {
             self.memory_floor = ready;
         }

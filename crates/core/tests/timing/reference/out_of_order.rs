@@ -169,9 +169,8 @@ impl Core<'_> {
             }
             Access::Atomic | Access::AtomicBarrier => {
                 let done = cycle + data_cycles(it.address) + 1;
-                let older = self.window.stages[..index].iter().filter_map(|stages| stages.drained).max();
                 self.window.stages[index].done = Some(done);
-                self.window.stages[index].drained = Some(done.max(older.unwrap_or(0)));
+                self.window.stages[index].drained = Some(done);
             }
             Access::Nothing | Access::Store | Access::Barrier => {
                 self.window.stages[index].done = Some(cycle + it.operation.latency);
