@@ -142,7 +142,7 @@ impl Stores {
             return match self.youngest_of(granule, wanted, at) {
                 None => Found::Nothing,
                 Some((_, piece)) if piece.bytes & wanted == wanted => Found::Data(piece.ready),
-                Some((_, piece)) => Found::Part(piece.in_cache()),
+                Some(_) => Found::Part(self.in_cache_of(granule, wanted, at)),
             };
         }
         self.find_in_several(address, u64::from(bytes.max(1)).min(u64::MAX - address), at)
@@ -156,7 +156,7 @@ impl Stores {
                 whole = false;
                 continue;
             };
-            (data, part) = (piece.ready, part.max(piece.in_cache()));
+            (data, part) = (piece.ready, part.max(self.in_cache_of(granule, wanted, at)));
             let its_store = number.wrapping_sub(piece.nth.into());
             whole &= piece.bytes & wanted == wanted && *store.get_or_insert(its_store) == its_store;
         }
@@ -185,13 +185,25 @@ impl Stores {
         None
     }
 
+    /// When those that wrote the `wanted` bytes of `granule` are in the cache; 0 if they are at `at`.
+    fn in_cache_of(&self, granule: u64, mut wanted: u8, at: u64) -> u64 {
+        let mut until = 0;
+        while let Some((_, piece)) = self.youngest_of(granule, wanted, at) {
+            until = until.max(piece.in_cache());
+            // What is older than a store is in the cache before it; an atomic operation overtakes stores to other bytes.
+            if !piece.atomic {
+                break;
+            }
+            wanted &= !piece.bytes;
+        }
+        until
+    }
+
     /// When the stores that wrote some of `bytes` from `address` on are in the cache: `at`, if they are by then.
     pub fn in_cache(&self, address: u64, bytes: u32, at: u64) -> u64 {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
-        let pieces = granules
-            .filter_map(|it| Some(self.youngest_of(it, covered(it, address, bytes), at)?.1.in_cache()));
-        pieces.fold(at, u64::max)
+        granules.map(|it| self.in_cache_of(it, covered(it, address, bytes), at)).fold(at, u64::max)
     }
 
     /// When every store is in the cache.
@@ -290,22 +302,34 @@ mod tests {
     proptest! {
         #[test]
         fn a_load_finds_what_a_search_of_all_stores_finds(
-            steps in prop::collection::vec((access(), 0u64..20, access(), 0u64..40), 1..200),
+            steps in prop::collection::vec((access(), 0u64..20, access(), 0u64..40, any::<bool>()), 1..200),
             most in 1usize..60,
         ) {
             let (mut stores, mut all) = (Stores::new(most as u32), Vec::<(u64, u32, u64, u64)>::new());
+            // When all are in the cache, behind each store.
+            let mut left = Vec::new();
             let mut drained = 100;
-            for ((address, bytes), later, (from, wanted), back) in steps {
+            for ((address, bytes), later, (from, wanted), back, is_atomic) in steps {
                 // A store has an entry of the queue, which the store `most` before it has left.
-                let begins = if all.len() < most { 0 } else { all[all.len() - most].3 };
-                drained += later;
-                stores.push(address, bytes, drained - later / 2, drained);
-                all.push((address, bytes, drained - later / 2, drained));
+                let begins = if all.len() < most { 0 } else { left[all.len() - most] };
+                let in_cache = |all: &[(u64, u32, u64, u64)], from: u64, wanted: u32| {
+                    let wrote = |it: &&(u64, u32, u64, u64)| it.0 < from + u64::from(wanted) && from < it.0 + u64::from(it.1);
+                    all.iter().filter(wrote).map(|it| it.3).max().unwrap_or(0)
+                };
+                if is_atomic {
+                    let done = in_cache(&all, address, bytes).max(begins) + later;
+                    stores.push_atomic(address, bytes, done);
+                    all.push((address, bytes, done, done));
+                    drained = drained.max(done);
+                } else {
+                    drained += later;
+                    stores.push(address, bytes, drained - later / 2, drained);
+                    all.push((address, bytes, drained - later / 2, drained));
+                }
+                left.push(drained);
                 let at = begins + back;
                 prop_assert_eq!(stores.find(from, wanted, at), plain(&all, from, wanted, at));
-                let wrote = |it: &&(u64, u32, u64, u64)| it.0 < from + u64::from(wanted) && from < it.0 + u64::from(it.1);
-                let in_cache = all.iter().filter(wrote).map(|it| it.3).max().unwrap_or(0).max(at);
-                prop_assert_eq!(stores.in_cache(from, wanted, at), in_cache);
+                prop_assert_eq!(stores.in_cache(from, wanted, at), in_cache(&all, from, wanted).max(at));
             }
         }
     }

@@ -40,8 +40,8 @@ pub enum From {
     Cache,
     /// All of it from this store.
     Store(usize),
-    /// Part of it from this store, the youngest that wrote some of it: the load asks the cache when that is there.
-    CacheAfter(usize),
+    /// Part of it from one of these stores, or from several: the load asks the cache when they are there.
+    CacheAfter(Vec<usize>),
 }
 
 impl Window<'_> {
@@ -53,7 +53,7 @@ impl Window<'_> {
         match writers.iter().flatten().max() {
             None => From::Cache,
             Some(store) if writers.iter().all(|writer| *writer == Some(*store)) => From::Store(*store),
-            Some(store) => From::CacheAfter(*store),
+            Some(_) => From::CacheAfter(writers.into_iter().flatten().collect()),
         }
     }
 
@@ -71,7 +71,11 @@ impl Window<'_> {
         Some(match from {
             From::Cache => issued + data_cycles(load.address),
             From::Store(store) => issued.max(self.stages[*store].done?) + load.operation.latency,
-            From::CacheAfter(store) => issued.max(self.stages[*store].drained?) + data_cycles(load.address),
+            From::CacheAfter(stores) => {
+                let drained = stores.iter().map(|store| self.stages[*store].drained);
+                let drained: Option<Vec<u64>> = drained.collect();
+                drained?.into_iter().fold(issued, u64::max) + data_cycles(load.address)
+            }
         })
     }
 
