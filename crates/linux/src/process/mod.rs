@@ -26,6 +26,7 @@ pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as rais
 use crate::files::{Root, Surroundings};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
+use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
 use crate::syscalls::{KeptLimit, Limits};
@@ -144,11 +145,11 @@ impl Process {
         self.simulation.as_ref().filter(|simulation| simulation.is_on())
     }
 
-    /// The arguments of call `number` of a process that may be a forked child of a simulated one: what its parent has told it of the
+    /// The arguments, of which `ids` are ids, of a call of a process that may be a forked child of a simulated one: what its parent has told it of the
     /// process that they both come from is the model's id.
-    pub(crate) fn arguments_of_child(&self, number: u16, arguments: [u64; 6]) -> [u64; 6] {
+    pub(crate) fn arguments_of_child(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
         match &self.simulation {
-            Some(parent) => parent.identities.translate_processes(number, arguments),
+            Some(parent) => parent.identities.translate_processes(ids, arguments),
             None => arguments,
         }
     }

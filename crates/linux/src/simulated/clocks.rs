@@ -119,7 +119,7 @@ pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
     })
 }
 
-pub(super) fn clock_gettime(
+pub(crate) fn clock_gettime(
     thread: &mut Thread,
     simulation: &Simulation,
     [clock, result, ..]: Arguments,
@@ -129,13 +129,13 @@ pub(super) fn clock_gettime(
     Ok(0)
 }
 
-pub(super) fn clock_getres(thread: &mut Thread, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
+pub(crate) fn clock_getres(thread: &mut Thread, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
     Clock::of(clock as i32, thread.number)?;
     thread.process.memory().write_optional(result, &to_timespec(1))?;
     Ok(0)
 }
 
-pub(super) fn gettimeofday(
+pub(crate) fn gettimeofday(
     thread: &mut Thread,
     simulation: &Simulation,
     [result, zone, ..]: Arguments,
@@ -147,7 +147,7 @@ pub(super) fn gettimeofday(
     Ok(0)
 }
 
-pub(super) fn nanosleep(
+pub(crate) fn nanosleep(
     thread: &mut Thread,
     simulation: &Simulation,
     [wanted, left, ..]: Arguments,
@@ -156,7 +156,7 @@ pub(super) fn nanosleep(
     sleep_until(thread, simulation, after_ns(simulation, ns), left)
 }
 
-pub(super) fn clock_nanosleep(
+pub(crate) fn clock_nanosleep(
     thread: &mut Thread,
     simulation: &Simulation,
     [clock, flags, wanted, left, ..]: Arguments,
@@ -187,7 +187,7 @@ fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>,
 /// Ticks of times(2).
 const TICKS_PER_SECOND: u64 = 100;
 
-pub(super) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
     let run = ticks(Clock::Processor(None).read_ns(simulation));
     // User time; the model has no time of the kernel's, and children are not part of it.
@@ -197,7 +197,7 @@ pub(super) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: 
     Ok(ticks(Clock::Wall(UP_S).read_ns(simulation)))
 }
 
-pub(super) fn getrusage(
+pub(crate) fn getrusage(
     thread: &mut Thread,
     simulation: &Simulation,
     [who, result, ..]: Arguments,
@@ -217,7 +217,7 @@ pub(super) fn getrusage(
     Ok(0)
 }
 
-pub(super) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.

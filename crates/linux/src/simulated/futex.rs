@@ -139,7 +139,7 @@ fn count(value: u64) -> usize {
 }
 
 /// FUTEX_* in the model. `None`: not one that the model knows, see [`crate::threads`].
-pub(super) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Option<Returned> {
+pub(crate) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Option<Returned> {
     let [address, command, value, fourth, second, third] = arguments;
     let command = command as u32;
     if command & PRIVATE == 0 && is_shared(thread, address) {
@@ -274,7 +274,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
 }
 
-pub(super) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
+pub(crate) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);

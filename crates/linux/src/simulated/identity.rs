@@ -20,8 +20,8 @@ pub(crate) struct Identities {
 }
 
 /// What an argument names.
-#[derive(Clone, Copy, Debug)]
-enum Named {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Id {
     /// A process, or negated its group.
     Process,
     /// A group.
@@ -29,36 +29,10 @@ enum Named {
     /// A thread.
     Thread,
 }
-use Named::{Group, Process, Thread};
+use Id::{Group, Process, Thread};
 
-/// Which arguments of a call are ids: (number, positions and what they name).
-#[rustfmt::skip]
-const IDS: &[(u16, &[(usize, Named)])] = &[
-    (30, &[(1, Thread)]), // ioprio_set
-    (31, &[(1, Thread)]), // ioprio_get
-    (118, &[(0, Thread)]), // sched_setparam
-    (119, &[(0, Thread)]), // sched_setscheduler
-    (120, &[(0, Thread)]), // sched_getscheduler
-    (121, &[(0, Thread)]), // sched_getparam
-    (127, &[(0, Thread)]), // sched_rr_get_interval
-    (129, &[(0, Process)]), // kill
-    (130, &[(0, Thread)]), // tkill
-    (131, &[(0, Process), (1, Thread)]), // tgkill
-    (138, &[(0, Process)]), // rt_sigqueueinfo
-    (140, &[(1, Thread)]), // setpriority
-    (141, &[(1, Thread)]), // getpriority
-    (154, &[(0, Process), (1, Group)]), // setpgid
-    (155, &[(0, Process)]), // getpgid
-    (156, &[(0, Process)]), // getsid
-    (240, &[(0, Process), (1, Thread)]), // rt_tgsigqueueinfo
-    (260, &[(0, Process)]), // wait4
-    (261, &[(0, Process)]), // prlimit64
-    (270, &[(0, Process)]), // process_vm_readv
-    (271, &[(0, Process)]), // process_vm_writev
-    (274, &[(0, Thread)]), // sched_setattr
-    (275, &[(0, Thread)]), // sched_getattr
-    (434, &[(0, Process)]), // pidfd_open
-];
+/// Which of a call's arguments are ids.
+pub(crate) type Ids = [Option<Id>; 6];
 
 impl Identities {
     pub(crate) fn new() -> Self {
@@ -106,7 +80,7 @@ impl Identities {
     }
 
     /// What the host calls `id`. One that is over, or never was, keeps the guest's number, which nothing on the host has.
-    fn to_host(&self, id: i32, named: Named) -> i32 {
+    fn to_host(&self, id: i32, named: Id) -> i32 {
         match named {
             Process if id == FIRST_ID => self.process,
             Process if id == -FIRST_ID => -group_on_host(FIRST_ID),
@@ -126,20 +100,15 @@ impl Identities {
     }
 
     /// As [`Identities::translate`], of ids of processes only.
-    pub(crate) fn translate_processes(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
-        if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
-            for &(index, named) in IDS[row].1.iter().filter(|(_, named)| !matches!(named, Thread)) {
-                arguments[index] = i64::from(self.to_host(arguments[index] as i32, named)) as u64;
-            }
-        }
-        arguments
+    pub(crate) fn translate_processes(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
+        self.translate(&ids.map(|id| id.filter(|id| *id != Thread)), arguments)
     }
 
-    /// The arguments of call `number` as the host shall have them.
-    pub(crate) fn translate(&self, number: u16, mut arguments: [u64; 6]) -> [u64; 6] {
-        if let Ok(row) = IDS.binary_search_by_key(&number, |(number, _)| *number) {
-            for &(index, named) in IDS[row].1 {
-                arguments[index] = i64::from(self.to_host(arguments[index] as i32, named)) as u64;
+    /// The arguments of a call, of which `ids` are ids, as the host shall have them.
+    pub(crate) fn translate(&self, ids: &Ids, mut arguments: [u64; 6]) -> [u64; 6] {
+        for (argument, id) in arguments.iter_mut().zip(ids) {
+            if let Some(named) = *id {
+                *argument = i64::from(self.to_host(*argument as i32, named)) as u64;
             }
         }
         arguments
@@ -156,20 +125,16 @@ mod tests {
         let host = std::process::id() as i32;
         identities.set(ThreadNumber(0), host);
         identities.set(ThreadNumber(2), 77);
-        let tgkill = identities.translate(131, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
+        let of_tgkill = [Some(Process), Some(Thread), None, None, None, None];
+        let tgkill = identities.translate(&of_tgkill, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
         assert_eq!(tgkill, [host as u64, 77, 10, 0, 0, 0]);
         let unknown = [1, FIRST_ID as u64 + 9, 0, 0, 0, 0];
-        assert_eq!(identities.translate(131, unknown), unknown);
+        assert_eq!(identities.translate(&of_tgkill, unknown), unknown);
         let of_child =
-            identities.translate_processes(131, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
+            identities.translate_processes(&of_tgkill, [FIRST_ID as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
         assert_eq!(of_child, [host as u64, FIRST_ID as u64 + 2, 10, 0, 0, 0]);
-        assert_eq!(identities.translate(62, [FIRST_ID as u64; 6]), [FIRST_ID as u64; 6]);
+        assert_eq!(identities.translate(&[None; 6], [FIRST_ID as u64; 6]), [FIRST_ID as u64; 6]);
         assert_eq!((identities.to_guest(77), identities.to_guest(host)), (FIRST_ID + 2, FIRST_ID));
         assert_eq!(identities.to_guest(1), 1);
-    }
-
-    #[test]
-    fn the_list_of_ids_is_in_order() {
-        assert!(IDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
 }

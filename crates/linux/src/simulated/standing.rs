@@ -94,7 +94,7 @@ fn meant(
     }
 }
 
-pub(super) fn getpriority(
+pub(crate) fn getpriority(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -105,7 +105,7 @@ pub(super) fn getpriority(
     }))
 }
 
-pub(super) fn setpriority(
+pub(crate) fn setpriority(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -125,7 +125,7 @@ fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<
     Ok(())
 }
 
-pub(super) fn ioprio_get(
+pub(crate) fn ioprio_get(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -136,7 +136,7 @@ pub(super) fn ioprio_get(
     Some(Ok(if io == 0 { BEST_EFFORT | ((nice + MIDDLE) / 5) } else { io } as u64))
 }
 
-pub(super) fn ioprio_set(
+pub(crate) fn ioprio_set(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -166,7 +166,7 @@ fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priori
     }
 }
 
-pub(super) fn sched_setscheduler(
+pub(crate) fn sched_setscheduler(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, policy, parameter, ..]: Arguments,
@@ -176,7 +176,7 @@ pub(super) fn sched_setscheduler(
     Some(priority.and_then(|priority| set_policy(simulation, number, policy as i32, priority as i32)))
 }
 
-pub(super) fn sched_setparam(
+pub(crate) fn sched_setparam(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, parameter, ..]: Arguments,
@@ -185,7 +185,7 @@ pub(super) fn sched_setparam(
     sched_setscheduler(thread, simulation, [id, policy as u64, parameter, 0, 0, 0])
 }
 
-pub(super) fn sched_getscheduler(
+pub(crate) fn sched_getscheduler(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, ..]: Arguments,
@@ -193,7 +193,7 @@ pub(super) fn sched_getscheduler(
     Some(Ok(simulation.standing.of(own(thread, simulation, id)?).policy as u64))
 }
 
-pub(super) fn sched_getparam(
+pub(crate) fn sched_getparam(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, result, ..]: Arguments,
@@ -202,7 +202,7 @@ pub(super) fn sched_getparam(
     Some(thread.process.memory().store(result, 0u32).map(|()| 0).map_err(Into::into))
 }
 
-pub(super) fn sched_rr_get_interval(
+pub(crate) fn sched_rr_get_interval(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, result, ..]: Arguments,
@@ -212,7 +212,7 @@ pub(super) fn sched_rr_get_interval(
     Some(thread.process.memory().write(result, &interval).map(|()| 0).map_err(Into::into))
 }
 
-pub(super) fn sched_getattr(
+pub(crate) fn sched_getattr(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, result, size, flags, ..]: Arguments,
@@ -232,7 +232,7 @@ pub(super) fn sched_getattr(
     Some(thread.process.memory().write(result, &bytes[..size]).map(|()| 0).map_err(Into::into))
 }
 
-pub(super) fn sched_setattr(
+pub(crate) fn sched_setattr(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, wanted, flags, ..]: Arguments,
@@ -271,7 +271,7 @@ fn is_own(simulation: &Simulation, id: u64) -> bool {
     id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
 }
 
-pub(super) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: Arguments) -> Returned {
+pub(crate) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
     if is_own(simulation, id) {
         // It leads its group.
@@ -286,7 +286,7 @@ pub(super) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: 
     unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
 }
 
-pub(super) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
+pub(crate) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
     if is_own(simulation, id) {
         return Ok(FIRST_ID as u64);
     }
@@ -295,7 +295,7 @@ pub(super) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Argumen
     Ok(group_for_guest(group as i32) as u64)
 }
 
-pub(super) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
+pub(crate) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
     if is_own(simulation, id) {
         return Ok(SESSION);
     }
@@ -306,6 +306,6 @@ pub(super) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Argument
 }
 
 /// The leader of a group cannot begin a session.
-pub(super) fn setsid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn setsid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }

@@ -298,7 +298,7 @@ fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
     std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
 }
 
-pub(super) fn getitimer(
+pub(crate) fn getitimer(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -306,7 +306,7 @@ pub(super) fn getitimer(
     itimer(thread, simulation, arguments[0], 0, arguments[1], false)
 }
 
-pub(super) fn setitimer(
+pub(crate) fn setitimer(
     thread: &mut Thread,
     simulation: &Simulation,
     arguments: Arguments,
@@ -356,7 +356,7 @@ fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets
     Ok(0)
 }
 
-pub(super) fn timer_create(
+pub(crate) fn timer_create(
     thread: &mut Thread,
     simulation: &Simulation,
     [clock, event, id, ..]: Arguments,
@@ -404,7 +404,7 @@ fn posix(id: u64) -> Option<Name> {
     (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
 }
 
-pub(super) fn timer_settime(
+pub(crate) fn timer_settime(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, flags, new, old, ..]: Arguments,
@@ -420,7 +420,7 @@ fn set(thread: &Thread, simulation: &Simulation, name: Name, flags: u64, new: u6
     Ok(0)
 }
 
-pub(super) fn timer_gettime(
+pub(crate) fn timer_gettime(
     thread: &mut Thread,
     simulation: &Simulation,
     [id, result, ..]: Arguments,
@@ -434,7 +434,7 @@ fn get(thread: &Thread, simulation: &Simulation, name: Name, result: u64) -> Ret
     Ok(0)
 }
 
-pub(super) fn timer_getoverrun(
+pub(crate) fn timer_getoverrun(
     _: &mut Thread,
     simulation: &Simulation,
     [id, ..]: Arguments,
@@ -444,7 +444,7 @@ pub(super) fn timer_getoverrun(
     Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
 }
 
-pub(super) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
+pub(crate) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
     let mut timers = lock(&simulation.timers);
     let removed = timers.all.remove(&name);
@@ -453,7 +453,7 @@ pub(super) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Ar
 }
 
 /// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
-pub(super) fn timerfd_create(
+pub(crate) fn timerfd_create(
     thread: &mut Thread,
     simulation: &Simulation,
     [clock, flags, ..]: Arguments,
@@ -523,7 +523,7 @@ fn file(descriptor: u64) -> Result<Name, Errno> {
     number_of(descriptor as RawFd).map(Name::File).ok_or(INVALID)
 }
 
-pub(super) fn timerfd_settime(
+pub(crate) fn timerfd_settime(
     thread: &mut Thread,
     simulation: &Simulation,
     [descriptor, flags, new, old, ..]: Arguments,
@@ -531,7 +531,7 @@ pub(super) fn timerfd_settime(
     set(thread, simulation, file(descriptor)?, flags, new, old)
 }
 
-pub(super) fn timerfd_gettime(
+pub(crate) fn timerfd_gettime(
     thread: &mut Thread,
     simulation: &Simulation,
     [descriptor, result, ..]: Arguments,

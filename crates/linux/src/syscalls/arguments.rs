@@ -8,6 +8,7 @@ use longma_guest::host::host_call;
 
 use super::results::with_results;
 use crate::Process;
+use crate::simulated::identity::Id;
 use crate::simulated::waits::interruptible;
 
 /// Names of bits or values, for printing.
@@ -30,6 +31,8 @@ pub(crate) enum Kind {
     Fd,
     /// A directory's file descriptor or AT_FDCWD.
     DirFd,
+    /// The id of a process or thread.
+    Id(Id),
     /// A signal number.
     Signal,
     /// A guest address that the host must not see.

@@ -24,6 +24,8 @@ use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
+use crate::simulated::calls::Simulated;
+use crate::simulated::identity::Ids;
 use crate::simulated::{self, Simulation};
 use crate::threads::Interrupted;
 use crate::{Outcome, Thread};
@@ -79,6 +81,10 @@ pub(crate) struct Row {
     pub arguments: &'static [Kind],
     /// Bit n: argument n is a descriptor.
     pub descriptors: u8,
+    /// Which arguments are ids of processes and threads.
+    pub ids: Ids,
+    /// What it does in simulated time; none: the same.
+    pub simulated: Option<Simulated>,
     /// Which file's contents it may change.
     pub changes: Option<Changed>,
     /// What the process has done once the host has done it, as far as a checkpoint does not keep that.
@@ -114,7 +120,7 @@ impl Thread {
         let before = tracer.as_ref().map(|_| trace::before(self, row, &arguments));
         let completion = match self.process.simulation().cloned() {
             _ if row.names_one_of_ours(&arguments) => Err(Errno(libc::EBADF)),
-            None => self.perform(row, state, &self.process.arguments_of_child(row.number, arguments)),
+            None => self.perform(row, state, &self.process.arguments_of_child(&row.ids, arguments)),
             Some(simulation) => self.perform_simulated(&simulation, row, state, &arguments),
         };
         if let (Some(sink), Some(before)) = (&tracer, before) {
@@ -189,10 +195,10 @@ impl Thread {
         if let Some(deadline) = resumes {
             simulation.resume_wait(self.number, deadline);
         }
-        let completion = match simulated::calls::answer(self, simulation, row.number, *arguments) {
+        let completion = match simulated::calls::answer(self, simulation, row.simulated, *arguments) {
             Some(returned) => returned.map(Completion::Value),
             None => {
-                let arguments = simulation.identities.translate(row.number, *arguments);
+                let arguments = simulation.identities.translate(&row.ids, *arguments);
                 self.perform(row, state, &arguments)
             }
         };
@@ -200,7 +206,7 @@ impl Thread {
             simulation.forget_resumed(self.number);
         }
         if simulation.is_on() {
-            simulated::calls::settle(simulation, self.number, row.number);
+            simulated::calls::settle(simulation, self.number, row.simulated);
         }
         completion
     }

@@ -1,13 +1,14 @@
-//! The table of system calls: number, name, what does it, and its arguments.
-//! The only list there is; the dispatcher, the tracer and the book read it.
+//! The table of system calls: number, name, what does it, its arguments, what does it in simulated time, what it changes.
+//! The only list there is; the dispatcher, simulated time, checkpoints, the tracer and the book read it.
 //! Source: Linux include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
 
 use longma_guest::host::locks::Lazy;
 
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
+use super::Changed::{Named, Open, Opened};
 use super::Kind::{
-    Address, Choice, DirFd, Fd, Flags, Hex, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out, OutBuffer,
-    OutVectors, Signal, Size, Text,
+    Address, Choice, DirFd, Fd, Flags, Hex, Id, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out,
+    OutBuffer, OutVectors, Signal, Size, Text,
 };
 use super::{Action, Changed, Kind, Row, ipc, memory, names, system, time};
 use crate::events::calls as events;
@@ -15,6 +16,12 @@ use crate::files::{calls as files, control, status};
 use crate::network::calls as network;
 use crate::process::execute;
 use crate::signals::calls as signals;
+use crate::simulated::calls::{
+    self as simulated, Simulated,
+    Simulated::{Instead, Perhaps, Quiet, Sends},
+};
+use crate::simulated::identity::Id::{Group, Process, Thread};
+use crate::simulated::{clocks, futex, standing, timers};
 use crate::threads::calls as threads;
 
 /// The row of call `number`.
@@ -30,49 +37,33 @@ pub(super) fn row(number: u64) -> Option<&'static Row> {
 }
 
 const fn row_of(number: u16, name: &'static str, action: Action, arguments: &'static [Kind]) -> Row {
-    let (mut descriptors, mut index) = (0, 0);
+    let (mut descriptors, mut ids, mut index) = (0, [None; 6], 0);
     while index < arguments.len() {
-        if matches!(arguments[index], Fd | DirFd) {
-            descriptors |= 1 << index;
+        match arguments[index] {
+            Fd | DirFd => descriptors |= 1 << index,
+            Id(id) => ids[index] = Some(id),
+            _ => {}
         }
         index += 1;
     }
-    Row {
-        number,
-        name,
-        action,
-        arguments,
-        descriptors,
-        changes: changed_by(number),
-        unkept: unkept_of(number),
-    }
+    Row { number, name, action, arguments, descriptors, ids, simulated: None, changes: None, unkept: None }
 }
 
-/// What a process that has made call `number` has of the kernel's and would lose in a checkpoint. What lies in files, memory and
-/// threads is looked at when the checkpoint is made; this can not be.
-const fn unkept_of(number: u16) -> Option<&'static str> {
-    match number {
-        // ioprio_set, sched_setparam, sched_setscheduler, setpriority, sched_setattr
-        30 | 118 | 119 | 140 | 274 => Some("changed its priority"),
-        91 => Some("changed its capabilities"),
-        // setitimer and timer_create, where simulated time has no such clock
-        103 | 107 => Some("made a timer of processor time"),
-        _ => None,
+impl Row {
+    /// What it does in simulated time instead.
+    const fn simulated(self, simulated: Simulated) -> Self {
+        Self { simulated: Some(simulated), ..self }
     }
-}
 
-/// Which file call `number` may change the contents of.
-const fn changed_by(number: u16) -> Option<Changed> {
-    match number {
-        // ioctl (FICLONE), ftruncate, fallocate, write, writev, pwrite64, pwritev, sendfile, pwritev2
-        29 | 46 | 47 | 64 | 66 | 68 | 70 | 71 | 287 => Some(Changed::Open(0)),
-        // splice, copy_file_range
-        76 | 285 => Some(Changed::Open(2)),
-        // openat, openat2
-        56 | 437 => Some(Changed::Opened),
-        // truncate
-        45 => Some(Changed::Named),
-        _ => None,
+    /// Which file's contents it may change.
+    const fn changes(self, changed: Changed) -> Self {
+        Self { changes: Some(changed), ..self }
+    }
+
+    /// What a process that has made it has of the kernel's and would lose in a checkpoint. What lies in files, memory and threads
+    /// is looked at when the checkpoint is made; this can not be.
+    const fn unkept(self, what: &'static str) -> Self {
+        Self { unkept: Some(what), ..self }
     }
 }
 
@@ -108,9 +99,9 @@ const ROWS: &[Row] = &[
     row_of(26, "inotify_init1", Host(libc::SYS_inotify_init1), &[Hex]),
     row_of(27, "inotify_add_watch", Call(files::inotify_add_watch), &[Fd, Text, Hex]),
     row_of(28, "inotify_rm_watch", Host(libc::SYS_inotify_rm_watch), &[Fd, Int]),
-    row_of(29, "ioctl", Call(control::ioctl), &[Fd, Hex, Hex]),
-    row_of(30, "ioprio_set", Host(libc::SYS_ioprio_set), &[Int, Int, Int]),
-    row_of(31, "ioprio_get", Host(libc::SYS_ioprio_get), &[Int, Int]),
+    row_of(29, "ioctl", Call(control::ioctl), &[Fd, Hex, Hex]).changes(Open(0)),
+    row_of(30, "ioprio_set", Host(libc::SYS_ioprio_set), &[Int, Id(Thread), Int]).simulated(Perhaps(standing::ioprio_set)).unkept("changed its priority"),
+    row_of(31, "ioprio_get", Host(libc::SYS_ioprio_get), &[Int, Id(Thread)]).simulated(Perhaps(standing::ioprio_get)),
     row_of(32, "flock", Waits(libc::SYS_flock), &[Fd, Hex]),
     row_of(33, "mknodat", Call(files::mknodat), &[DirFd, Text, Mode, Hex]),
     row_of(34, "mkdirat", Call(files::mkdirat), &[DirFd, Text, Mode]),
@@ -123,9 +114,9 @@ const ROWS: &[Row] = &[
     row_of(42, "nfsservctl", Absent, &[]),
     row_of(43, "statfs", Call(status::statfs), &[Text, Out(120)]),
     row_of(44, "fstatfs", Host(libc::SYS_fstatfs), &[Fd, Out(120)]),
-    row_of(45, "truncate", Call(files::truncate), &[Text, Long]),
-    row_of(46, "ftruncate", Host(libc::SYS_ftruncate), &[Fd, Long]),
-    row_of(47, "fallocate", Waits(libc::SYS_fallocate), &[Fd, Hex, Long, Long]),
+    row_of(45, "truncate", Call(files::truncate), &[Text, Long]).changes(Named),
+    row_of(46, "ftruncate", Host(libc::SYS_ftruncate), &[Fd, Long]).changes(Open(0)),
+    row_of(47, "fallocate", Waits(libc::SYS_fallocate), &[Fd, Hex, Long, Long]).changes(Open(0)),
     row_of(48, "faccessat", Call(files::faccessat), &[DirFd, Text, Mode]),
     row_of(49, "chdir", Call(files::chdir), &[Text]),
     row_of(50, "fchdir", Host(libc::SYS_fchdir), &[Fd]),
@@ -134,7 +125,7 @@ const ROWS: &[Row] = &[
     row_of(53, "fchmodat", Call(files::fchmodat), &[DirFd, Text, Mode]),
     row_of(54, "fchownat", Call(files::fchownat), &[DirFd, Text, Int, Int, Flags(names::AT)]),
     row_of(55, "fchown", Call(files::fchown), &[Fd, Int, Int]),
-    row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]),
+    row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]).changes(Opened),
     row_of(57, "close", Call(control::close), &[Fd]),
     row_of(58, "vhangup", Denied, &[]),
     row_of(59, "pipe2", Host(libc::SYS_pipe2), &[Out(8), Flags(names::OPEN)]),
@@ -142,19 +133,19 @@ const ROWS: &[Row] = &[
     row_of(61, "getdents64", Host(libc::SYS_getdents64), &[Fd, OutBuffer(2), Size]),
     row_of(62, "lseek", Host(libc::SYS_lseek), &[Fd, Long, Choice(names::WHENCE)]),
     row_of(63, "read", Waits(libc::SYS_read), &[Fd, OutBuffer(2), Size]),
-    row_of(64, "write", Waits(libc::SYS_write), &[Fd, InBuffer(2), Size]),
+    row_of(64, "write", Waits(libc::SYS_write), &[Fd, InBuffer(2), Size]).changes(Open(0)),
     row_of(65, "readv", Waits(libc::SYS_readv), &[Fd, OutVectors(2), Size]),
-    row_of(66, "writev", Waits(libc::SYS_writev), &[Fd, InVectors(2), Size]),
+    row_of(66, "writev", Waits(libc::SYS_writev), &[Fd, InVectors(2), Size]).changes(Open(0)),
     row_of(67, "pread64", Waits(libc::SYS_pread64), &[Fd, OutBuffer(2), Size, Long]),
-    row_of(68, "pwrite64", Waits(libc::SYS_pwrite64), &[Fd, InBuffer(2), Size, Long]),
+    row_of(68, "pwrite64", Waits(libc::SYS_pwrite64), &[Fd, InBuffer(2), Size, Long]).changes(Open(0)),
     row_of(69, "preadv", Waits(libc::SYS_preadv), &[Fd, OutVectors(2), Size, Long, Long]),
-    row_of(70, "pwritev", Waits(libc::SYS_pwritev), &[Fd, InVectors(2), Size, Long, Long]),
-    row_of(71, "sendfile", Waits(libc::SYS_sendfile), &[Fd, Fd, InOut(8), Size]),
+    row_of(70, "pwritev", Waits(libc::SYS_pwritev), &[Fd, InVectors(2), Size, Long, Long]).changes(Open(0)),
+    row_of(71, "sendfile", Waits(libc::SYS_sendfile), &[Fd, Fd, InOut(8), Size]).changes(Open(0)),
     row_of(72, "pselect6", Call(events::pselect6), &[Int, Address, Address, Address, Address, Address]),
     row_of(73, "ppoll", Call(events::ppoll), &[Address, Size, Address, Address, Size]),
     row_of(74, "signalfd4", Call(events::signalfd4), &[Fd, Address, Size, Hex]),
     row_of(75, "vmsplice", Waits(libc::SYS_vmsplice), &[Fd, InVectors(2), Size, Hex]),
-    row_of(76, "splice", Waits(libc::SYS_splice), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]),
+    row_of(76, "splice", Waits(libc::SYS_splice), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]).changes(Open(2)),
     row_of(77, "tee", Waits(libc::SYS_tee), &[Fd, Fd, Size, Hex]),
     row_of(78, "readlinkat", Call(files::readlinkat), &[DirFd, Text, OutBuffer(3), Size]),
     row_of(79, "newfstatat", Call(status::newfstatat), &[DirFd, Text, Out(128), Flags(names::AT)]),
@@ -163,63 +154,63 @@ const ROWS: &[Row] = &[
     row_of(82, "fsync", Host(libc::SYS_fsync), &[Fd]),
     row_of(83, "fdatasync", Host(libc::SYS_fdatasync), &[Fd]),
     row_of(84, "sync_file_range", Host(libc::SYS_sync_file_range), &[Fd, Long, Long, Hex]),
-    row_of(85, "timerfd_create", Host(libc::SYS_timerfd_create), &[Choice(names::CLOCK), Hex]),
-    row_of(86, "timerfd_settime", Host(libc::SYS_timerfd_settime), &[Fd, Hex, In(32), Out(32)]),
-    row_of(87, "timerfd_gettime", Host(libc::SYS_timerfd_gettime), &[Fd, Out(32)]),
+    row_of(85, "timerfd_create", Host(libc::SYS_timerfd_create), &[Choice(names::CLOCK), Hex]).simulated(Instead(timers::timerfd_create)),
+    row_of(86, "timerfd_settime", Host(libc::SYS_timerfd_settime), &[Fd, Hex, In(32), Out(32)]).simulated(Instead(timers::timerfd_settime)),
+    row_of(87, "timerfd_gettime", Host(libc::SYS_timerfd_gettime), &[Fd, Out(32)]).simulated(Instead(timers::timerfd_gettime)),
     row_of(88, "utimensat", Call(files::utimensat), &[DirFd, Text, In(32), Flags(names::AT)]),
     row_of(89, "acct", Denied, &[]),
     row_of(90, "capget", Host(libc::SYS_capget), &[InOut(8), Out(24)]),
-    row_of(91, "capset", Host(libc::SYS_capset), &[In(8), In(24)]),
+    row_of(91, "capset", Host(libc::SYS_capset), &[In(8), In(24)]).unkept("changed its capabilities"),
     row_of(92, "personality", Call(system::personality), &[Hex]),
     row_of(93, "exit", Control(threads::exit), &[Int]),
     row_of(94, "exit_group", Control(threads::exit_group), &[Int]),
     row_of(95, "waitid", Waits(libc::SYS_waitid), &[Choice(names::WAIT), Int, Out(128), Hex, Out(144)]),
     row_of(96, "set_tid_address", Call(threads::set_tid_address), &[Address]),
     row_of(97, "unshare", Call(system::unshare), &[Hex]),
-    row_of(98, "futex", Call(threads::futex), &[Address, Choice(names::FUTEX), Int, Address, Address, Hex]),
+    row_of(98, "futex", Call(threads::futex), &[Address, Choice(names::FUTEX), Int, Address, Address, Hex]).simulated(Perhaps(futex::futex)),
     row_of(99, "set_robust_list", Call(threads::set_robust_list), &[Address, Size]),
     row_of(100, "get_robust_list", Call(threads::get_robust_list), &[Int, Address, Address]),
-    row_of(101, "nanosleep", Waits(libc::SYS_nanosleep), &[In(16), Out(16)]),
-    row_of(102, "getitimer", Host(libc::SYS_getitimer), &[Int, Out(32)]),
-    row_of(103, "setitimer", Host(libc::SYS_setitimer), &[Int, In(32), Out(32)]),
+    row_of(101, "nanosleep", Waits(libc::SYS_nanosleep), &[In(16), Out(16)]).simulated(Instead(clocks::nanosleep)),
+    row_of(102, "getitimer", Host(libc::SYS_getitimer), &[Int, Out(32)]).simulated(Perhaps(timers::getitimer)),
+    row_of(103, "setitimer", Host(libc::SYS_setitimer), &[Int, In(32), Out(32)]).simulated(Perhaps(timers::setitimer)).unkept("made a timer of processor time"),
     row_of(104, "kexec_load", Denied, &[]),
     row_of(105, "init_module", Denied, &[]),
     row_of(106, "delete_module", Denied, &[]),
-    row_of(107, "timer_create", Host(libc::SYS_timer_create), &[Choice(names::CLOCK), In(64), Out(4)]),
-    row_of(108, "timer_gettime", Host(libc::SYS_timer_gettime), &[Int, Out(32)]),
-    row_of(109, "timer_getoverrun", Host(libc::SYS_timer_getoverrun), &[Int]),
-    row_of(110, "timer_settime", Host(libc::SYS_timer_settime), &[Int, Hex, In(32), Out(32)]),
-    row_of(111, "timer_delete", Host(libc::SYS_timer_delete), &[Int]),
+    row_of(107, "timer_create", Host(libc::SYS_timer_create), &[Choice(names::CLOCK), In(64), Out(4)]).simulated(Perhaps(timers::timer_create)).unkept("made a timer of processor time"),
+    row_of(108, "timer_gettime", Host(libc::SYS_timer_gettime), &[Int, Out(32)]).simulated(Perhaps(timers::timer_gettime)),
+    row_of(109, "timer_getoverrun", Host(libc::SYS_timer_getoverrun), &[Int]).simulated(Perhaps(timers::timer_getoverrun)),
+    row_of(110, "timer_settime", Host(libc::SYS_timer_settime), &[Int, Hex, In(32), Out(32)]).simulated(Perhaps(timers::timer_settime)),
+    row_of(111, "timer_delete", Host(libc::SYS_timer_delete), &[Int]).simulated(Perhaps(timers::timer_delete)),
     row_of(112, "clock_settime", Call(time::clock_settime), &[Choice(names::CLOCK), In(16)]),
-    row_of(113, "clock_gettime", Call(time::clock_gettime), &[Choice(names::CLOCK), Out(16)]),
-    row_of(114, "clock_getres", Host(libc::SYS_clock_getres), &[Choice(names::CLOCK), Out(16)]),
-    row_of(115, "clock_nanosleep", Waits(libc::SYS_clock_nanosleep), &[Choice(names::CLOCK), Hex, In(16), Out(16)]),
+    row_of(113, "clock_gettime", Call(time::clock_gettime), &[Choice(names::CLOCK), Out(16)]).simulated(Instead(clocks::clock_gettime)),
+    row_of(114, "clock_getres", Host(libc::SYS_clock_getres), &[Choice(names::CLOCK), Out(16)]).simulated(Instead(clocks::clock_getres)),
+    row_of(115, "clock_nanosleep", Waits(libc::SYS_clock_nanosleep), &[Choice(names::CLOCK), Hex, In(16), Out(16)]).simulated(Instead(clocks::clock_nanosleep)),
     row_of(116, "syslog", Denied, &[]),
     row_of(117, "ptrace", Denied, &[]),
-    row_of(118, "sched_setparam", Host(libc::SYS_sched_setparam), &[Int, In(4)]),
-    row_of(119, "sched_setscheduler", Host(libc::SYS_sched_setscheduler), &[Int, Int, In(4)]),
-    row_of(120, "sched_getscheduler", Host(libc::SYS_sched_getscheduler), &[Int]),
-    row_of(121, "sched_getparam", Host(libc::SYS_sched_getparam), &[Int, Out(4)]),
-    row_of(122, "sched_setaffinity", Host(libc::SYS_sched_setaffinity), &[Int, Size, InBuffer(1)]),
-    row_of(123, "sched_getaffinity", Host(libc::SYS_sched_getaffinity), &[Int, Size, OutBuffer(1)]),
-    row_of(124, "sched_yield", Host(libc::SYS_sched_yield), &[]),
+    row_of(118, "sched_setparam", Host(libc::SYS_sched_setparam), &[Id(Thread), In(4)]).simulated(Perhaps(standing::sched_setparam)).unkept("changed its priority"),
+    row_of(119, "sched_setscheduler", Host(libc::SYS_sched_setscheduler), &[Id(Thread), Int, In(4)]).simulated(Perhaps(standing::sched_setscheduler)).unkept("changed its priority"),
+    row_of(120, "sched_getscheduler", Host(libc::SYS_sched_getscheduler), &[Id(Thread)]).simulated(Perhaps(standing::sched_getscheduler)),
+    row_of(121, "sched_getparam", Host(libc::SYS_sched_getparam), &[Id(Thread), Out(4)]).simulated(Perhaps(standing::sched_getparam)),
+    row_of(122, "sched_setaffinity", Host(libc::SYS_sched_setaffinity), &[Int, Size, InBuffer(1)]).simulated(Instead(simulated::sched_setaffinity)),
+    row_of(123, "sched_getaffinity", Host(libc::SYS_sched_getaffinity), &[Int, Size, OutBuffer(1)]).simulated(Instead(simulated::sched_getaffinity)),
+    row_of(124, "sched_yield", Host(libc::SYS_sched_yield), &[]).simulated(Instead(simulated::sched_yield)),
     row_of(125, "sched_get_priority_max", Host(libc::SYS_sched_get_priority_max), &[Int]),
     row_of(126, "sched_get_priority_min", Host(libc::SYS_sched_get_priority_min), &[Int]),
-    row_of(127, "sched_rr_get_interval", Host(libc::SYS_sched_rr_get_interval), &[Int, Out(16)]),
+    row_of(127, "sched_rr_get_interval", Host(libc::SYS_sched_rr_get_interval), &[Id(Thread), Out(16)]).simulated(Perhaps(standing::sched_rr_get_interval)),
     row_of(128, "restart_syscall", Call(signals::restart_syscall), &[]),
-    row_of(129, "kill", Host(libc::SYS_kill), &[Int, Signal]),
-    row_of(130, "tkill", Host(libc::SYS_tkill), &[Int, Signal]),
-    row_of(131, "tgkill", Host(libc::SYS_tgkill), &[Int, Int, Signal]),
+    row_of(129, "kill", Host(libc::SYS_kill), &[Id(Process), Signal]).simulated(Sends),
+    row_of(130, "tkill", Host(libc::SYS_tkill), &[Id(Thread), Signal]).simulated(Sends),
+    row_of(131, "tgkill", Host(libc::SYS_tgkill), &[Id(Process), Id(Thread), Signal]).simulated(Sends),
     row_of(132, "sigaltstack", Control(signals::sigaltstack), &[Address, Address]),
     row_of(133, "rt_sigsuspend", Call(signals::rt_sigsuspend), &[Address, Size]),
     row_of(134, "rt_sigaction", Call(signals::rt_sigaction), &[Signal, Address, Address, Size]),
-    row_of(135, "rt_sigprocmask", Call(signals::rt_sigprocmask), &[Choice(names::MASKING), Address, Address, Size]),
+    row_of(135, "rt_sigprocmask", Call(signals::rt_sigprocmask), &[Choice(names::MASKING), Address, Address, Size]).simulated(Quiet),
     row_of(136, "rt_sigpending", Call(signals::rt_sigpending), &[Address, Size]),
     row_of(137, "rt_sigtimedwait", Call(signals::rt_sigtimedwait), &[Address, Address, Address, Size]),
-    row_of(138, "rt_sigqueueinfo", Call(signals::rt_sigqueueinfo), &[Int, Signal, In(128)]),
+    row_of(138, "rt_sigqueueinfo", Call(signals::rt_sigqueueinfo), &[Id(Process), Signal, In(128)]).simulated(Sends),
     row_of(139, "rt_sigreturn", Control(signals::rt_sigreturn), &[]),
-    row_of(140, "setpriority", Host(libc::SYS_setpriority), &[Int, Int, Int]),
-    row_of(141, "getpriority", Host(libc::SYS_getpriority), &[Int, Int]),
+    row_of(140, "setpriority", Host(libc::SYS_setpriority), &[Int, Id(Thread), Int]).simulated(Perhaps(standing::setpriority)).unkept("changed its priority"),
+    row_of(141, "getpriority", Host(libc::SYS_getpriority), &[Int, Id(Thread)]).simulated(Perhaps(standing::getpriority)),
     row_of(142, "reboot", Denied, &[]),
     row_of(143, "setregid", Call(|thread, _, ids| system::become_other(thread, libc::SYS_setregid, ids, 2)), &[Int, Int]),
     row_of(144, "setgid", Call(|thread, _, ids| system::become_other(thread, libc::SYS_setgid, ids, 1)), &[Int]),
@@ -231,31 +222,31 @@ const ROWS: &[Row] = &[
     row_of(150, "getresgid", Call(|thread, _, ids| system::identities(thread, libc::SYS_getresgid, ids)), &[Out(4), Out(4), Out(4)]),
     row_of(151, "setfsuid", Call(|thread, _, ids| system::reach_files_as(thread, libc::SYS_setfsuid, ids)), &[Int]),
     row_of(152, "setfsgid", Call(|thread, _, ids| system::reach_files_as(thread, libc::SYS_setfsgid, ids)), &[Int]),
-    row_of(153, "times", Host(libc::SYS_times), &[Out(32)]),
-    row_of(154, "setpgid", Host(libc::SYS_setpgid), &[Int, Int]),
-    row_of(155, "getpgid", Host(libc::SYS_getpgid), &[Int]),
-    row_of(156, "getsid", Host(libc::SYS_getsid), &[Int]),
-    row_of(157, "setsid", Host(libc::SYS_setsid), &[]),
+    row_of(153, "times", Host(libc::SYS_times), &[Out(32)]).simulated(Instead(clocks::times)),
+    row_of(154, "setpgid", Host(libc::SYS_setpgid), &[Id(Process), Id(Group)]).simulated(Instead(standing::setpgid)),
+    row_of(155, "getpgid", Host(libc::SYS_getpgid), &[Id(Process)]).simulated(Instead(standing::getpgid)),
+    row_of(156, "getsid", Host(libc::SYS_getsid), &[Id(Process)]).simulated(Instead(standing::getsid)),
+    row_of(157, "setsid", Host(libc::SYS_setsid), &[]).simulated(Instead(standing::setsid)),
     row_of(158, "getgroups", Call(system::getgroups), &[Int, Address]),
     row_of(159, "setgroups", Call(system::setgroups), &[Int, Address]),
     row_of(160, "uname", Call(system::uname), &[Out(390)]),
     row_of(161, "sethostname", Denied, &[]),
     row_of(162, "setdomainname", Denied, &[]),
-    row_of(165, "getrusage", Host(libc::SYS_getrusage), &[Int, Out(144)]),
+    row_of(165, "getrusage", Host(libc::SYS_getrusage), &[Int, Out(144)]).simulated(Instead(clocks::getrusage)),
     row_of(166, "umask", Host(libc::SYS_umask), &[Mode]),
     row_of(167, "prctl", Call(system::prctl), &[Int, Hex, Hex, Hex, Hex]),
-    row_of(168, "getcpu", Host(libc::SYS_getcpu), &[Out(4), Out(4), Address]),
-    row_of(169, "gettimeofday", Call(time::gettimeofday), &[Out(16), Out(8)]),
+    row_of(168, "getcpu", Host(libc::SYS_getcpu), &[Out(4), Out(4), Address]).simulated(Instead(simulated::getcpu)),
+    row_of(169, "gettimeofday", Call(time::gettimeofday), &[Out(16), Out(8)]).simulated(Instead(clocks::gettimeofday)),
     row_of(170, "settimeofday", Denied, &[]),
-    row_of(171, "adjtimex", Call(time::adjtimex), &[InOut(208)]),
-    row_of(172, "getpid", Host(libc::SYS_getpid), &[]),
-    row_of(173, "getppid", Host(libc::SYS_getppid), &[]),
+    row_of(171, "adjtimex", Call(time::adjtimex), &[InOut(208)]).simulated(Instead(simulated::adjust)),
+    row_of(172, "getpid", Host(libc::SYS_getpid), &[]).simulated(Instead(simulated::getpid)),
+    row_of(173, "getppid", Host(libc::SYS_getppid), &[]).simulated(Instead(simulated::getppid)),
     row_of(174, "getuid", Call(|thread, _, _| system::identity(thread, libc::SYS_getuid)), &[]),
     row_of(175, "geteuid", Call(|thread, _, _| system::identity(thread, libc::SYS_geteuid)), &[]),
     row_of(176, "getgid", Call(|thread, _, _| system::identity(thread, libc::SYS_getgid)), &[]),
     row_of(177, "getegid", Call(|thread, _, _| system::identity(thread, libc::SYS_getegid)), &[]),
-    row_of(178, "gettid", Host(libc::SYS_gettid), &[]),
-    row_of(179, "sysinfo", Host(libc::SYS_sysinfo), &[Out(112)]),
+    row_of(178, "gettid", Host(libc::SYS_gettid), &[]).simulated(Instead(simulated::gettid)),
+    row_of(179, "sysinfo", Host(libc::SYS_sysinfo), &[Out(112)]).simulated(Instead(clocks::sysinfo)),
     row_of(180, "mq_open", Host(libc::SYS_mq_open), &[Text, Flags(names::OPEN), Mode, In(64)]),
     row_of(181, "mq_unlink", Host(libc::SYS_mq_unlink), &[Text]),
     row_of(182, "mq_timedsend", Waits(libc::SYS_mq_timedsend), &[Fd, InBuffer(2), Size, Int, In(16)]),
@@ -290,64 +281,64 @@ const ROWS: &[Row] = &[
     row_of(211, "sendmsg", Call(network::sendmsg), &[Fd, Address, Hex]),
     row_of(212, "recvmsg", Call(network::recvmsg), &[Fd, Address, Hex]),
     row_of(213, "readahead", Host(libc::SYS_readahead), &[Fd, Long, Size]),
-    row_of(214, "brk", Call(memory::brk), &[Address]),
-    row_of(215, "munmap", Call(memory::munmap), &[Address, Size]),
+    row_of(214, "brk", Call(memory::brk), &[Address]).simulated(Quiet),
+    row_of(215, "munmap", Call(memory::munmap), &[Address, Size]).simulated(Quiet),
     row_of(216, "mremap", Call(memory::mremap), &[Address, Size, Size, Flags(names::REMAP), Address]),
     row_of(217, "add_key", Absent, &[]),
     row_of(218, "request_key", Absent, &[]),
     row_of(219, "keyctl", Absent, &[]),
     row_of(220, "clone", Control(threads::clone), &[Flags(names::CLONE), Address, Address, Address, Address]),
     row_of(221, "execve", Call(execute::execve), &[Text, Address, Address]),
-    row_of(222, "mmap", Call(memory::mmap), &[Address, Size, Flags(names::PROTECTION), Flags(names::MAP), Fd, Size]),
+    row_of(222, "mmap", Call(memory::mmap), &[Address, Size, Flags(names::PROTECTION), Flags(names::MAP), Fd, Size]).simulated(Quiet),
     row_of(223, "fadvise64", Host(libc::SYS_fadvise64), &[Fd, Long, Long, Int]),
     row_of(224, "swapon", Denied, &[]),
     row_of(225, "swapoff", Denied, &[]),
-    row_of(226, "mprotect", Call(memory::mprotect), &[Address, Size, Flags(names::PROTECTION)]),
+    row_of(226, "mprotect", Call(memory::mprotect), &[Address, Size, Flags(names::PROTECTION)]).simulated(Quiet),
     row_of(227, "msync", Call(memory::msync), &[Address, Size, Hex]),
     row_of(228, "mlock", Call(memory::mlock), &[Address, Size]),
     row_of(229, "munlock", Call(memory::munlock), &[Address, Size]),
     row_of(230, "mlockall", Call(memory::mlockall), &[Hex]),
     row_of(231, "munlockall", Call(memory::munlockall), &[]),
     row_of(232, "mincore", Call(memory::mincore), &[Address, Size, Address]),
-    row_of(233, "madvise", Call(memory::madvise), &[Address, Size, Choice(names::ADVICE)]),
+    row_of(233, "madvise", Call(memory::madvise), &[Address, Size, Choice(names::ADVICE)]).simulated(Quiet),
     row_of(234, "remap_file_pages", Absent, &[]),
     row_of(235, "mbind", Absent, &[]),
     row_of(236, "get_mempolicy", Absent, &[]),
     row_of(237, "set_mempolicy", Absent, &[]),
     row_of(238, "migrate_pages", Absent, &[]),
     row_of(239, "move_pages", Absent, &[]),
-    row_of(240, "rt_tgsigqueueinfo", Call(signals::rt_tgsigqueueinfo), &[Int, Int, Signal, In(128)]),
+    row_of(240, "rt_tgsigqueueinfo", Call(signals::rt_tgsigqueueinfo), &[Id(Process), Id(Thread), Signal, In(128)]).simulated(Sends),
     row_of(241, "perf_event_open", Absent, &[]),
     row_of(242, "accept4", Call(network::accept4), &[Fd, Address, Address, Hex]),
     row_of(243, "recvmmsg", Call(network::recvmmsg), &[Fd, Address, Size, Hex, Address]),
-    row_of(260, "wait4", Waits(libc::SYS_wait4), &[Int, Out(4), Hex, Out(144)]),
-    row_of(261, "prlimit64", Call(system::prlimit64), &[Int, Int, In(16), Out(16)]),
+    row_of(260, "wait4", Waits(libc::SYS_wait4), &[Id(Process), Out(4), Hex, Out(144)]),
+    row_of(261, "prlimit64", Call(system::prlimit64), &[Id(Process), Int, In(16), Out(16)]),
     row_of(262, "fanotify_init", Denied, &[]),
     row_of(263, "fanotify_mark", Denied, &[]),
     row_of(264, "name_to_handle_at", Absent, &[]),
     row_of(265, "open_by_handle_at", Denied, &[]),
-    row_of(266, "clock_adjtime", Call(time::clock_adjtime), &[Choice(names::CLOCK), InOut(208)]),
+    row_of(266, "clock_adjtime", Call(time::clock_adjtime), &[Choice(names::CLOCK), InOut(208)]).simulated(Instead(simulated::adjust)),
     row_of(267, "syncfs", Host(libc::SYS_syncfs), &[Fd]),
     row_of(268, "setns", Call(system::setns), &[Fd, Int]),
     row_of(269, "sendmmsg", Call(network::sendmmsg), &[Fd, Address, Size, Hex]),
-    row_of(270, "process_vm_readv", Call(memory::process_vm_readv), &[Int, Address, Size, Address, Size, Hex]),
-    row_of(271, "process_vm_writev", Call(memory::process_vm_writev), &[Int, Address, Size, Address, Size, Hex]),
+    row_of(270, "process_vm_readv", Call(memory::process_vm_readv), &[Id(Process), Address, Size, Address, Size, Hex]),
+    row_of(271, "process_vm_writev", Call(memory::process_vm_writev), &[Id(Process), Address, Size, Address, Size, Hex]),
     row_of(272, "kcmp", Absent, &[]),
     row_of(273, "finit_module", Denied, &[]),
-    row_of(274, "sched_setattr", Host(libc::SYS_sched_setattr), &[Int, In(56), Hex]),
-    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Int, Out(56), Size, Hex]),
+    row_of(274, "sched_setattr", Host(libc::SYS_sched_setattr), &[Id(Thread), In(56), Hex]).simulated(Perhaps(standing::sched_setattr)).unkept("changed its priority"),
+    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Id(Thread), Out(56), Size, Hex]).simulated(Perhaps(standing::sched_getattr)),
     row_of(276, "renameat2", Call(files::renameat2), &[DirFd, Text, DirFd, Text, Hex]),
     row_of(277, "seccomp", Absent, &[]),
-    row_of(278, "getrandom", Waits(libc::SYS_getrandom), &[OutBuffer(1), Size, Hex]),
+    row_of(278, "getrandom", Waits(libc::SYS_getrandom), &[OutBuffer(1), Size, Hex]).simulated(Instead(simulated::getrandom)),
     row_of(279, "memfd_create", Host(libc::SYS_memfd_create), &[Text, Hex]),
     row_of(280, "bpf", Absent, &[]),
     row_of(281, "execveat", Call(execute::execveat), &[DirFd, Text, Address, Address, Flags(names::AT)]),
     row_of(282, "userfaultfd", Absent, &[]),
     row_of(283, "membarrier", Host(libc::SYS_membarrier), &[Int, Hex, Int]),
     row_of(284, "mlock2", Call(memory::mlock2), &[Address, Size, Hex]),
-    row_of(285, "copy_file_range", Waits(libc::SYS_copy_file_range), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]),
+    row_of(285, "copy_file_range", Waits(libc::SYS_copy_file_range), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]).changes(Open(2)),
     row_of(286, "preadv2", Waits(libc::SYS_preadv2), &[Fd, OutVectors(2), Size, Long, Long, Hex]),
-    row_of(287, "pwritev2", Waits(libc::SYS_pwritev2), &[Fd, InVectors(2), Size, Long, Long, Hex]),
+    row_of(287, "pwritev2", Waits(libc::SYS_pwritev2), &[Fd, InVectors(2), Size, Long, Long, Hex]).changes(Open(0)),
     row_of(288, "pkey_mprotect", Absent, &[]),
     row_of(289, "pkey_alloc", Absent, &[]),
     row_of(290, "pkey_free", Absent, &[]),
@@ -355,7 +346,7 @@ const ROWS: &[Row] = &[
     row_of(292, "io_pgetevents", Absent, &[]),
     row_of(293, "rseq", Absent, &[]),
     row_of(294, "kexec_file_load", Denied, &[]),
-    row_of(424, "pidfd_send_signal", Call(signals::pidfd_send_signal), &[Fd, Signal, In(128), Hex]),
+    row_of(424, "pidfd_send_signal", Call(signals::pidfd_send_signal), &[Fd, Signal, In(128), Hex]).simulated(Sends),
     row_of(425, "io_uring_setup", Absent, &[]),
     row_of(426, "io_uring_enter", Absent, &[]),
     row_of(427, "io_uring_register", Absent, &[]),
@@ -365,10 +356,10 @@ const ROWS: &[Row] = &[
     row_of(431, "fsconfig", Denied, &[]),
     row_of(432, "fsmount", Denied, &[]),
     row_of(433, "fspick", Denied, &[]),
-    row_of(434, "pidfd_open", Host(libc::SYS_pidfd_open), &[Int, Hex]),
+    row_of(434, "pidfd_open", Host(libc::SYS_pidfd_open), &[Id(Process), Hex]),
     row_of(435, "clone3", Control(threads::clone3), &[Address, Size]),
     row_of(436, "close_range", Call(control::close_range), &[Int, Int, Hex]),
-    row_of(437, "openat2", Call(files::openat2), &[DirFd, Text, In(24), Size]),
+    row_of(437, "openat2", Call(files::openat2), &[DirFd, Text, In(24), Size]).changes(Opened),
     row_of(438, "pidfd_getfd", Call(files::pidfd_getfd), &[Fd, Fd, Hex]),
     row_of(439, "faccessat2", Call(files::faccessat2), &[DirFd, Text, Mode, Flags(names::AT)]),
     row_of(440, "process_madvise", Absent, &[]),
@@ -379,7 +370,7 @@ const ROWS: &[Row] = &[
     row_of(445, "landlock_add_rule", Absent, &[]),
     row_of(446, "landlock_restrict_self", Absent, &[]),
     row_of(448, "process_mrelease", Absent, &[]),
-    row_of(449, "futex_waitv", Call(threads::futex_waitv), &[Address, Int, Hex, Address, Int]),
+    row_of(449, "futex_waitv", Call(threads::futex_waitv), &[Address, Int, Hex, Address, Int]).simulated(Instead(futex::futex_waitv)),
     row_of(450, "set_mempolicy_home_node", Absent, &[]),
     row_of(452, "fchmodat2", Call(files::fchmodat2), &[DirFd, Text, Mode, Flags(names::AT)]),
 ];

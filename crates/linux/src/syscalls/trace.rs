@@ -62,7 +62,7 @@ pub(super) fn line(
 fn argument(thread: &Thread, kind: Kind, index: usize, arguments: &[u64; 6], written: u64) -> String {
     let value = arguments[index];
     match kind {
-        Kind::Int | Kind::Fd => (value as i32).to_string(),
+        Kind::Int | Kind::Id(_) | Kind::Fd => (value as i32).to_string(),
         Kind::DirFd if value as i32 == libc::AT_FDCWD => "AT_FDCWD".into(),
         Kind::DirFd => (value as i32).to_string(),
         Kind::Long => (value as i64).to_string(),

@@ -17,7 +17,7 @@ use longma_linux::{Outcome, Process};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::{RosterImage, Scheduler, SchedulerConfig, Simulated, Standing};
+use crate::schedule::{Interlude, RosterImage, Scheduler, SchedulerConfig, Simulated, Standing};
 pub use format::FormatError;
 
 /// Why a process cannot be saved or brought back.
@@ -94,7 +94,7 @@ pub enum AfterSave {
 type Then = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
 
 /// A process that shall be saved.
-pub(crate) struct SaveRequest {
+struct SaveRequest {
     path: PathBuf,
     then: Then,
 }
@@ -124,21 +124,17 @@ impl Saver {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
         self.asked.store(true, Ordering::Release);
     }
-
-    pub(crate) fn take(&self) -> Option<SaveRequest> {
-        if !self.asked.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.asked.store(false, Ordering::Relaxed);
-        self.request.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
-impl SaveRequest {
-    /// Saves the process, whose threads stand still. Gives how the process ends, if it does.
-    pub(crate) fn serve(self, simulated: &Simulated, process: &Process) -> Option<Outcome> {
-        let saved = save(&self.path, simulated, process);
-        match (self.then)(saved) {
+impl Interlude for Saver {
+    fn is_wanted(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome> {
+        self.asked.store(false, Ordering::Relaxed);
+        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        match (request.then)(save(&request.path, simulated, process)) {
             AfterSave::Continue => None,
             AfterSave::Exit(status) => Some(Outcome::ExitProcess(status)),
         }

@@ -9,12 +9,11 @@ use longma_core::{Core, SimulatedClock, Stop};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::image::KernelState;
 use longma_linux::simulated::ThreadNumber;
-use longma_linux::{Copied, Outcome, SystemCall, Thread};
+use longma_linux::{Copied, Outcome, Process, SystemCall, Thread};
 use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
 use super::scheduler::{DeviceClock, Scheduler};
-use crate::checkpoint::Saver;
 
 /// Where and when a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +60,15 @@ pub(crate) struct Deposit {
     pub kernel: KernelState,
 }
 
+/// What somebody may want done while no thread of the process runs.
+pub trait Interlude: Send + Sync {
+    /// True if something is wanted. Asked at the end of each turn: it must be quick.
+    fn is_wanted(&self) -> bool;
+
+    /// Does it; all threads stand still, each with a deposit. Gives how the process ends, if it does.
+    fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome>;
+}
+
 /// A process in simulated time.
 pub struct Simulated {
     /// Decides who runs; the same one is in the process's configuration.
@@ -68,13 +76,17 @@ pub struct Simulated {
     /// Says how long it takes.
     clockwork: Mutex<Box<dyn Clockwork>>,
     clock: SimulatedClock,
-    saver: Option<Arc<Saver>>,
+    interlude: Option<Arc<dyn Interlude>>,
     deposits: Mutex<BTreeMap<ThreadNumber, Deposit>>,
 }
 
 impl Simulated {
-    /// Both together. With a `saver`, the process can be saved.
-    pub fn new(scheduler: Arc<Scheduler>, clockwork: Box<dyn Clockwork>, saver: Option<Arc<Saver>>) -> Self {
+    /// Both together. For an `interlude`, such as a checkpoint, threads leave deposits.
+    pub fn new(
+        scheduler: Arc<Scheduler>,
+        clockwork: Box<dyn Clockwork>,
+        interlude: Option<Arc<dyn Interlude>>,
+    ) -> Self {
         if let Some(devices) = clockwork.devices() {
             scheduler.attend_to(devices);
         }
@@ -82,18 +94,18 @@ impl Simulated {
             scheduler,
             clockwork: Mutex::new(clockwork),
             clock: SimulatedClock::default(),
-            saver,
+            interlude,
             deposits: Mutex::default(),
         }
     }
 
-    /// What threads that do not run were when they last did, if the process can be saved.
+    /// What threads that do not run were when they last did, if there may be an interlude.
     pub(crate) fn deposits(&self) -> MutexGuard<'_, BTreeMap<ThreadNumber, Deposit>> {
         self.deposits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deposit(&self, core: &mut Core, thread: &Thread) {
-        if self.saver.is_some() {
+        if self.interlude.is_some() {
             let deposit = Deposit { state: core.cpu().state.clone(), kernel: thread.kernel_state() };
             self.deposits().insert(thread.number(), deposit);
         }
@@ -164,9 +176,9 @@ pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Th
         match outcome {
             Outcome::Continue => {
                 simulated.deposit(core, thread);
-                if let Some(request) = simulated.saver.as_ref().and_then(|saver| saver.take()) {
+                if let Some(interlude) = simulated.interlude.as_ref().filter(|it| it.is_wanted()) {
                     scheduler.drain(number);
-                    if let Some(ending) = request.serve(simulated, thread.process()) {
+                    if let Some(ending) = interlude.serve(simulated, thread.process()) {
                         return ending;
                     }
                 }

@@ -1,6 +1,8 @@
 //! The baton: which guest thread runs, how the others wait, and how it passes from one to the next.
-//! Not the choice itself, which is `roster`'s, and not waiting for the outside world, which is in `idle`.
+//! Not the choice itself, which is `roster`'s, not waiting for the outside world, which is in `idle`, and not what system calls ask of it.
 //! Source: our own.
+
+mod calls;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -666,136 +668,5 @@ impl Scheduler {
     /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
     fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
         state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me)).1
-    }
-}
-
-impl linux::Scheduler for Scheduler {
-    fn now(&self) -> Time {
-        Time::from_ps(self.now_ps.load(Ordering::Relaxed))
-    }
-
-    fn run_time(&self, thread: Option<ThreadNumber>) -> Duration {
-        self.lock().roster.run_time(thread.map(|thread| thread.0))
-    }
-
-    fn add(&self, thread: ThreadNumber) {
-        let mut state = self.lock();
-        debug_assert_eq!(thread.0 as usize, state.members.len(), "numbers are dense");
-        let seen_signals = state.signals;
-        state.members.push(Member::new(Phase::Ready, seen_signals));
-        let allowed = match state.holder {
-            // As after clone(2), the new thread may go where the one that made it may.
-            Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
-            _ => self.config.allowed,
-        };
-        let allowed = allowed.unwrap_or_else(|| CoreSet::first(state.roster.cores()));
-        state.roster.add(allowed, self.now());
-    }
-
-    fn withdraw(&self, thread: ThreadNumber) {
-        let mut state = self.lock();
-        state.roster.dequeue(thread.0);
-        state.members[thread.0 as usize].phase = Phase::Gone;
-    }
-
-    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
-        if seat::is_attention_requested() {
-            return Awoken::NotBegun;
-        }
-        let me = thread.0;
-        let arrived_before = seat::arrived_signals();
-        let mut state = self.lock();
-        if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
-            return Awoken::Late;
-        }
-        state.roster.dequeue(me);
-        if let Some(deadline) = sleep.deadline {
-            state.deadlines.insert((deadline, me));
-        }
-        if !sleep.files.is_empty() {
-            self.file_sleepers.fetch_add(1, Ordering::Relaxed);
-        }
-        let member = &mut state.members[me as usize];
-        let seat = member.seat.clone();
-        (member.phase, member.sleep) = (Phase::Asleep, sleep);
-        (member.arrived_before, member.reaches_outside) = (arrived_before, None);
-        member.in_call = true;
-        let (state, mine) = self.hand_over(state, Some(me));
-        drop(state);
-        if !mine {
-            self.wait_asleep(me, &seat);
-            self.see_signals(me);
-        }
-        let mut state = self.lock();
-        let member = &mut state.members[me as usize];
-        (member.sleep, member.in_call) = (Sleep::default(), false);
-        member.awoken
-    }
-
-    fn wake(&self, thread: ThreadNumber) {
-        let now = self.now();
-        self.rouse(&mut self.lock(), thread.0, Awoken::Woken, now);
-    }
-
-    fn yield_now(&self, thread: ThreadNumber) {
-        self.lock().roster.rotate(thread.0);
-    }
-
-    fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut()) {
-        let me = thread.0;
-        let mut state = self.lock();
-        state.roster.dequeue(me);
-        (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
-        state.outside += 1;
-        let seat = state.members[me as usize].seat.clone();
-        drop(self.hand_over(state, None));
-        call();
-        let mut state = self.lock();
-        state.outside -= 1;
-        state.members[me as usize].phase = Phase::Ready;
-        state.roster.enqueue(me, self.now());
-        let mine = self.resume_idle(state, me);
-        if !mine {
-            self.wait_ready(&seat);
-        }
-        self.lock().members[me as usize].in_call = false;
-        self.see_signals(me);
-    }
-
-    fn signals_sent(&self, sender: ThreadNumber) {
-        let now = self.now();
-        drop(self.settle(self.lock(), Some(sender.0), now));
-    }
-
-    fn files_changed(&self) {
-        if self.file_sleepers.load(Ordering::Relaxed) > 0 {
-            let now = self.now();
-            self.look_at_files(&mut self.lock(), now);
-        }
-    }
-
-    fn cores(&self) -> usize {
-        self.config.nodes.len()
-    }
-
-    fn place(&self, thread: ThreadNumber) -> (usize, usize) {
-        let core = self.lock().roster.core_of(thread.0);
-        (core, self.config.nodes[core])
-    }
-
-    fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet> {
-        let state = self.lock();
-        let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
-        if alive { state.roster.allowed(thread.0) } else { None }
-    }
-
-    fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool {
-        let now = self.now();
-        let mut state = self.lock();
-        let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
-        if alive {
-            state.roster.allow(thread.0, cores, now);
-        }
-        alive
     }
 }
