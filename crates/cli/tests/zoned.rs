@@ -168,6 +168,18 @@ fn what_scan_prints_load_takes_whatever_bytes_there_are() {
     assert_eq!(printed(here, "get copy a\\"), "1\n");
 }
 
+/// A file that never has an end of line is not read whole into memory.
+#[test]
+fn a_line_longer_than_any_record_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    printed(here, FORMAT);
+    printed(here, "put drive river map");
+    let complaint = refused_after(here, "ulimit -v 1000000", "load drive /dev/zero");
+    assert!(complaint.contains("/dev/zero, line 1: it is longer than any key and value"), "{complaint}");
+    assert_eq!(printed(here, "scan drive --count"), "1\n");
+}
+
 /// CRC-32C, as RFC 3720, appendix B.4 has it.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };

@@ -5,7 +5,7 @@
 
 mod support;
 
-use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice};
+use longma_zoned::device::{BlankDevice, FileDevice, Geometry, KernelDevice, MemoryDevice};
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Options, Store, ZonedDevice};
 use longma_zoned_lab::paper::{CowTree, Fanout, ZbTree};
@@ -156,4 +156,13 @@ fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
             );
         }
     });
+}
+
+/// What is kept of every place for a node must fit into memory.
+#[test]
+fn a_device_with_too_many_places_for_nodes_is_refused() {
+    let geometry =
+        Geometry { block_bytes: 4096, zone_blocks: 1 << 32, zone_capacity_blocks: 1 << 32, ..geometry() };
+    let refused = Store::format(BlankDevice::new(geometry).unwrap(), None, 1).err().unwrap().to_string();
+    assert!(refused.contains("are the most: give it fewer or smaller conventional zones"), "{refused}");
 }

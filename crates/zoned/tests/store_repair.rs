@@ -177,6 +177,103 @@ fn inner_nodes(device: &MemoryDevice) -> Vec<u64> {
     found.into_iter().map(|(_, block)| block).collect()
 }
 
+/// Large values on a device with room for a few copies of them.
+fn with_large_values() -> MemoryDevice {
+    let device = Store::format(Arc::new(memory(48, 2, 9)), Some(512), 1).unwrap();
+    let store = open(Arc::clone(&device), busy(100_000, 45_000));
+    for round in 0..2u8 {
+        for key in 0..40u8 {
+            store.put(&[key], &vec![round; 700]).unwrap();
+        }
+        store.checkpoint().unwrap();
+    }
+    drop(store);
+    device.snapshot()
+}
+
+/// However often a repair is cut, the next one has the room that it needs: what the cut one wrote is in nobody's way.
+#[test]
+fn repairs_that_are_cut_again_and_again_do_not_fill_the_device() {
+    let options = busy(100_000, 45_000);
+    let pristine = with_large_values();
+    let (mut repaired, mut cuts) = (0, 0);
+    for block in inner_nodes(&pristine).iter().rev().take(4) {
+        let damaged = pristine.snapshot();
+        damaged.flip_bit(Block(*block), 8 * 60).unwrap();
+        let undisturbed = Arc::new(damaged.snapshot());
+        let Ok(report) = Store::repair(Arc::clone(&undisturbed), options) else { continue };
+        if report.older_copies == 0 {
+            continue;
+        }
+        repaired += 1;
+        let whole = content(undisturbed);
+        for after in 0..60 {
+            let mut image = damaged.snapshot();
+            for _ in 0..6 {
+                let device = Arc::new(FaultyDevice::over(image));
+                device.inject(Fault::PowerCut { after });
+                cuts += u32::from(Store::repair(Arc::clone(&device), options).is_err());
+                image = device.cut().image_with_all();
+            }
+            let image = Arc::new(image);
+            Store::repair(Arc::clone(&image), options).unwrap();
+            assert!(content(image) == whole, "block {block}, cuts after change {after}");
+        }
+    }
+    assert!(repaired > 0 && cuts > 20, "{repaired}, {cuts}");
+}
+
+/// What a read that fails once keeps back is there the second time.
+#[test]
+fn a_read_that_fails_once_costs_nothing() {
+    let options = busy(100_000, 45_000);
+    for records in [Records::Fixed, Records::Large] {
+        let (pristine, batches) = filled(records);
+        let expected = without(&batches, |_| false);
+        for after in (0..).step_by(7).take(60) {
+            let device = Arc::new(FaultyDevice::over(pristine.snapshot()));
+            device.inject(Fault::PassingReadError { after });
+            match Store::repair(Arc::clone(&device), options) {
+                Ok(report) => assert_eq!(report.lost, [], "{records:?}, read {after}"),
+                // The superblocks are read before it is known how large nodes are: one must ask again.
+                Err(Error::Device(_)) => continue,
+                Err(error) => panic!("{error}"),
+            }
+            let image = Arc::new(device.cut().image_with_all());
+            assert_same(&open(image, options).snapshot(), &expected, "after a read that failed once");
+        }
+    }
+}
+
+/// Formatting leaves nodes where they are: a repair of the new map does not take them for its own.
+#[test]
+fn a_repair_brings_nothing_back_of_a_map_that_was_formatted_over() {
+    let options = busy(100_000, 45_000);
+    let device = Arc::new(memory(128, 2, 14));
+    for (map, keys, checkpoints) in [(1u8, 0..=250u8, 6), (2, 0..=49, 1)] {
+        drop(Store::format(Arc::clone(&device), Some(512), map.into()).unwrap());
+        let store = open(Arc::clone(&device), options);
+        for _ in 0..checkpoints {
+            keys.clone().for_each(|key| _ = store.put(&[key], &[map; 40]).unwrap());
+            store.checkpoint().unwrap();
+        }
+    }
+    let end = device.geometry().zone_blocks;
+    let root = *inner_nodes(&device).last().unwrap();
+    for lost in [vec![root], vec![0, 1, end - 2, end - 1]] {
+        let image = Arc::new(device.snapshot());
+        for block in &lost {
+            image.write(Block(*block), &[0; 512]).unwrap();
+        }
+        let report = Store::repair(Arc::clone(&image), options).unwrap();
+        let rows = content(image);
+        // Without a superblock nobody knows when the map began: then only what it has itself is certain to be its own.
+        let own = rows.iter().filter(|(key, _)| key[0] < 50);
+        assert!(own.clone().count() == 50 && own.clone().all(|(_, value)| value[0] == 2), "{report:?}");
+        assert!(report.superblock_lost || rows.len() == 50, "{report:?}");
+    }
+}
+
 fn content(device: Arc<MemoryDevice>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let store = open(device, busy(100_000, 45_000));
     rows(&store.snapshot(), KeyRange::ALL, Direction::Ascending)

@@ -198,7 +198,10 @@ pub fn load(arguments: &LoadArguments) -> Outcome {
     };
     let bar = bar(length, "bytes");
     let mut problem = None;
-    let mut lines = Lines { input, arguments, number: 0, buffer: Vec::new() };
+    let (key, value) = map.limits();
+    // A byte takes up to four characters.
+    let longest = 4 * (key as u64 + value as u64) + 2;
+    let mut lines = Lines { input, arguments, longest, number: 0, buffer: Vec::new() };
     let records = std::iter::from_fn(|| {
         if stop.load(Ordering::Relaxed) {
             return None;
@@ -249,6 +252,8 @@ fn by_batches<D: ZonedDevice>(
 struct Lines<'a> {
     input: Box<dyn BufRead>,
     arguments: &'a LoadArguments,
+    /// The longest line that a record can have, bytes.
+    longest: u64,
     number: u64,
     buffer: Vec<u8>,
 }
@@ -266,10 +271,13 @@ impl Lines<'_> {
         self.buffer.clear();
         self.number += 1;
         let place = |what: &str| format!("{}, line {}: {what}", self.arguments.file.display(), self.number);
-        let bytes =
-            self.input.read_until(b'\n', &mut self.buffer).map_err(|error| place(&error.to_string()))?;
+        let mut input = (&mut self.input).take(self.longest + 1);
+        let bytes = input.read_until(b'\n', &mut self.buffer).map_err(|error| place(&error.to_string()))?;
         if bytes == 0 {
             return Ok(None);
+        }
+        if bytes as u64 > self.longest {
+            return Err(place("it is longer than any key and value that this map takes"));
         }
         let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
         let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {

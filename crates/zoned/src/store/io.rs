@@ -104,6 +104,8 @@ pub(super) struct Io<D> {
     pub device: D,
     pub geometry: Geometry,
     pub node_bytes: usize,
+    /// How often a block is read before it counts as unreadable.
+    attempts: u32,
     resident: Arc<AtomicU64>,
     inner_nodes_kept: AtomicU64,
     leaves_remade: AtomicU64,
@@ -118,12 +120,18 @@ impl<D: ZonedDevice> Io<D> {
             device,
             geometry,
             node_bytes,
+            attempts: 1,
             resident: Arc::default(),
             inner_nodes_kept: AtomicU64::default(),
             leaves_remade: AtomicU64::default(),
             logs_remade: AtomicU64::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// Reads again what could not be read: for a repair, which gives up for good what it cannot read.
+    pub fn patient(self) -> Self {
+        Self { attempts: 3, ..self }
     }
 
     pub fn node_blocks(&self) -> u64 {
@@ -160,7 +168,13 @@ impl<D: ZonedDevice> Io<D> {
 
     /// Reads as many blocks as the buffer is long.
     pub fn read_to(&self, traffic: Traffic, block: u64, buffer: &mut [u8]) -> Result<()> {
-        self.device.read(Block(block), buffer)?;
+        let mut attempts = 1;
+        while let Err(error) = self.device.read(Block(block), buffer) {
+            if attempts == self.attempts {
+                return Err(error.into());
+            }
+            attempts += 1;
+        }
         let blocks = buffer.len() as u64 / u64::from(self.geometry.block_bytes);
         self.counters.read[traffic as usize].fetch_add(blocks, Ordering::Relaxed);
         Ok(())

@@ -8,7 +8,7 @@ use super::journal::{Journal, Position};
 use super::newest::Newest;
 use super::replay::{Replay, claim, large, replay};
 use super::space::{Space, Stream, slots_of};
-use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes};
+use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
 use super::tree::{InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Options, Shared, Store};
@@ -44,6 +44,7 @@ impl<D: ZonedDevice> Store<D> {
         let node_bytes = node_bytes.unwrap_or(4096.max(geometry.block_bytes));
         check_node_bytes(&device, node_bytes)?;
         check_room(&device, node_bytes)?;
+        let generation = first_generation(&device);
         let places = Places::of(&geometry, 1);
         let zeros = AlignedBuffer::new(geometry.block_bytes as usize);
         // No older superblock may be taken for this map's.
@@ -65,11 +66,11 @@ impl<D: ZonedDevice> Store<D> {
         }
         let io = Io::new(device, node_bytes as usize);
         let zones = vec![ZoneEntry::default(); geometry.sequential_zones as usize];
-        let table_proof = SpaceTable { zones, slots: Vec::new() }.write(&io, 1)?;
+        let table_proof = SpaceTable { zones, slots: Vec::new() }.write(&io, generation)?;
         io.device.flush()?;
-        let (generation, root, root_proof, len) = (1, 0, 0, 0);
-        let cut = 0;
-        Superblock { generation, id, node_bytes, root, root_proof, table_proof, len, journal, cut }
+        let (root, root_proof, len, cut) = (0, 0, 0, 0);
+        let birth = generation;
+        Superblock { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
             .write(&io)?;
         io.device.flush()?;
         Ok(io.device)
@@ -183,6 +184,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     if geometry.blocks() >= LARGEST {
         return unsuitable("it has more blocks than six bytes can count");
     }
+    check_slots(device, node_bytes)?;
     let node_blocks = u64::from(node_bytes / geometry.block_bytes);
     let fixed = Places::of(&geometry, node_blocks).blocks;
     if fixed + 4 * node_blocks + 2 > geometry.zone_blocks || slots_of(&geometry, node_blocks, fixed) < 4 {
@@ -194,6 +196,13 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Above all of a map that is formatted over: its nodes may stay on the device, and must not be taken for newer ones of the new map.
+fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
+    let newest = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
+    // A checkpoint that was not finished has written nodes of the generation behind it.
+    newest.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
 }
 
 /// The space of a device with nothing in use.

@@ -72,6 +72,8 @@ struct Repairer<'a, D> {
     /// Nodes of the old tree that the new one does without. They are in use until its superblock is there: a repair that fails or is
     /// interrupted leaves all that the next one needs.
     needed: Vec<Retired>,
+    /// The map's first generation: nodes of an earlier one were those of a map that was formatted over.
+    birth: u64,
 }
 
 impl<D: ZonedDevice> Store<D> {
@@ -86,18 +88,19 @@ impl<D: ZonedDevice> Store<D> {
             Some(superblock) => superblock.node_bytes,
             None => guess_node_bytes(&device)?,
         };
-        let io = Io::new(device, node_bytes as usize);
+        let io = Io::new(device, node_bytes as usize).patient();
         let mut repairer = Repairer {
             io: &io,
             space: empty_space(&io)?,
             report: RepairReport::default(),
             keys: 0,
             needed: Vec::new(),
+            birth: found.map_or(0, |superblock| superblock.birth),
         };
         let all = Bounds { low: &[], high: None };
         let root = match found {
             Some(superblock) if superblock.root == 0 => None,
-            Some(superblock) => repairer.prune_inner((superblock.root, superblock.root_proof), None, all),
+            Some(superblock) => repairer.prune_inner((superblock.root, superblock.root_proof), None, all)?,
             None => {
                 repairer.lose(all);
                 None
@@ -145,12 +148,12 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         (block, proof): (u64, u32),
         level: Option<u16>,
         bounds: Bounds<'_>,
-    ) -> Option<Arc<InnerSlot>> {
-        let record = self.io.read_inner(block, proof).ok();
+    ) -> Result<Option<Arc<InnerSlot>>> {
+        let record = readable(self.io.read_inner(block, proof))?;
         let record = record.filter(|record| level.is_none_or(|level| record.level == level));
         let Some(record) = record.filter(|_| self.space.claim_node(block)) else {
             self.lose(bounds);
-            return None;
+            return Ok(None);
         };
         let (level, all) = (record.level, record.entries.len());
         let mut kept = Vec::new();
@@ -160,8 +163,9 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             let high = record.entries.get(index + 1).map(|next| &next.0[..]).or(bounds.high);
             let below = Bounds { low, high };
             if level == 1 {
-                kept.extend(self.prune_leaf(*pointer, below).map(|pointer| (key.clone(), pointer, None)));
-            } else if let Some(slot) = self.prune_inner((pointer.home, pointer.proof), Some(level - 1), below)
+                kept.extend(self.prune_leaf(*pointer, below)?.map(|pointer| (key.clone(), pointer, None)));
+            } else if let Some(slot) =
+                self.prune_inner((pointer.home, pointer.proof), Some(level - 1), below)?
             {
                 below_changed |= slot.home() == UNWRITTEN;
                 kept.push((key.clone(), *pointer, Some(slot)));
@@ -169,7 +173,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         }
         if kept.is_empty() {
             self.needed.push(Retired::Node(block));
-            return None;
+            return Ok(None);
         }
         let pointers_changed = kept.iter().zip(&record.entries).any(|(kept, before)| kept.1 != before.1);
         let changed = kept.len() < all || below_changed || pointers_changed;
@@ -186,25 +190,25 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             slot.proof.store(proof, Ordering::Release);
             slot.home.store(block, Ordering::Release);
         }
-        Some(slot)
+        Ok(Some(slot))
     }
 
-    fn prune_leaf(&mut self, mut pointer: Pointer, bounds: Bounds<'_>) -> Option<Pointer> {
+    fn prune_leaf(&mut self, mut pointer: Pointer, bounds: Bounds<'_>) -> Result<Option<Pointer>> {
         let inside = |leaf: &Page| (0..leaf.count()).all(|index| bounds.hold(leaf.key(index)));
         let mut log = None;
         if let Some(at) = pointer.log {
-            let read = self.io.read_log(at, pointer.proof).ok();
+            let read = readable(self.io.read_log(at, pointer.proof))?;
             log = read
                 .filter(|(log, _)| inside(log) && self.space.claim_node(at))
                 .map(|(log, base)| (at, log, base));
             if log.is_none() {
                 // What proves the leaf is lost with its log: it is taken as it is.
                 self.report.lost_changes.push(range(bounds));
-                pointer = Pointer { log: None, proof: self.proof_at(pointer.home), ..pointer };
+                pointer = Pointer { log: None, proof: self.proof_at(pointer.home)?, ..pointer };
             }
         }
         let leaf_proof = log.as_ref().map_or(pointer.proof, |(_, _, base)| *base);
-        let leaf = self.io.read_page(pointer.home, leaf_proof).ok().filter(|leaf| inside(leaf));
+        let leaf = readable(self.io.read_page(pointer.home, leaf_proof))?.filter(|leaf| inside(leaf));
         let merged = leaf.and_then(|leaf| match &log {
             Some((_, log, _)) => super::leaf::merged(&leaf, log, false).ok(),
             None => Some(leaf),
@@ -214,7 +218,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 self.needed.push(Retired::Node(at));
             }
             self.lose(bounds);
-            return None;
+            return Ok(None);
         };
         self.keys += leaf.count() as u64;
         for index in 0..leaf.count() {
@@ -223,17 +227,18 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 let blocks = self.io.extent_blocks(key, extent.bytes);
                 // Its blocks are in use as long as its key is there, readable or not: deleting the key gives them up.
                 let can_be = self.space.claim_extent(extent.block, blocks);
-                if !can_be || self.io.read_extent(key, extent).is_err() {
+                if !can_be || readable(self.io.read_extent(key, extent))?.is_none() {
                     self.report.lost_values.push(key.to_vec());
                 }
             }
         }
-        Some(pointer)
+        Ok(Some(pointer))
     }
 
     /// What proves the node that is in a block, whatever it is.
-    fn proof_at(&self, block: u64) -> u32 {
-        self.io.read(Traffic::Leaf, block, self.io.node_bytes).map_or(0, |node| crate::node::proof(&node))
+    fn proof_at(&self, block: u64) -> Result<u32> {
+        let node = readable(self.io.read(Traffic::Leaf, block, self.io.node_bytes))?;
+        Ok(node.map_or(0, |node| crate::node::proof(&node)))
     }
 
     /// The newest copies of records in lost ranges that lie anywhere on the device, and the newest checkpoint that wrote anything.
@@ -252,47 +257,66 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             for block in (zone.start.0..zone.start.0 + written)
                 .filter(|block| block + self.io.node_blocks() <= zone.start.0 + written)
             {
-                let Ok(node) = self.io.read(Traffic::Leaf, block, self.io.node_bytes) else { continue };
+                let Some(node) = readable(self.io.read(Traffic::Leaf, block, self.io.node_bytes))? else {
+                    continue;
+                };
                 let Ok(header) = Header::open(&node, Kind::Leaf, block) else { continue };
                 let Ok(page) = Page::decode(&node, block) else { continue };
                 last = last.max(header.generation);
+                if header.generation < self.birth {
+                    continue;
+                }
                 for index in 0..page.count() {
-                    self.consider(&page, index, header.generation, block, &mut newest);
+                    self.consider(&page, index, header.generation, block, &mut newest)?;
                 }
             }
         }
         Ok((newest, last))
     }
 
-    fn consider(&self, page: &Page, index: usize, generation: u64, node: u64, newest: &mut Copies) {
+    fn consider(
+        &self,
+        page: &Page,
+        index: usize,
+        generation: u64,
+        node: u64,
+        newest: &mut Copies,
+    ) -> Result<()> {
         let key = page.key(index);
         let is_lost =
             |lost: &LostRange| key >= &lost.from[..] && lost.to.as_ref().is_none_or(|to| key < &to[..]);
         if !self.report.lost.iter().any(is_lost)
             || newest.get(key).is_some_and(|known| known.generation >= generation)
         {
-            return;
+            return Ok(());
         }
         let (value, extent) = match page.value(index) {
             Value::Deleted => (None, None),
-            value => match super::load_value(self.io, key, value) {
-                Ok(loaded) => (loaded, if let Value::Extent(extent) = value { Some(extent) } else { None }),
-                Err(_) => return,
+            value => match readable(super::load_value(self.io, key, value))? {
+                Some(loaded) => (loaded, if let Value::Extent(extent) = value { Some(extent) } else { None }),
+                None => return Ok(()),
             },
         };
         newest.insert(key.to_vec(), Copy { generation, value, node, extent });
+        Ok(())
     }
 }
 
-/// Says that what copies are taken from is in use, as far as the tree does not say so already.
+/// What was read; nothing if it is damaged. An error that is none of the medium's stays one.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error @ Error::Device(_)) => super::replay::unreadable(error).map(|_| None),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Says that what copies are taken from is in use, as far as the tree does not say so already. Large values stay where they are.
 fn claim_copies<D: ZonedDevice>(io: &Io<D>, space: &mut Space, copies: &Copies, needed: &mut Vec<Retired>) {
     let nodes: BTreeSet<u64> = copies.values().map(|copy| copy.node).collect();
     needed.extend(nodes.into_iter().filter(|node| space.claim_node(*node)).map(Retired::Node));
     for (key, extent) in copies.iter().filter_map(|(key, copy)| Some((key, copy.extent?))) {
-        let blocks = io.extent_blocks(key, extent.bytes);
-        if space.claim_extent(extent.block, blocks) {
-            needed.push(Retired::Extent(extent.block, blocks));
-        }
+        space.claim_extent(extent.block, io.extent_blocks(key, extent.bytes));
     }
 }
 
@@ -347,10 +371,15 @@ impl super::writer::Writer {
         report.lost_batches = std::mem::take(&mut replay.lost);
         report.superblock_old = replay.newer_checkpoint(&self.superblock).is_some();
         let newest = replay.checkpoint;
+        self.empty_unclaimed(shared, &replay)?;
         while records.peek().is_some() {
             let mut batch = Batch::new();
             for (key, value) in records.by_ref().take(1000) {
-                batch.put(key, value);
+                // A large value stays where it is: each try that is interrupted would leave another copy of it.
+                match copies[key].extent {
+                    Some(extent) => batch.put_extent(key, extent),
+                    None => _ = batch.put(key, value),
+                }
             }
             let prepared = self.write_extents(shared, &batch)?;
             self.change_tree(shared, &prepared)?;
@@ -379,6 +408,23 @@ impl super::writer::Writer {
         self.begin_checkpoint(shared);
         self.finish_checkpoint(shared)?;
         self.release_waiting(shared)
+    }
+
+    /// Resets the zones that nothing needs, such as what a repair has written that was interrupted. The journal's large values are not
+    /// claimed yet.
+    fn empty_unclaimed<D: ZonedDevice>(
+        &mut self,
+        shared: &super::Shared<D>,
+        replay: &super::replay::Replay,
+    ) -> Result<()> {
+        let values = replay.records.iter().flat_map(|record| super::replay::large(&record.batch));
+        let needed: BTreeSet<usize> =
+            values.filter_map(|(_, extent)| self.space.zone_index(extent.block)).collect();
+        for index in self.space.dead_zones(|_| true).into_iter().filter(|index| !needed.contains(index)) {
+            shared.io.device.reset(self.space.zones[index].number)?;
+            self.space.was_reset(index);
+        }
+        Ok(())
     }
 
     fn delete<D: ZonedDevice>(&mut self, shared: &super::Shared<D>, keys: &[Vec<u8>]) -> Result<()> {

@@ -446,7 +446,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
 }
 
 /// What a block that cannot be read is to be called; an error that is none of the medium's stays one.
-fn unreadable(error: Error) -> Result<String> {
+pub(super) fn unreadable(error: Error) -> Result<String> {
     match error {
         Error::Device(
             DeviceError::Media { operation: Operation::Read, .. } | DeviceError::Unusable { .. },

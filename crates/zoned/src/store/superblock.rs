@@ -31,6 +31,8 @@ pub(super) struct Superblock {
     pub len: u64,
     /// Where the journal goes on after this checkpoint.
     pub journal: Position,
+    /// The generation that it was formatted with: what is older on the device is another map's. 0 if that is not known.
+    pub birth: u64,
     /// From which part on the journal does not count, as a power cut took what its batch needs; 0 if all of it does.
     pub cut: u64,
 }
@@ -95,8 +97,9 @@ impl Superblock {
         let journal = Position { sequence: 1 << 46, batch: 1, ..Position::default() };
         let (root, root_proof, table_proof) = (0, 0, 0);
         let id = generation;
-        let (len, cut) = (0, 0);
-        Self { generation: generation + 2, id, node_bytes, root, root_proof, table_proof, len, journal, cut }
+        let (len, birth, cut) = (0, 0, 0);
+        let generation = generation + 2;
+        Self { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
     }
 
     /// Writes both copies of the superblock; it counts after the next flush.
@@ -123,8 +126,8 @@ impl Superblock {
             batch,
             FEATURES,
             self.cut,
-            // Where more may be: a node that leads to several trees, and its proof.
-            0,
+            self.birth,
+            // Where more may be.
             0,
         ];
         let words: Vec<u64> = own.into_iter().chain(fields(&io.geometry)).collect();
@@ -242,6 +245,7 @@ impl Superblock {
         }
         let node_bytes = word(0) as u32;
         check_node_bytes(device, node_bytes)?;
+        check_slots(device, node_bytes)?;
         Ok(Self {
             generation: header.generation,
             id: word(1),
@@ -258,6 +262,7 @@ impl Superblock {
                 batch: word(8),
             },
             cut: word(10),
+            birth: word(11),
         })
     }
 }
@@ -274,6 +279,23 @@ pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> R
     }
     let what = format!(
         "nodes of {node_bytes} bytes: give a power of two from 512 to 65536 that is a multiple of its blocks of {block_bytes}"
+    );
+    Err(Error::Unsuitable { device: device.name(), what })
+}
+
+/// The most nodes that conventional zones may hold: a bit of memory is kept for each, 256 MiB in all.
+const MOST_SLOTS: u64 = 1 << 31;
+
+/// Whether the conventional zones have no more nodes than memory is to be kept for.
+pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
+    let geometry = device.geometry();
+    let slots = slots_of(&geometry, u64::from(node_bytes / geometry.block_bytes), 0);
+    if slots <= MOST_SLOTS {
+        return Ok(());
+    }
+    let what = format!(
+        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, and {MOST_SLOTS} are the most: give it fewer or smaller \
+         conventional zones, or larger nodes"
     );
     Err(Error::Unsuitable { device: device.name(), what })
 }

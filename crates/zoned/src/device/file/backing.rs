@@ -119,6 +119,20 @@ impl Backing {
         Ok(part)
     }
 
+    /// True if the file system knows that a part of the file has never been written, or was given back.
+    pub fn is_hole(&self, part: std::ops::Range<u64>) -> bool {
+        match &self.store {
+            Store::File(file) => match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(part.start)) {
+                Ok(data) => data >= part.end,
+                // Nothing follows.
+                Err(rustix::io::Errno::NXIO) => true,
+                Err(_) => false,
+            },
+            #[cfg(test)]
+            Store::Faulty(_) => false,
+        }
+    }
+
     pub fn write(&self, at: u64, data: &[u8]) -> Result<(), DeviceError> {
         match &self.store {
             Store::File(file) => file.write_all_at(data, at).map_err(|e| self.host(Operation::Write, e)),

@@ -14,6 +14,7 @@ use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTR
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The log of one file.
 pub struct StateLog {
@@ -26,6 +27,8 @@ pub struct StateLog {
     checkpoint: usize,
     /// Whether the newest record speaks of data: then no later one says as yet that the data was safe.
     is_open: bool,
+    /// What the newest record speaks of, as bytes of the file: the system's memory may have it and the medium not, if a flush failed.
+    unproven: Vec<Range<u64>>,
     /// Nothing was written since the file was opened: a new checkpoint comes before the next record, as only the newest record may lack its
     /// data.
     is_untouched: bool,
@@ -40,6 +43,7 @@ impl StateLog {
             records: 0,
             checkpoint: 1,
             is_open: false,
+            unproven: Vec::new(),
             is_untouched: false,
         };
         log.write_checkpoint(backing, table)?;
@@ -67,6 +71,7 @@ impl StateLog {
             records: 0,
             checkpoint: index,
             is_open: false,
+            unproven: Vec::new(),
             is_untouched: true,
         };
         let mut next = log.record(backing, 0)?;
@@ -78,8 +83,12 @@ impl StateLog {
             if next.is_none() {
                 let mut kept = Vec::new();
                 for entry in entries {
-                    if data_is_there(backing, places, table, &entry)? {
-                        kept.push(entry);
+                    match data_of(places, table, &entry) {
+                        Some(data) if crc_of(backing, data.clone())? != entry.data_crc => {}
+                        data => {
+                            kept.push(entry);
+                            log.unproven.extend(data);
+                        }
                     }
                 }
                 entries = kept;
@@ -131,6 +140,7 @@ impl StateLog {
             records: 0,
             checkpoint: newest,
             is_open: false,
+            unproven: Vec::new(),
             is_untouched: true,
         };
         Ok((log, guessed))
@@ -147,6 +157,7 @@ impl StateLog {
             return backing.sync();
         }
         if self.is_untouched || self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
+            self.write_again(backing)?;
             backing.sync()?;
             return self.write_checkpoint(backing, table);
         }
@@ -159,6 +170,19 @@ impl StateLog {
         (self.sequence, self.records) = (record.sequence, self.records + 1);
         backing.sync()?;
         self.is_open = is_open;
+        Ok(())
+    }
+
+    /// Writes anew what was read and may not be on the medium: a flush that failed leaves it in the system's memory, for which no later flush
+    /// does anything (fsync(2)).
+    fn write_again(&mut self, backing: &Backing) -> Result<(), DeviceError> {
+        for data in std::mem::take(&mut self.unproven) {
+            in_pieces(data, |at, bytes| {
+                let mut piece = vec![0; bytes];
+                backing.read(at, &mut piece)?;
+                backing.write(at, &piece)
+            })?;
+        }
         Ok(())
     }
 
@@ -275,6 +299,10 @@ fn end_of_content(
     let mut end = geometry.zone_capacity_blocks * block_bytes;
     while end > 0 {
         let from = (end - 1) / AT_ONCE * AT_ONCE;
+        if backing.is_hole(start + from..start + end) {
+            end = from;
+            continue;
+        }
         let mut bytes = vec![0; (end - from) as usize];
         backing.read(start + from, &mut bytes)?;
         if let Some(last) = bytes.iter().rposition(|&byte| byte != 0) {
@@ -311,27 +339,37 @@ fn apply(backing: &Backing, table: &mut ZoneTable, entries: &[Entry]) -> Result<
     Ok(())
 }
 
-/// Whether what the entry says was written into its zone is there.
-fn data_is_there(
-    backing: &Backing,
-    places: &Places,
-    table: &ZoneTable,
-    entry: &Entry,
-) -> Result<bool, DeviceError> {
-    let Ok(before) = table.zone(entry.zone) else { return Ok(true) };
+/// The bytes of the file that an entry says were written into its zone; none if there is no such zone.
+fn data_of(places: &Places, table: &ZoneTable, entry: &Entry) -> Option<Range<u64>> {
+    let before = table.zone(entry.zone).ok()?;
     // A reset is made safe before anything else is written.
     let from = if before.resets == Some(entry.resets) { before.write_pointer } else { 0 };
     let block_bytes = u64::from(table.geometry().block_bytes);
-    let mut at = places.zones + (before.start.0 + from) * block_bytes;
+    let start = places.zones + (before.start.0 + from) * block_bytes;
     let blocks = entry.data_blocks.min(before.capacity_blocks - from);
-    let end = at + blocks * block_bytes;
-    let mut crc = 0;
-    let mut buffer = vec![0; 1 << 20];
-    while at < end {
-        let now = &mut buffer[..(end - at).min(1 << 20) as usize];
-        backing.read(at, now)?;
-        crc = crc32c::crc32c_append(crc, now);
-        at += now.len() as u64;
+    Some(start..start + blocks * block_bytes)
+}
+
+/// Does something with each MiB of a part of the file: where it begins, and its bytes.
+fn in_pieces(
+    part: Range<u64>,
+    mut each: impl FnMut(u64, usize) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let mut at = part.start;
+    while at < part.end {
+        let bytes = (part.end - at).min(1 << 20);
+        each(at, bytes as usize)?;
+        at += bytes;
     }
-    Ok(crc == entry.data_crc)
+    Ok(())
+}
+
+fn crc_of(backing: &Backing, part: Range<u64>) -> Result<u32, DeviceError> {
+    let (mut crc, mut buffer) = (0, vec![0; 1 << 20]);
+    in_pieces(part, |at, bytes| {
+        backing.read(at, &mut buffer[..bytes])?;
+        crc = crc32c::crc32c_append(crc, &buffer[..bytes]);
+        Ok(())
+    })?;
+    Ok(crc)
 }

@@ -228,3 +228,38 @@ fn what_a_map_shows_after_a_failed_flush_is_safe_once_it_is_open_again() {
         );
     }
 }
+
+/// The same where the power is cut while the map is opened again.
+#[test]
+fn a_failed_flush_and_then_a_power_cut_while_opening_leave_all_that_was_acknowledged() {
+    let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
+    let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
+    let options = crate::Options::with_cache(40_000);
+    let opened = |store: &Arc<FaultyDevice>| {
+        let device = FileDevice::open_in(Backing::faulty(Arc::clone(store))).map_err(crate::Error::from)?;
+        crate::Store::open(device, options)
+    };
+    let mut cuts = 0;
+    for (failing, after) in (0..6).flat_map(|failing| (0..12).map(move |after| (failing, after))) {
+        let store = store_of(&geometry);
+        let created = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry).unwrap();
+        drop(crate::Store::format(created, Some(BLOCK as u32), 1).unwrap());
+        let map = opened(&store).unwrap();
+        map.put(b"key", &[1; 400]).unwrap();
+        store.inject(crate::device::Fault::FlushError { after: store.changes() + failing });
+        let failed = (2..12u8).find(|&value| map.put(b"key", &[value; 400]).is_err()).unwrap();
+        drop(map);
+        store.inject(crate::device::Fault::PowerCut { after: store.changes() + after });
+        cuts += u32::from(opened(&store).is_err());
+        for image in store.cut().images(6, after) {
+            let map = opened(&Arc::new(FaultyDevice::over(image))).unwrap();
+            let shown = map.snapshot().get(b"key").unwrap().unwrap();
+            assert!(
+                shown[0] + 1 >= failed,
+                "failing flush {failing}, cut {after}: {}, and {failed} failed",
+                shown[0]
+            );
+        }
+    }
+    assert!(cuts > 20, "{cuts}");
+}
