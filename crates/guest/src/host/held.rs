@@ -38,12 +38,14 @@ impl Held {
         Self::noted(|| Ok(descriptors::duplicate(descriptor)?))
     }
 
-    /// The file that `make` opens or makes, which must not wait for another thread of the guest.
+    /// The file that `make` opens or makes, which must not wait for another thread of the guest. It may be asked again: the guest may have all
+    /// the descriptors that it may.
     ///
     /// # Errors
     /// Those of `make`; EMFILE if none of our descriptors is left.
-    pub fn new(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        Self::noted(|| Ok(descriptors::keep(make()?)?))
+    pub fn new(mut make: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        let mut made = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
+        Self::noted(|| Ok(descriptors::keep(descriptors::with_room(&mut made)?)?))
     }
 
     /// As [`Held::new`], for another file that the same `make` makes.

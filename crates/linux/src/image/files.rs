@@ -9,6 +9,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
@@ -201,7 +202,11 @@ fn kind_of(
 ) -> Result<FileKind, ImageError> {
     let status = status_of(descriptor).ok_or_else(|| last("look at an open file"))?;
     let identity = Some((status.st_dev, status.st_ino));
-    if let Some(number) = standard.iter().position(|found| *found == identity) {
+    let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
+        .map_err(|error| ImageError::host("look at an open file", error))?;
+    // The guest may have opened the standard files' file for itself, with an offset and a mode of its own.
+    let is_the_guests = descriptor > 2 && can_be_opened_again(&status, &path);
+    if let Some(number) = standard.iter().position(|found| *found == identity && !is_the_guests) {
         let number = if (0..3).contains(&descriptor) && standard[descriptor as usize] == identity {
             descriptor
         } else {
@@ -209,14 +214,11 @@ fn kind_of(
         };
         return Ok(FileKind::Standard(number));
     }
-    let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
-        .map_err(|error| ImageError::host("look at an open file", error))?;
     let shown = path.to_string_lossy().into_owned();
     let refused = |what: String| ImageError::File { descriptor, what };
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
-            let named = fs::metadata(&path).map(|found| (found.dev(), found.ino()));
-            if status.st_nlink == 0 || named.ok() != identity {
+            if !can_be_opened_again(&status, &path) {
                 return Err(refused(format!("a file without a name ({shown})")));
             }
             // SAFETY: no pointers.
@@ -235,6 +237,18 @@ fn kind_of(
         libc::S_IFSOCK => Err(refused("a socket".into())),
         libc::S_IFCHR => Err(refused(format!("a device ({shown})"))),
         _ => anonymous(descriptor, &shown).ok_or_else(|| refused(shown)),
+    }
+}
+
+/// Whether `path` leads to the regular file, folder or plain device that is open.
+fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
+    match status.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR => {
+            let named = fs::metadata(path).map(|found| (found.dev(), found.ino()));
+            status.st_nlink > 0 && named.ok() == Some((status.st_dev, status.st_ino))
+        }
+        libc::S_IFCHR => path.to_str().is_some_and(|path| DEVICES.contains(&path)),
+        _ => false,
     }
 }
 
@@ -481,5 +495,26 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
         Ok(())
     } else {
         Err(ImageError::host("fill a pipe again", Errno(libc::EAGAIN)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom, Write};
+
+    #[test]
+    fn the_file_of_a_standard_descriptor_that_the_guest_has_opened_itself_keeps_its_offset() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"abcdef").unwrap();
+        let mut own = file.reopen().unwrap();
+        own.seek(SeekFrom::Start(3)).unwrap();
+        let status = status_of(own.as_raw_fd()).unwrap();
+        let standard = [Some((status.st_dev, status.st_ino)), None, None];
+        let path = file.path().canonicalize().unwrap().into_os_string().into_vec();
+        assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
+        // Without a name it is the one that came from outside.
+        drop(file);
+        assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
     }
 }
