@@ -44,6 +44,8 @@ impl Translated {
         let code = state.pc;
         let source = position.pc;
         let view = View(shared);
+        // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
+        state.set_r(SCRATCH, 0);
         let before = state.x;
         let arguments = ARGUMENTS.map(|register| state.r(register));
         let result = match prepare(state.r(RESULT), arguments, state.r(STACK_POINTER), &view) {
@@ -124,7 +126,6 @@ impl Translated {
 /// Makes a call of the process's.
 fn make(state: &mut State, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
     CALLER.set(Some((state.x, arguments)));
-    state.set_r(SCRATCH, 0);
     state.set_r(NUMBER, number);
     for (register, argument) in ARGUMENTS.into_iter().zip(arguments) {
         state.set_r(register, argument);

@@ -59,6 +59,8 @@ pub enum After {
     Placed(u64),
     /// A signal number is the result.
     Signal,
+    /// A socket's type at an address.
+    SocketType(u64),
 }
 
 const EFAULT: u64 = 14;
@@ -229,6 +231,8 @@ impl Call<'_> {
                 // MIPS has the thread pointer before the child's id.
                 call(name, [flags, b, c, e, d, 0], After::Nothing)
             }
+            // Its structure names the signal at the child's end; libraries do without it.
+            "clone3" => Some(Err(ENOSYS)),
             "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
             _ => None,
         }
@@ -332,7 +336,9 @@ impl Call<'_> {
             "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], After::Nothing),
             "setsockopt" | "getsockopt" => {
                 let (level, option) = numbers::socket_option(b, c);
-                call(name, [a, level, option, d, e, 0], After::Nothing)
+                let is_type = name == "getsockopt" && (level, option) == (1, 3);
+                let after = if is_type { After::SocketType(d) } else { After::Nothing };
+                call(name, [a, level, option, d, e, 0], after)
             }
             _ => None,
         }
@@ -422,6 +428,11 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64
         After::Stack(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
+        }
+        After::SocketType(at) => {
+            let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
+            let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());
+            return if written { Ok((result, None)) } else { Err(EFAULT) };
         }
         After::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
         After::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
