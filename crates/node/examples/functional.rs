@@ -2,7 +2,7 @@
 //! Not the product: that is `longma run`.
 //! Source: our own.
 //!
-//! `functional [--interpret] PROGRAM [ARGUMENT]...`
+//! `functional [--interpret] [--trace] PROGRAM [ARGUMENT]...`
 
 use std::ffi::OsString;
 use std::io::Write;

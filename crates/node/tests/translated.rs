@@ -8,13 +8,12 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::LazyLock;
 
 const GCC: &[&str] = &["mips64el-linux-gnuabi64-gcc"];
 const ZIG: &[&str] = &["python3", "-m", "ziglang", "cc", "-target", "mips64el-linux-muslabi64"];
 
 /// The compiler that there is.
-static COMPILER: LazyLock<&[&str]> = LazyLock::new(|| {
+fn compiler() -> &'static [&'static str] {
     let works = |command: &&&[&str]| {
         let mut asked = Command::new(command[0]);
         asked.args(&command[1..]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
@@ -22,7 +21,7 @@ static COMPILER: LazyLock<&[&str]> = LazyLock::new(|| {
     };
     let found = [GCC, ZIG].iter().find(works).copied();
     found.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
-});
+}
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mips")
@@ -36,8 +35,9 @@ fn runner() -> PathBuf {
 
 /// Compiles one of the programs.
 fn compile(name: &str, options: &[&str], to: &Path) {
-    let mut command = Command::new(COMPILER[0]);
-    command.args(&COMPILER[1..]).args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
+    let compiler = compiler();
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
     let source = folder().join(name).with_extension("c");
     let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

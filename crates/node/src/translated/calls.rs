@@ -91,7 +91,7 @@ impl Translated {
             state.pc = source + 4;
             thread.make_again_with(before);
             core.cpu().attention.clear();
-            return self.deliver(shared, core, thread);
+            return self.deliver(shared, core, thread, Some(code + 4));
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue

@@ -220,6 +220,7 @@ impl Translated {
     /// Signals have arrived, or code has changed. Goes on to where the source's registers are all in place first.
     fn attend(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
         core.cpu().attention.clear();
+        let mut here = None;
         loop {
             let pc = core.cpu().state.pc;
             if !self.layout.code.contains(&pc) {
@@ -230,6 +231,7 @@ impl Translated {
             let position = self.engine().position(pc);
             if let Some(position) = position.filter(|position| position.is_boundary) {
                 core.cpu().state.pc = position.pc;
+                here = Some(pc);
                 break;
             }
             match core.step() {
@@ -241,16 +243,28 @@ impl Translated {
                 }
             }
         }
-        self.deliver(shared, core, thread)
+        self.deliver(shared, core, thread, here)
     }
 
-    /// Delivers what has arrived; the thread is at a source address.
-    pub(super) fn deliver(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    /// Delivers what has arrived; the thread is at a source address, whose code is at `here` if that is known: where nothing becomes of
+    /// it, the thread goes on there, and the address need not become one that is jumped to.
+    pub(super) fn deliver(
+        &self,
+        shared: &Shared,
+        core: &mut Core,
+        thread: &mut Thread,
+        here: Option<u64>,
+    ) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
-        match thread.deliver_pending(state) {
-            Outcome::Continue => self.resume(shared, state, thread),
-            over => over,
+        let source = state.pc;
+        match (thread.deliver_pending(state), here) {
+            (Outcome::Continue, Some(code)) if state.r(SCRATCH) == 0 && state.pc == source => {
+                state.pc = code;
+                Outcome::Continue
+            }
+            (Outcome::Continue, _) => self.resume(shared, state, thread),
+            (over, _) => over,
         }
     }
 }
