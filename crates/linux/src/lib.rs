@@ -18,6 +18,6 @@ mod threads;
 
 pub use devices::DeviceFile;
 pub use engine::{Engine, Outcome};
-pub use process::{LoadError, Process, ProcessConfig, Sink};
+pub use process::{Areas, LoadError, Process, ProcessConfig, Sink};
 pub use syscalls::{Copied, KeptLimit, SystemCall};
 pub use threads::Thread;

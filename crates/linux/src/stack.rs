@@ -2,6 +2,7 @@
 //! Not its mapping.
 //! Source: getauxval(3), Linux fs/binfmt_elf.c (order); LoongArch arch/loongarch/include/uapi/asm/{auxvec,hwcap}.h.
 
+use crate::elf::Architecture;
 use longma_guest::GuestMemory;
 use longma_guest::PAGE_BYTES;
 use longma_loongarch::Fault;
@@ -24,6 +25,7 @@ const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
 /// What the auxiliary vector says of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramFacts {
+    pub architecture: Architecture,
     pub headers: u64,
     pub headers_count: u16,
     /// Where the interpreter was loaded; 0 if there is none.
@@ -140,8 +142,14 @@ pub(crate) fn build(
         (51, 4096),
         (libc::AT_NULL, 0),
     ];
+    // MIPS64 has no vDSO here, and no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.
+    let has = |key| match program.architecture {
+        Architecture::LoongArch64 => true,
+        Architecture::Mips64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP),
+    };
     let auxiliary: Vec<u8> = auxiliary
         .iter()
+        .filter(|(key, _)| has(*key))
         .flat_map(|(key, value)| [key.to_le_bytes(), value.to_le_bytes()])
         .flatten()
         .collect();

@@ -116,14 +116,22 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Resu
 }
 
 impl Engine for NodeEngine {
-    fn spawn(&self, thread: Thread, state: State) -> io::Result<i32> {
+    fn spawn(&self, thread: Thread, mut state: State) -> io::Result<i32> {
         let shared = self.0.upgrade().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))?;
+        if let Some(translated) = shared.translated()
+            && !translated.give_birth(&shared, &mut state)
+        {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
         let core = shared.core(state)?;
         spawn(shared, thread, core)
     }
 
     fn invalidate(&self, range: Range<u64>) {
         let Some(shared) = self.0.upgrade() else { return };
+        if let Some(translated) = shared.translated() {
+            translated.note_change(range.clone());
+        }
         shared.code.invalidate(&range);
         shared.cores.request_all();
     }

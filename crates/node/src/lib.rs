@@ -11,6 +11,7 @@ mod run;
 pub mod schedule;
 pub mod simulation;
 pub mod symbols;
+mod translated;
 
 pub use gdb::Debugger;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode, timing};
@@ -18,3 +19,4 @@ pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::elf::ElfError;
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
 pub use run::{Ending, Node, NodeConfig, NodeError, Report};
+pub use translated::TranslatedError;

@@ -18,6 +18,7 @@ use crate::{
     gdb::{self, Debugger, Follower, Session},
     schedule::{self, Simulated},
     symbols::Symbols,
+    translated::{Translated, TranslatedError},
 };
 
 /// What to run and how.
@@ -46,6 +47,9 @@ pub enum NodeError {
         "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
     )]
     Host(#[source] io::Error),
+    /// It is for another architecture, and what is asked for goes with LoongArch only.
+    #[error(transparent)]
+    Translated(#[from] TranslatedError),
 }
 
 /// How a process ended.
@@ -64,6 +68,7 @@ pub(crate) struct Shared {
     pub cores: Cores,
     words: ConfigurationWords,
     simulated: Option<Simulated>,
+    translated: Option<Translated>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
@@ -79,6 +84,11 @@ impl Shared {
     /// The host has no memory to give.
     pub fn core(&self, state: State) -> io::Result<Core> {
         Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
+    }
+
+    /// What is translated, if the program is for another architecture.
+    pub fn translated(&self) -> Option<&Translated> {
+        self.translated.as_ref()
     }
 
     /// The debugging session, if there ever was one.
@@ -138,11 +148,18 @@ impl Node {
 
     fn of(
         process: Arc<Process>,
-        threads: Vec<(Thread, State)>,
+        mut threads: Vec<(Thread, State)>,
         words: ConfigurationWords,
         execution: Execution,
         simulated: Option<Simulated>,
     ) -> Result<Self, NodeError> {
+        let translated = Translated::of(&process);
+        if let Some(translated) = &translated {
+            if simulated.is_some() {
+                return Err(TranslatedError::Simulated.into());
+            }
+            threads.iter_mut().for_each(|(_, state)| translated.begin(state));
+        }
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
         let code = SharedCode::new(process.memory(), execution, watch).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared {
@@ -151,6 +168,7 @@ impl Node {
             cores: Cores::default(),
             words,
             simulated,
+            translated,
             finish: OnceLock::new(),
             session: OnceLock::new(),
         });
@@ -170,6 +188,9 @@ impl Node {
             return Err(io::Error::other(
                 "a debugger cannot steer a process in simulated time; run it at level functional",
             ));
+        }
+        if self.shared.translated.is_some() {
+            return Err(io::Error::other(TranslatedError::Debugged));
         }
         let session = gdb::session()?;
         // There is one debugger: a second session would find the process's threads taken.
@@ -217,7 +238,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     };
     let mut simulated = shared.simulated.as_ref().filter(|_| shared.process.simulation().is_some());
     let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
-    if follower.is_some() {
+    if follower.is_some() || shared.translated.is_some() {
         thread.leave_signals_pending();
     }
     loop {
@@ -226,7 +247,10 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
             (None, Some(_)) => simulated
                 .take()
                 .map_or(Outcome::Continue, |s| schedule::run_thread(s, &mut core, &mut thread)),
-            (None, None) => run_to_stop(&mut core, &mut thread),
+            (None, None) => match &shared.translated {
+                None => run_to_stop(&mut core, &mut thread),
+                Some(translated) => translated.run(shared, &mut core, &mut thread),
+            },
             (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
         };
         match outcome {

@@ -24,6 +24,8 @@ pub struct AddressSpace {
     /// Mappings without a place of their own go below this.
     top: u64,
     heap: Mutex<Heap>,
+    /// What the guest may not map otherwise, see [`AddressSpace::keep`].
+    pub(super) kept: Vec<Range<u64>>,
 }
 
 /// The program break.
@@ -53,7 +55,7 @@ impl AddressSpace {
     /// An empty address space over `memory`.
     pub fn new(memory: GuestMemory) -> Self {
         let top = memory.limit() - PAGE_BYTES;
-        Self { memory, top, heap: Mutex::default() }
+        Self { memory, top, heap: Mutex::default(), kept: Vec::new() }
     }
 
     /// The memory this space maps.
@@ -118,7 +120,8 @@ impl AddressSpace {
         }
         let length = page_up(length).ok_or(Errno(outside))?;
         let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
-        Ok(start..end.ok_or(Errno(outside))?)
+        let range = start..end.ok_or(Errno(outside))?;
+        if self.is_kept(&range) { Err(Errno(outside)) } else { Ok(range) }
     }
 
     pub(super) fn host(&self, address: u64) -> *mut libc::c_void {

@@ -7,6 +7,7 @@ mod address_space;
 mod arrays;
 mod bitmap;
 mod guest_memory;
+mod kept;
 mod mappings;
 mod recovery;
 mod replaced;

@@ -28,6 +28,9 @@ impl AddressSpace {
             return Err(Errno(libc::EINVAL));
         }
         let range = start..end.min(self.memory().limit()).max(start);
+        if self.is_kept(&range) {
+            return Err(Errno(libc::ENOMEM));
+        }
         let is_whole = range.end == end && self.read().covers(range.clone());
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,

@@ -3,6 +3,7 @@
 //! Source: ELF-64 Object File Format 1.5; LoongArch ELF psABI 2.40, section "ELF header".
 
 mod load;
+mod mips;
 mod vdso;
 
 pub(crate) use load::load;
@@ -12,6 +13,8 @@ use longma_guest::{PAGE_BYTES, Protection, page_down, page_up};
 
 /// EM_LOONGARCH.
 const MACHINE: u16 = 258;
+/// EM_MIPS.
+const MACHINE_MIPS: u16 = 8;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 /// More program headers than any linker makes; Linux allows 64 KiB of them.
@@ -110,6 +113,9 @@ pub enum ElfError {
         name = machine_name(*.0), number = .0
     )]
     Machine(u16),
+    /// For MIPS, and not of the kind that is translated.
+    #[error("it is a program for MIPS, {0}")]
+    Mips(&'static str),
     /// Neither executable nor PIE.
     #[error("its type is {0}, which cannot be run; link it into an executable (type 2) or a PIE (type 3)")]
     Type(u16),
@@ -152,6 +158,16 @@ fn machine_name(machine: u16) -> &'static str {
     }
 }
 
+/// Whose instructions a program consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Architecture {
+    /// The one that everything else here is about.
+    #[default]
+    LoongArch64,
+    /// Little-endian MIPS64 up to release 2, with the n64 calling convention: an engine translates it.
+    Mips64,
+}
+
 /// A segment to be mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -170,6 +186,8 @@ pub struct Segment {
 /// What loading needs to know of an ELF file. Everything in it has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
+    /// Whose instructions it consists of.
+    pub architecture: Architecture,
     /// The first instruction, before the load bias.
     pub entry: u64,
     /// Whether it can be loaded anywhere (ET_DYN).
@@ -205,10 +223,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Image {
-    /// Reads and checks an ELF file; `limit` is the first address a program may not use.
+    /// Reads and checks an ELF file; `limit` is the first address a program may not use. Of one that is translated it is half of that.
     ///
     /// # Errors
-    /// The file is not a LoongArch64 program, or is damaged.
+    /// The file is not a program that can be run, or is damaged.
     pub fn parse(file: &(impl Source + ?Sized), limit: u64) -> Result<Self, ElfError> {
         let mut header = [0; HEADER_BYTES];
         let mut magic = [0; 4];
@@ -229,13 +247,20 @@ impl Image {
             });
         }
         let (class, order) = (header[4], header[5]);
+        let architecture = if mips::is_for_mips(&header) {
+            mips::check(&header).map_err(ElfError::Mips)?;
+            Architecture::Mips64
+        } else {
+            Architecture::LoongArch64
+        };
         if (class, order) != (2, 1) {
             return Err(ElfError::Class { class, order });
         }
         let machine = u16_at(&header, 18);
-        if machine != MACHINE {
+        if machine != MACHINE && architecture == Architecture::LoongArch64 {
             return Err(ElfError::Machine(machine));
         }
+        let limit = if architecture == Architecture::Mips64 { limit / 2 } else { limit };
         let kind = u16_at(&header, 16);
         if kind != 2 && kind != 3 {
             return Err(ElfError::Type(kind));
@@ -251,7 +276,7 @@ impl Image {
         }
         // Soft-float objects have 1 here, single-float 2, double-float 3; all run on a machine with an FPU.
         let abi = u32_at(&header, 48) & 7;
-        if abi > 3 {
+        if abi > 3 && architecture == Architecture::LoongArch64 {
             return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");
         }
         let offset = u64_at(&header, 32);
@@ -261,6 +286,7 @@ impl Image {
             return Err(ElfError::Truncated { what: "the program headers", offset, needs });
         }
         let mut image = Self {
+            architecture,
             entry: u64_at(&header, 24),
             relocatable: kind == 3,
             segments: Vec::new(),
@@ -276,6 +302,9 @@ impl Image {
         }
         if image.segments.is_empty() {
             return Err(ElfError::Empty);
+        }
+        if architecture == Architecture::Mips64 && image.interpreter.is_some() {
+            return Err(ElfError::Mips(mips::DYNAMIC));
         }
         if image.headers_address == 0 {
             let holder =

@@ -148,6 +148,7 @@ impl Process {
             threads: image.threads.len() as u32,
             threads_made: image.threads_made,
             own_descriptors,
+            areas: None,
         };
         let process = Self::assemble(config, root, Some(simulation), parts);
         let threads = image.threads.iter().map(|saved| saved.thread(&process)).collect::<Result<_, _>>()?;

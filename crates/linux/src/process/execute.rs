@@ -285,7 +285,8 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
             | ElfError::Short(_)
             | ElfError::Magic(_)
             | ElfError::Class { .. }
-            | ElfError::Machine(_),
+            | ElfError::Machine(_)
+            | ElfError::Mips(_),
         ) => Ok(false),
         Err(_) => Err(Errno(libc::ENOEXEC)),
     }

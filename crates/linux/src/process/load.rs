@@ -13,14 +13,15 @@ use std::sync::{Arc, OnceLock};
 
 use longma_guest::Errno;
 use longma_guest::host::locks::Mutex;
-use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, Placement, Protection};
+use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
+use super::areas::{self, Areas};
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
 use super::{Process, ProcessConfig};
 use crate::Thread;
-use crate::elf::{self, ElfError, Image, Source};
+use crate::elf::{self, Architecture, ElfError, Image, Source};
 use crate::files::surroundings::USER;
 use crate::files::{Root, Surroundings};
 use crate::image;
@@ -116,7 +117,7 @@ impl Process {
     /// Loads a program: its memory, its first thread and that thread's registers.
     ///
     /// # Errors
-    /// The program is missing, not a LoongArch64 ELF, malformed, or does not fit.
+    /// The program is missing, not one that can be run, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
         let own_descriptors = image::own_descriptors();
         if let Some(mask) = config.umask {
@@ -144,6 +145,14 @@ impl Process {
             None => None,
             Some((path, file)) => Some((parse(&file, &path)?, path, file)),
         };
+        if let Some((Image { architecture: Architecture::Mips64, .. }, path, _)) = interpreter {
+            return Err(LoadError::Program { path, source: ElfError::Machine(8) });
+        }
+        let is_translated = image.architecture == Architecture::Mips64;
+        if is_translated {
+            // Above is the engine's.
+            space.set_top(memory.limit() / 2 - PAGE_BYTES);
+        }
 
         let failed = map_error(&found.path);
         let environment: Vec<Vec<u8>> =
@@ -171,11 +180,18 @@ impl Process {
             (start, interpreter_base) = (loaded.entry, loaded.bias);
         }
         space.set_heap_start(program.end);
-        let vdso = map_vdso(&space).map_err(&failed)?;
+        let areas = is_translated.then(|| Areas::map(&mut space)).transpose().map_err(&failed)?;
+        let (vdso, signal_return) = if is_translated {
+            (0, areas::map_signal_return(&space).map_err(&failed)?)
+        } else {
+            let vdso = map_vdso(&space).map_err(&failed)?;
+            (vdso, vdso + elf::SIGNAL_RETURN_OFFSET)
+        };
 
         let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
         let random = random_bytes(&config, simulation.as_deref());
         let facts = ProgramFacts {
+            architecture: image.architecture,
             headers: program.headers,
             headers_count: image.headers_count,
             interpreter_base,
@@ -203,10 +219,11 @@ impl Process {
                 arguments: found.arguments,
                 stack: contents,
                 program_range: image.span().start.wrapping_add(program.bias)..program.end,
-                signal_return: vdso + elf::SIGNAL_RETURN_OFFSET,
+                signal_return,
                 threads: 1,
                 threads_made: 1,
                 own_descriptors,
+                areas,
             },
         );
         let thread = Thread::first(process.clone());
@@ -227,6 +244,8 @@ pub(crate) struct Parts {
     pub threads_made: u32,
     /// Descriptors that are this program's own.
     pub own_descriptors: Vec<i32>,
+    /// What the program does not have, if it is translated.
+    pub areas: Option<Areas>,
 }
 
 impl Process {
@@ -256,6 +275,7 @@ impl Process {
             threads: AtomicU32::new(parts.threads),
             threads_made: AtomicU32::new(parts.threads_made),
             own_descriptors: parts.own_descriptors,
+            areas: parts.areas,
             standard_files: image::standard_files(),
             simulation,
             said: Mutex::default(),

@@ -2,6 +2,7 @@
 //! Not a thread, and not the machine it runs on.
 //! Source: execve(2), proc(5).
 
+mod areas;
 mod borrow;
 pub(crate) mod execute;
 pub(crate) mod fork;
@@ -18,11 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
+pub use areas::Areas;
 pub(crate) use borrow::Borrowed;
 pub use load::LoadError;
 pub(crate) use load::Parts;
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
+use crate::elf::Architecture;
 use crate::files::{Root, Surroundings};
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
@@ -112,6 +115,8 @@ pub struct Process {
     pub(crate) threads_made: AtomicU32,
     /// Descriptors that are this program's own, and what the standard ones were at the start.
     pub(crate) own_descriptors: Vec<i32>,
+    /// What the program does not have, if it is translated.
+    pub(crate) areas: Option<Areas>,
     pub(crate) standard_files: [Option<(u64, u64)>; 3],
     /// What it has besides in simulated time.
     pub(crate) simulation: Option<Arc<Simulation>>,
@@ -167,7 +172,7 @@ impl Process {
     }
 
     /// Says something odd where the diagnostics go, once.
-    pub(crate) fn say_once(&self, text: &'static str) {
+    pub fn say_once(&self, text: &'static str) {
         let Some(sink) = &self.config.diagnostics else { return };
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.insert(text) {
@@ -180,6 +185,17 @@ impl Process {
         if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
             self.say_once(crate::devices::CHILD_ACCESSES);
         }
+    }
+
+    /// Whose instructions its program consists of.
+    pub fn architecture(&self) -> Architecture {
+        if self.areas.is_some() { Architecture::Mips64 } else { Architecture::LoongArch64 }
+    }
+
+    /// Where an engine puts what it makes of a program for another architecture; `None` if that is not needed. Everything that this
+    /// crate knows of such a process's program counters are then addresses of that program.
+    pub fn areas(&self) -> Option<&Areas> {
+        self.areas.as_ref()
     }
 
     /// The process's address space.

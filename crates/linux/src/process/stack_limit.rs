@@ -49,7 +49,7 @@ impl StackLimit {
         (self.bytes / 4).clamp(*ARGUMENT_BYTES.start(), *ARGUMENT_BYTES.end())
     }
 
-    /// Maps the stack at the top of the address space and gives its end; `texts` and `offset` bytes will be put at its top.
+    /// Maps the stack at the top of what the program has and gives its end; `texts` and `offset` bytes will be put at its top.
     pub fn map(
         self,
         space: &mut AddressSpace,
@@ -57,7 +57,7 @@ impl StackLimit {
         offset: u64,
         executable: bool,
     ) -> Result<u64, Errno> {
-        let top = space.memory().limit() - PAGE_BYTES;
+        let top = space.top();
         let protection = Protection { read: true, write: true, execute: executable };
         let wanted = self.mapped_bytes(texts, offset).ok_or(Errno(libc::ENOMEM))?;
         // A host that never promises more memory than it has may refuse a very large one.

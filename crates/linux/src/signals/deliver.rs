@@ -195,6 +195,9 @@ impl Thread {
         {
             state.pc = state.pc.wrapping_sub(4);
             state.set_r(4, interrupted.a0);
+            if let Some(registers) = interrupted.registers {
+                state.x = registers;
+            }
         }
     }
 

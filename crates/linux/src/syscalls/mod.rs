@@ -130,8 +130,11 @@ impl Thread {
             Ok(Completion::Value(value)) => state.set_r(A0, value),
             Ok(Completion::AsLeft(outcome)) => return outcome,
             Err(error @ (Errno::RESTART | Errno::RESTART_ALWAYS)) => {
-                self.interrupted =
-                    Some(Interrupted { a0: arguments[0], always: error == Errno::RESTART_ALWAYS });
+                self.interrupted = Some(Interrupted {
+                    a0: arguments[0],
+                    always: error == Errno::RESTART_ALWAYS,
+                    registers: None,
+                });
                 state.set_r(A0, Errno(libc::EINTR).returned());
                 if self.leaves_signals {
                     with_attention(Attention::request);

@@ -67,6 +67,8 @@ pub(crate) struct Interrupted {
     pub a0: u64,
     /// True if it is made again whatever the signal's action says.
     pub always: bool,
+    /// All the general registers as they shall be then, if the call was made for a program for another architecture.
+    pub registers: Option<[u64; 32]>,
 }
 
 /// What must have happened before a new thread does anything and before clone(2) returns: whichever comes first sees to it.
@@ -132,6 +134,14 @@ impl Thread {
     /// The thread's id.
     pub fn tid(&self) -> i32 {
         self.tid
+    }
+
+    /// After a call that a signal interrupted, see [`Self::leave_signals_pending`]: if it is made again, all the general registers are
+    /// these. For engines that make calls with other registers than the program's.
+    pub fn make_again_with(&mut self, registers: [u64; 32]) {
+        if let Some(interrupted) = &mut self.interrupted {
+            interrupted.registers = Some(registers);
+        }
     }
 
     /// To be called first on the host thread that runs this guest thread, the first one's included, after the engine has

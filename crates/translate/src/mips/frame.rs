@@ -8,7 +8,7 @@ use longma_loongarch::State;
 use super::numbers;
 use super::registers::{HIGH, LOW, STACK_POINTER, general};
 use super::service::{control, set_control};
-use super::system::{Structures, swap_code};
+use super::system::{Structures, information_to_mips};
 
 // The frame of LoongArch: siginfo, then ucontext with its mask, program counter and registers.
 const OUTER_MASK: usize = 168;
@@ -52,8 +52,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     let signal = numbers::signal_to_mips(state.r(4));
     let mut frame = [0; BYTES];
     let mut info: [u8; 128] = std::array::from_fn(|byte| outer[byte]);
-    info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
-    swap_code(&mut info);
+    information_to_mips(&mut info);
     frame[INFO..INFO + 128].copy_from_slice(&info);
     for (at, from) in [(0, 0), (8, 16), (16, 8)] {
         put(&mut frame, CONTEXT_STACK + at, get(&outer, OUTER_STACK + from));
@@ -120,31 +119,5 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
         state.lbt.scratch[usize::from(HIGH)] = get(&frame, HIGH_WORD);
         state.lbt.scratch[usize::from(LOW)] = get(&frame, LOW_WORD);
         set_control(state, get(&frame, CONTROL) as u32 & !(0x1f << 12));
-    }
-}
-
-/// A call was interrupted by handlers whose frames lie at `from` and above. `behind` is the address behind it. If it is not made again, it
-/// has failed with the error in `results`; if it is, its first argument is what stands behind that: the process knows the converted one.
-pub fn end_call(from: u64, behind: u64, results: [u64; 2], signal_return: u64, memory: &dyn Structures) {
-    let mut at = from;
-    // Handlers that are entered at once have their frames one above the other; the call's is the last.
-    for _ in 0..64 {
-        let mut outer = [0; OUTER_BYTES];
-        if !memory.read(at, &mut outer) {
-            return;
-        }
-        if get(&outer, OUTER_REGISTERS + 8) == signal_return {
-            at = get(&outer, OUTER_REGISTERS + 8 * usize::from(STACK_POINTER));
-            continue;
-        }
-        let pc = get(&outer, OUTER_PC);
-        if pc == behind {
-            put(&mut outer, OUTER_REGISTERS + 8 * 2, results[0]);
-            put(&mut outer, OUTER_REGISTERS + 8 * 7, 1);
-        } else if pc == behind.wrapping_sub(4) {
-            put(&mut outer, OUTER_REGISTERS + 8 * 4, results[1]);
-        }
-        memory.write(at, &outer);
-        return;
     }
 }

@@ -59,6 +59,12 @@ pub enum After {
     Placed(u64),
     /// A signal number is the result.
     Signal,
+    /// A socket's type at an address.
+    SocketType(u64),
+    /// `siginfo_t` from one address to another.
+    Information(u64, u64),
+    /// The same, and a signal number is the result.
+    Waited(u64, u64),
 }
 
 const EFAULT: u64 = 14;
@@ -229,13 +235,15 @@ impl Call<'_> {
                 // MIPS has the thread pointer before the child's id.
                 call(name, [flags, b, c, e, d, 0], After::Nothing)
             }
+            // Its structure names the signal at the child's end; libraries do without it.
+            "clone3" => Some(Err(ENOSYS)),
             "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
             _ => None,
         }
     }
 
     fn of_signals(&self, name: &str) -> Found {
-        let [a, b, c, d, ..] = self.arguments;
+        let [a, b, c, d, e, _] = self.arguments;
         let signal = numbers::signal_from_mips;
         match name {
             "rt_sigaction" => Some(self.action()),
@@ -245,7 +253,9 @@ impl Call<'_> {
                 Some(self.set(a).map(|set| Step::Call(generic(name), [set, 8, 0, 0, 0, 0], After::Nothing)))
             }
             "rt_sigtimedwait" => {
-                Some(self.set(a).map(|set| Step::Call(generic(name), [set, 0, c, 8, 0, 0], After::Signal)))
+                let info = if b == 0 { 0 } else { self.room };
+                let after = if b == 0 { After::Signal } else { After::Waited(self.room, b) };
+                Some(self.set(a).map(|set| Step::Call(generic(name), [set, info, c, 8, 0, 0], after)))
             }
             "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
             "sigaltstack" => Some(self.alternate_stack()),
@@ -258,6 +268,14 @@ impl Call<'_> {
             "rt_tgsigqueueinfo" => Some(
                 self.queued(c, d)
                     .map(|info| Step::Call(generic(name), [a, b, signal(c), info, 0, 0], After::Nothing)),
+            ),
+            "waitid" => {
+                let info = if c == 0 { 0 } else { self.room };
+                let after = if c == 0 { After::Nothing } else { After::Information(self.room, c) };
+                call(name, [a, b, info, d, e, 0], after)
+            }
+            "timer_create" if b != 0 => Some(
+                self.event(b).map(|event| Step::Call(generic(name), [a, event, c, 0, 0, 0], After::Nothing)),
             ),
             "wait4" => call(name, self.arguments, After::Status(b)),
             "pause" => call("ppoll", [0; 6], After::Nothing),
@@ -276,9 +294,17 @@ impl Call<'_> {
     /// The `siginfo_t` at `address`, whose error and code have other places, in the room.
     fn queued(&self, signal: u64, address: u64) -> Result<u64, u64> {
         let mut info: [u8; 128] = fetch(self.memory, address)?;
-        info[..4].copy_from_slice(&(numbers::signal_from_mips(signal) as u32).to_le_bytes());
-        swap_code(&mut info);
+        info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
+        information_from_mips(&mut info);
         if self.memory.write(self.room, &info) { Ok(self.room) } else { Err(EFAULT) }
+    }
+
+    /// The `struct sigevent` at `address`, in the room.
+    fn event(&self, address: u64) -> Result<u64, u64> {
+        let mut event: [u8; 64] = fetch(self.memory, address)?;
+        let signal = numbers::signal_from_mips(half(&event, 8).into());
+        event[8..12].copy_from_slice(&(signal as u32).to_le_bytes());
+        if self.memory.write(self.room, &event) { Ok(self.room) } else { Err(EFAULT) }
     }
 
     fn action(&self) -> Result<Step, u64> {
@@ -332,7 +358,9 @@ impl Call<'_> {
             "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], After::Nothing),
             "setsockopt" | "getsockopt" => {
                 let (level, option) = numbers::socket_option(b, c);
-                call(name, [a, level, option, d, e, 0], After::Nothing)
+                let is_type = name == "getsockopt" && (level, option) == (1, 3);
+                let after = if is_type { After::SocketType(d) } else { After::Nothing };
+                call(name, [a, level, option, d, e, 0], after)
             }
             _ => None,
         }
@@ -395,11 +423,36 @@ fn action_flags(flags: u64, to_mips: bool) -> u64 {
         .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// si_errno and si_code have changed places.
-pub(super) fn swap_code(info: &mut [u8; 128]) {
-    for byte in 4..8 {
-        info.swap(byte, byte + 4);
+/// Codes of signals that the kernel or a program has sent, MIPS's and the others': timers, message queues, asynchronous input.
+const CODES: [(u32, u32); 3] =
+    [(-3i32 as u32, -2i32 as u32), (-4i32 as u32, -3i32 as u32), (-2i32 as u32, -4i32 as u32)];
+/// SIGCHLD, as the others number it.
+const CHILD: u32 = SIGCHLD as u32;
+/// CLD_KILLED to CLD_STOPPED: the status is a signal.
+const ENDED_BY_SIGNAL: std::ops::RangeInclusive<u32> = 2..=5;
+
+fn put_half(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A `siginfo_t` as MIPS has it: si_errno and si_code have changed places, some codes and the signals other numbers.
+pub(super) fn information_to_mips(info: &mut [u8; 128]) {
+    let (signal, error, code) = (half(info, 0), half(info, 4), half(info, 8));
+    if signal == CHILD && ENDED_BY_SIGNAL.contains(&code) {
+        let status = numbers::signal_to_mips(half(info, 24).into());
+        put_half(info, 24, status as u32);
     }
+    put_half(info, 0, numbers::signal_to_mips(signal.into()) as u32);
+    put_half(info, 4, CODES.iter().find(|(_, other)| *other == code).map_or(code, |(mips, _)| *mips));
+    put_half(info, 8, error);
+}
+
+/// The same, back, of one that a program sends.
+fn information_from_mips(info: &mut [u8; 128]) {
+    let (signal, code, error) = (half(info, 0), half(info, 4), half(info, 8));
+    put_half(info, 0, numbers::signal_from_mips(signal.into()) as u32);
+    put_half(info, 4, error);
+    put_half(info, 8, CODES.iter().find(|(mips, _)| *mips == code).map_or(code, |(_, other)| *other));
 }
 
 /// What a call gives to the program, once it has been made: its result, and the second one of pipe(2).
@@ -423,7 +476,22 @@ pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
         }
+        After::SocketType(at) => {
+            let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
+            let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());
+            return if written { Ok((result, None)) } else { Err(EFAULT) };
+        }
         After::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
+        After::Information(from, to) | After::Waited(from, to) => {
+            let mut info: [u8; 128] = fetch(memory, from)?;
+            information_to_mips(&mut info);
+            if !memory.write(to, &info) {
+                return Err(EFAULT);
+            }
+            if let After::Waited(..) = after {
+                return Ok((numbers::signal_to_mips(result), None));
+            }
+        }
         After::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
         After::Signal => return Ok((numbers::signal_to_mips(result), None)),
         After::Pair(at) => {

@@ -8,6 +8,7 @@ pub(super) mod control;
 mod float;
 mod integer;
 mod memory;
+mod scratch;
 mod tracing;
 mod vector;
 mod vector_table;
@@ -248,6 +249,7 @@ impl Emitter<'_> {
             || self.memory(instruction)
             || self.atomic(instruction)
             || self.float(instruction)
+            || self.scratch(instruction)
             || self.vector(instruction);
         if !emitted {
             self.call_interpreter(instruction);

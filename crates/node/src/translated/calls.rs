@@ -1,0 +1,173 @@
+//! The system calls of a translated program, and what its new threads begin with.
+//! Not what calls become (`longma_translate::mips::system`), nor what they do.
+//! Source: Linux arch/mips/kernel/scall64-n64.S (registers).
+
+use std::cell::Cell;
+
+use longma_core::Core;
+use longma_linux::{Outcome, Thread};
+use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+use longma_translate::mips::registers::{SCRATCH, STACK_POINTER, TABLE, THREAD_POINTER, general};
+use longma_translate::mips::system::{After, Step, finish, prepare};
+use longma_translate::mips::{frame, numbers};
+
+use super::{Translated, View};
+use crate::run::Shared;
+
+// The number and the arguments of LoongArch's calls.
+const NUMBER: u8 = 11;
+const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
+/// v0: the number, and the result.
+const RESULT: u8 = general(2);
+/// v1: the second result of pipe(2).
+const SECOND: u8 = general(3);
+/// a3: whether it failed.
+const FAILED: u8 = general(7);
+const RT_SIGRETURN: u64 = 139;
+const CLONE: u64 = 220;
+const CLONE_SETTLS: u64 = 0x8_0000;
+/// Errors are the negative numbers from -1 to this.
+const LAST_ERROR: u64 = -4095i64 as u64;
+
+thread_local! {
+    /// The program's registers at the call that this host thread is making, and the arguments that the call has here.
+    static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
+}
+
+impl Translated {
+    /// The system call at the program counter.
+    pub(super) fn call(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+        let state = &mut core.cpu().state;
+        let Some(position) = self.engine().position(state.pc) else {
+            return self.raise(shared, state, thread, Trap::IllegalInstruction);
+        };
+        let code = state.pc;
+        let source = position.pc;
+        let view = View(shared);
+        // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
+        state.set_r(SCRATCH, 0);
+        let before = state.x;
+        let arguments = ARGUMENTS.map(|register| state.r(register));
+        let result = match prepare(state.r(RESULT), arguments, state.r(STACK_POINTER), &view) {
+            Step::Done(result) => result.map(|value| (value, None)),
+            Step::ThreadPointer(value) => {
+                state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
+                Ok((0, None))
+            }
+            Step::Flush(start, bytes) => {
+                self.forget(shared, start..start.saturating_add(bytes));
+                Ok((0, None))
+            }
+            Step::SignalReturn => {
+                state.pc = source;
+                return self.return_from_handler(shared, state, thread);
+            }
+            Step::Call(number, arguments, after) => {
+                state.pc = source;
+                let outcome = make(state, thread, number, arguments);
+                let stack = state.r(STACK_POINTER);
+                let returned = state.r(ARGUMENTS[0]);
+                state.x = before;
+                state.set_r(STACK_POINTER, stack);
+                if outcome != Outcome::Continue {
+                    return outcome;
+                }
+                if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
+                    state.lbt.scratch[usize::from(THREAD_POINTER)] = arguments[4];
+                }
+                if let After::Mapped(..) | After::Placed(_) = after {
+                    self.forget_mapped(shared, after, returned);
+                }
+                match returned {
+                    LAST_ERROR.. => Err(returned.wrapping_neg()),
+                    _ => finish(after, returned, &view),
+                }
+            }
+        };
+        put_result(state, result);
+        if core.cpu().attention.is_requested() {
+            // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
+            let state = &mut core.cpu().state;
+            state.pc = source + 4;
+            thread.make_again_with(before);
+            core.cpu().attention.clear();
+            return self.deliver(shared, core, thread, Some(code + 4));
+        }
+        core.cpu().state.pc = code + 4;
+        Outcome::Continue
+    }
+
+    /// What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
+    fn forget_mapped(&self, shared: &Shared, after: After, returned: u64) {
+        let (start, bytes) = match after {
+            After::Mapped(start, bytes) => (start, bytes),
+            After::Placed(bytes) if returned < LAST_ERROR => (returned, bytes),
+            _ => return,
+        };
+        self.forget(shared, start..start.saturating_add(bytes));
+    }
+
+    fn return_from_handler(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
+        let at = state.r(STACK_POINTER);
+        if !frame::leave(state, &View(shared)) {
+            let fault = Fault { address: at, access: Access::Read, cause: FaultCause::Unmapped };
+            return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
+        }
+        state.set_r(NUMBER, RT_SIGRETURN);
+        let outcome = thread.syscall(state);
+        if outcome != Outcome::Continue {
+            return outcome;
+        }
+        frame::after(state, at, &View(shared));
+        self.resume(shared, state, thread)
+    }
+}
+
+/// Makes a call of the process's.
+fn make(state: &mut State, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
+    CALLER.set(Some((state.x, arguments)));
+    state.set_r(NUMBER, number);
+    for (register, argument) in ARGUMENTS.into_iter().zip(arguments) {
+        state.set_r(register, argument);
+    }
+    let outcome = thread.syscall(state);
+    CALLER.set(None);
+    outcome
+}
+
+fn put_result(state: &mut State, result: Result<(u64, Option<u64>), u64>) {
+    let (value, failed) = match result {
+        Ok((value, second)) => {
+            if let Some(second) = second {
+                state.set_r(SECOND, second);
+            }
+            (value, 0)
+        }
+        Err(error) => (numbers::error(error), 1),
+    };
+    state.set_r(RESULT, value);
+    state.set_r(FAILED, failed);
+}
+
+impl Translated {
+    /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
+    /// and with the registers of LoongArch's call. False if it cannot begin there.
+    pub(crate) fn give_birth(&self, shared: &Shared, state: &mut State) -> bool {
+        let Some((caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
+        let stack = state.r(STACK_POINTER);
+        if flags & CLONE_SETTLS != 0 {
+            state.lbt.scratch[usize::from(THREAD_POINTER)] = thread_pointer;
+        }
+        state.x = caller;
+        state.set_r(STACK_POINTER, stack);
+        state.set_r(TABLE, self.layout.table);
+        put_result(state, Ok((0, None)));
+        match self.code_of(shared, state.pc) {
+            Ok(code) => {
+                state.pc = code;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}

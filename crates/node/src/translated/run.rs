@@ -1,0 +1,274 @@
+//! The run loop of a guest thread whose program is translated: what its stops mean for the program.
+//! Not its system calls (see `calls.rs`).
+//! Source: our own; Linux arch/mips/kernel/traps.c for the signals.
+
+use longma_core::{Core, Stop};
+use longma_linux::{Outcome, Thread};
+use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, decode};
+use longma_translate::engine::Refusal;
+use longma_translate::mips::code::{EXIT, Exit, ILLEGAL, Position, SERVICE};
+use longma_translate::mips::registers::{SCRATCH, SPARE, STACK_POINTER, TABLE, general};
+use longma_translate::mips::{Served, Settle, frame, serve};
+
+use super::{Translated, View};
+use crate::run::Shared;
+
+/// The code number of the spare register where a source register is named; the real one is the kernel's.
+const SPARE_SOURCE: u8 = 26;
+/// `break` of an overflow.
+const OVERFLOW: u32 = 6;
+
+impl Translated {
+    /// Lets the thread go on until it stops.
+    pub fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+        self.forget_noted(shared);
+        let stop = core.run();
+        self.stopped(shared, core, thread, stop)
+    }
+
+    fn stopped(&self, shared: &Shared, core: &mut Core, thread: &mut Thread, stop: Stop) -> Outcome {
+        let pc = core.cpu().state.pc;
+        match stop {
+            Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => self.call(shared, core, thread),
+            Stop::Trap(Trap::Break(code))
+                if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
+            {
+                self.come_out(shared, &mut core.cpu().state, thread, code)
+            }
+            Stop::Trap(trap) => self.trapped(shared, &mut core.cpu().state, thread, trap),
+            Stop::Attention => self.attend(shared, core, thread),
+            Stop::Quantum | Stop::Magic(_) => {
+                core.clear_trace();
+                Outcome::Continue
+            }
+        }
+    }
+
+    /// What stands at the program counter, and what it says of hi and lo is done.
+    fn settled(&self, state: &mut State) -> Option<Position> {
+        let position = self.engine().position(state.pc)?;
+        if let Some(pending) = position.pending {
+            pending.settle(state);
+        }
+        Some(position)
+    }
+
+    /// A word that only translated code has.
+    fn come_out(&self, shared: &Shared, state: &mut State, thread: &mut Thread, code: u32) -> Outcome {
+        let pc = state.pc;
+        let mut engine = self.engine();
+        match engine.exit_at(pc) {
+            Some(Exit::To(target)) => {
+                let code = engine.follow(pc, target, &View(shared));
+                drop(engine);
+                match code {
+                    Ok(code) => {
+                        state.pc = code;
+                        Outcome::Continue
+                    }
+                    Err(refusal) => self.refuse(shared, state, thread, target, refusal),
+                }
+            }
+            Some(Exit::Service(instruction)) => {
+                drop(engine);
+                match serve(instruction, state) {
+                    Served::Overflow => {
+                        return self.raise(shared, state, thread, Trap::Break(OVERFLOW));
+                    }
+                    Served::Done => {}
+                    Served::Changed(address) => self.forget(shared, address..address.saturating_add(1)),
+                }
+                state.pc = pc + 4;
+                Outcome::Continue
+            }
+            Some(Exit::Illegal) => {
+                drop(engine);
+                self.raise(shared, state, thread, Trap::IllegalInstruction)
+            }
+            None => {
+                drop(engine);
+                // Another thread has been here at the same time and put a jump there.
+                let word = shared.process().memory().fetch(pc).ok().and_then(decode);
+                if word.is_some_and(|word| word.op == Op::Break && word.imm == code as i32) {
+                    return self.raise(shared, state, thread, Trap::IllegalInstruction);
+                }
+                Outcome::Continue
+            }
+        }
+    }
+
+    fn trapped(&self, shared: &Shared, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
+        let target = if !self.layout.code.contains(&state.pc) {
+            Some(self.target(state))
+        } else if let Trap::Memory(_) = trap {
+            self.target_out_of_reach(shared, state)
+        } else {
+            None
+        };
+        if let Some(target) = target {
+            return self.go_on(shared, state, thread, target);
+        }
+        if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
+            thread.process().note_orphaned_access(address);
+        }
+        self.raise(shared, state, thread, trap)
+    }
+
+    /// The source address that a jump has led to whose entry in the table is empty: the address behind a call knows its register; other
+    /// jumps left the distance to themselves in r1.
+    fn target(&self, state: &State) -> u64 {
+        let link = state.r(SCRATCH);
+        let register = self.engine().call_before(link).or_else(|| {
+            let distance = state.pc.wrapping_sub(link);
+            let register = (distance / 4) as u8;
+            (distance.is_multiple_of(4) && distance < 4 * 32).then_some(if register == 0 {
+                31
+            } else {
+                register
+            })
+        });
+        match register {
+            Some(register) => source_register(state, register),
+            // Two halves of entries, of an address that is no multiple of four.
+            None => state.pc,
+        }
+    }
+
+    /// The source address that a jump was to lead to, if its entry could not be read because the table has none for it.
+    fn target_out_of_reach(&self, shared: &Shared, state: &State) -> Option<u64> {
+        let word = decode(shared.process().memory().fetch(state.pc).ok()?)?;
+        let looks_up = word.op == Op::LdxWu && word.d == SCRATCH && word.k == TABLE;
+        looks_up
+            .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
+    }
+
+    /// Raises the signal of a trap in translated code.
+    pub(super) fn raise(
+        &self,
+        shared: &Shared,
+        state: &mut State,
+        thread: &mut Thread,
+        trap: Trap,
+    ) -> Outcome {
+        if let Some(position) = self.settled(state) {
+            state.pc = position.pc;
+        }
+        self.raise_at_source(shared, state, thread, trap)
+    }
+
+    /// Raises the signal of a trap of the instruction at a source address.
+    pub(super) fn raise_at_source(
+        &self,
+        shared: &Shared,
+        state: &mut State,
+        thread: &mut Thread,
+        trap: Trap,
+    ) -> Outcome {
+        state.set_r(SCRATCH, 0);
+        match thread.raise(state, trap) {
+            Outcome::Continue => self.resume(shared, state, thread),
+            over => over,
+        }
+    }
+
+    fn refuse(
+        &self,
+        shared: &Shared,
+        state: &mut State,
+        thread: &mut Thread,
+        target: u64,
+        refusal: Refusal,
+    ) -> Outcome {
+        match refusal {
+            Refusal::Fault(fault) => {
+                state.pc = target;
+                self.raise_at_source(shared, state, thread, Trap::Memory(fault))
+            }
+            Refusal::Full => {
+                thread.process().say_once(
+                    "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than 120 MiB hold",
+                );
+                Outcome::KilledBy(libc::SIGKILL)
+            }
+        }
+    }
+
+    /// Goes on at a source address.
+    fn go_on(&self, shared: &Shared, state: &mut State, thread: &mut Thread, pc: u64) -> Outcome {
+        match self.code_of(shared, pc) {
+            Ok(code) => {
+                state.pc = code;
+                Outcome::Continue
+            }
+            Err(refusal) => self.refuse(shared, state, thread, pc, refusal),
+        }
+    }
+
+    /// Goes on at the source address that the process has left the thread at: in a handler, maybe, which gets its own frame first.
+    pub(super) fn resume(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
+        let back = state.r(SCRATCH);
+        if back != 0 && !frame::enter(state, back, &View(shared)) {
+            state.set_r(SCRATCH, 0);
+            let address = state.r(STACK_POINTER);
+            let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
+            return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
+        }
+        state.set_r(TABLE, self.layout.table);
+        self.go_on(shared, state, thread, state.pc)
+    }
+
+    /// Signals have arrived, or code has changed. Goes on to where the source's registers are all in place first.
+    fn attend(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+        core.cpu().attention.clear();
+        let mut here = None;
+        loop {
+            let pc = core.cpu().state.pc;
+            if !self.layout.code.contains(&pc) {
+                let target = self.target(&core.cpu().state);
+                core.cpu().state.pc = target;
+                break;
+            }
+            let position = self.engine().position(pc);
+            if let Some(position) = position.filter(|position| position.is_boundary) {
+                core.cpu().state.pc = position.pc;
+                here = Some(pc);
+                break;
+            }
+            match core.step() {
+                None => {}
+                Some(Stop::Attention) => core.cpu().attention.clear(),
+                Some(stop) => {
+                    core.cpu().attention.request();
+                    return self.stopped(shared, core, thread, stop);
+                }
+            }
+        }
+        self.deliver(shared, core, thread, here)
+    }
+
+    /// Delivers what has arrived; the thread is at a source address, whose code is at `here` if that is known: where nothing becomes of
+    /// it, the thread goes on there, and the address need not become one that is jumped to.
+    pub(super) fn deliver(
+        &self,
+        shared: &Shared,
+        core: &mut Core,
+        thread: &mut Thread,
+        here: Option<u64>,
+    ) -> Outcome {
+        let state = &mut core.cpu().state;
+        state.set_r(SCRATCH, 0);
+        let source = state.pc;
+        match (thread.deliver_pending(state), here) {
+            (Outcome::Continue, Some(code)) if state.r(SCRATCH) == 0 && state.pc == source => {
+                state.pc = code;
+                Outcome::Continue
+            }
+            (Outcome::Continue, _) => self.resume(shared, state, thread),
+            (over, _) => over,
+        }
+    }
+}
+
+fn source_register(state: &State, number: u8) -> u64 {
+    if number == SPARE_SOURCE { state.lbt.scratch[usize::from(SPARE)] } else { state.r(general(number)) }
+}

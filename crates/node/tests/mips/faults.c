@@ -1,0 +1,66 @@
+// Signals that instructions cause, and what handlers see and change. The last one kills the program.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+
+static sigjmp_buf back;
+static volatile int caught, code;
+static void *volatile where;
+
+static void leave(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    caught = signal;
+    code = info->si_code;
+    where = info->si_addr;
+    siglongjmp(back, 1);
+}
+
+static void go_on(int signal, siginfo_t *info, void *context) {
+    (void)info;
+    ucontext_t *registers = context;
+    caught = signal;
+    registers->uc_mcontext.pc += 4;
+    registers->uc_mcontext.gregs[2] = 4711;
+}
+
+static void handle(int signal, void (*handler)(int, siginfo_t *, void *)) {
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    sigaction(signal, &action, NULL);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IONBF, 0);
+    handle(SIGSEGV, leave);
+    handle(SIGFPE, leave);
+    if (!sigsetjmp(back, 1)) *(volatile int *)0x123450 = 1;
+    printf("a store: %d at %p\n", caught == SIGSEGV && code == SEGV_MAPERR, where);
+    caught = 0;
+    if (!sigsetjmp(back, 1)) ((void (*volatile)(void))0x7654320)();
+    printf("a call: %d at %p\n", caught == SIGSEGV, where);
+    caught = 0;
+    void (*volatile nowhere)(void) = NULL;
+    if (!sigsetjmp(back, 1)) nowhere();
+    printf("a call of null: %d at %p\n", caught == SIGSEGV, where);
+    caught = 0;
+    volatile int zero = 0, five = 5;
+    if (!sigsetjmp(back, 1)) five /= zero;
+    printf("a division by zero: %d\n", caught == SIGFPE && code == FPE_INTDIV);
+    caught = 0;
+    if (!sigsetjmp(back, 1)) __asm__ volatile("li $8, 0x7fffffff\n\taddi $8, $8, 1" : : : "$8");
+    printf("an overflow: %d\n", caught == SIGFPE && code == FPE_INTOVF);
+    handle(SIGILL, go_on);
+    handle(SIGTRAP, go_on);
+    register long result __asm__("$2") = 1;
+    __asm__ volatile(".word 0x0000000e\n\tnop" : "+r"(result));
+    long seen = result;
+    printf("no instruction: %d, then %ld\n", caught == SIGILL, seen);
+    __asm__ volatile("break 12\n\tnop" : "+r"(result));
+    seen = result;
+    printf("a breakpoint: %d, then %ld\n", caught == SIGTRAP, seen);
+    signal(SIGSEGV, SIG_DFL);
+    *(volatile int *)8 = 1;
+    return 0;
+}

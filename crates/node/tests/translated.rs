@@ -1,0 +1,139 @@
+//! Programs for MIPS64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says.
+//! Not single instructions: `longma-translate` compares those.
+//! Source: our own; `mips/*.c`.
+//!
+//! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
+//! and `qemu-mips64el` (Debian: `qemu-user`).
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+const GCC: &[&str] = &["mips64el-linux-gnuabi64-gcc"];
+const ZIG: &[&str] = &["python3", "-m", "ziglang", "cc", "-target", "mips64el-linux-muslabi64"];
+
+/// The compiler that there is.
+fn compiler() -> &'static [&'static str] {
+    let works = |command: &&&[&str]| {
+        let mut asked = Command::new(command[0]);
+        asked.args(&command[1..]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        asked.status().is_ok_and(|status| status.success())
+    };
+    let found = [GCC, ZIG].iter().find(works).copied();
+    found.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mips")
+}
+
+/// The example that runs programs at level functional, which cargo builds beside the tests.
+fn runner() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.parent().and_then(Path::parent).unwrap().join("examples/functional")
+}
+
+/// Compiles one of the programs.
+fn compile(name: &str, options: &[&str], to: &Path) {
+    let compiler = compiler();
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
+    let source = folder().join(name).with_extension("c");
+    let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Runs a command that ends by itself or is ended.
+fn run(command: &[&str], program: &Path) -> (String, ExitStatus) {
+    let done = Command::new("timeout").args(["-k", "5", "120"]).args(command).arg(program).output().unwrap();
+    (String::from_utf8_lossy(&done.stdout).into_owned(), done.status)
+}
+
+/// timeout(1) ends as its child does.
+fn ending(status: ExitStatus) -> i32 {
+    status.signal().map_or(status.code().unwrap_or(-1), |signal| 128 + signal)
+}
+
+/// A program prints what it is to and ends with `status`, translated or interpreted; under QEMU as well, but for what that does
+/// otherwise than Linux.
+fn check(name: &str, status: i32, agrees_with_qemu: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join(name);
+    compile(name, &["-static"], &program);
+    let expected = std::fs::read_to_string(folder().join(name).with_extension("txt")).unwrap();
+    let runner = runner();
+    let runner = runner.to_str().unwrap();
+    for command in [&[runner][..], &[runner, "--interpret"]] {
+        let (printed, ended) = run(command, &program);
+        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?}");
+    }
+    if agrees_with_qemu {
+        let (printed, ended) = run(&["qemu-mips64el"], &program);
+        assert_eq!((printed, ending(ended)), (expected, status), "qemu-mips64el (Debian: qemu-user)");
+    }
+}
+
+#[test]
+fn faults_and_traps_are_the_signals_that_linux_sends() {
+    // QEMU 7.2 ends programs that divide by zero.
+    check("faults", 128 + 11, false);
+}
+
+#[test]
+fn signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+    check("signals", 7, true);
+}
+
+#[test]
+fn calls_with_other_numbers_flags_and_structures_do_the_same() {
+    check("files", 0, true);
+}
+
+#[test]
+fn threads_signals_forks_and_changing_code_go_together() {
+    check("threads", 0, true);
+}
+
+#[test]
+fn changed_code_is_translated_anew_and_the_translation_is_nobodys_to_change() {
+    check("code", 0, true);
+}
+
+#[test]
+fn numbers_are_what_they_are_elsewhere() {
+    check("numbers", 0, true);
+}
+
+#[test]
+fn random_words_as_code_end_the_program_and_nothing_else() {
+    check("random", 0, false);
+}
+
+#[test]
+fn what_is_not_translated_is_refused_with_what_it_is_and_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, other) = (directory.path().join("program"), directory.path().join("other"));
+    compile("numbers", &["-static"], &program);
+    let bytes = std::fs::read(&program).unwrap();
+    let refusal = |program: &Path| {
+        let done = Command::new(runner()).arg(program).output().unwrap();
+        assert_eq!(done.status.code(), Some(126));
+        String::from_utf8(done.stderr).unwrap()
+    };
+    for (at, byte, words) in [
+        (5, 2, "big-endian"),
+        (4, 1, "n64"),
+        (48, 0x20, "n64"),
+        (51, 0xa0, "release 6"),
+        (51, 0, "32-bit processor"),
+    ] {
+        let mut changed = bytes.clone();
+        changed[at] = byte;
+        std::fs::write(&other, changed).unwrap();
+        let said = refusal(&other);
+        assert!(said.contains("for MIPS") && said.contains(words) && said.contains("; "), "{said}");
+    }
+    compile("numbers", &[], &program);
+    let said = refusal(&program);
+    assert!(said.contains("dynamically") && said.contains("-static"), "{said}");
+}
