@@ -306,10 +306,20 @@ pub(super) fn receive(
     if brings_files && !(takes_file() && account.is_none_or(|account| account.may_bring_files())) {
         return Err(invalid());
     }
-    // SAFETY: arithmetic only.
-    let all = unsafe { libc::CMSG_SPACE((MOST_FILES * size_of::<RawFd>()) as u32) } as usize;
-    let taken = take(socket.as_raw_fd(), 0, &mut room, if brings_files { all } else { 0 })?;
-    let files = if brings_files { received_files(&taken.header, account) } else { Vec::new() };
+    let mut files = Vec::new();
+    if brings_files {
+        // Looked at with room for one descriptor, while the letter stays in the socket: what has no room, or finds no free place in this
+        // process's table, the kernel then lets go of without closing it for good, which could take as long as the peer likes.
+        // SAFETY: arithmetic only.
+        let one = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
+        let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, one)?;
+        files = received_files(&seen.header, account);
+        if seen.flags & libc::MSG_CTRUNC != 0 || files.len() != 1 {
+            return Err(invalid());
+        }
+    }
+    // Ours is another reference, so that the kernel's is not the last.
+    let taken = take(socket.as_raw_fd(), 0, &mut room, 0)?;
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
