@@ -1,4 +1,4 @@
-//! Descriptors that came from a peer: closed at once if they are memory files, and otherwise by a thread of its own. And the sockets that
+//! Descriptors that came from a peer: closed at once if they are memory files with little to free, and otherwise by a thread of its own. And the sockets that
 //! they come over, which must not be closed with such descriptors on their way.
 //! Not for our own files.
 //! Source: close(2); fuse_flush in fs/fuse/file.c: closing a file of a FUSE file system waits for the answer of its server, which may be
@@ -6,6 +6,8 @@
 
 use super::ledger::{Account, Unclosed};
 use super::letters::{Letter, Unread, receive, take_unread};
+use super::mapping::is_small;
+use std::cell::Cell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,11 +19,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub(super) struct Foreign {
     file: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
+    /// A mapping here holds the file too: closing this is not the last.
+    is_mapped: Cell<bool>,
 }
 
 impl Foreign {
     pub(super) fn new(file: OwnedFd, account: Option<&Arc<Account>>) -> Foreign {
-        Foreign { file: ManuallyDrop::new(file), account: account.cloned() }
+        Foreign { file: ManuallyDrop::new(file), account: account.cloned(), is_mapped: Cell::new(false) }
     }
 
     /// The seals, if it is a memory file.
@@ -29,6 +33,11 @@ impl Foreign {
         // SAFETY: numbers only. Answered without asking the file's file system.
         let seals = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GET_SEALS) };
         (seals >= 0).then_some(seals)
+    }
+
+    /// It is mapped here, for longer than this is there.
+    pub(super) fn note_mapped(&self) {
+        self.is_mapped.set(true);
     }
 }
 
@@ -40,10 +49,11 @@ impl AsFd for Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        let is_memory = self.seals().is_some();
+        // Who closes a memory file last frees its pages: a few at once, many elsewhere.
+        let is_quick = self.is_mapped.get() || self.seals().is_some() && is_small(self.file.as_fd());
         // SAFETY: taken once, here.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
-        if !is_memory {
+        if !is_quick {
             close_elsewhere(file, self.account.take());
         }
     }

@@ -7,7 +7,7 @@ use super::closing::{Channel, Foreign};
 use super::layout::{EXPORTS, SEGMENT_BYTES};
 use super::ledger::{Account, Charge, Ledger};
 use super::letters::{Letter, Showing, send};
-use super::mapping::{Mapping, map_foreign};
+use super::mapping::{Mapping, map_foreign, stays_small};
 use super::process::Process;
 use super::settings::{Allow, Settings, SingleCopy};
 use std::os::fd::AsRawFd;
@@ -21,6 +21,8 @@ pub(super) struct PeerRegion {
     /// `None` only while it is dropped.
     mapping: Option<(Mapping, Charge)>,
     base: *mut u8,
+    /// Unmapping it may free many pages: those of the whole file, not only what is mapped.
+    is_large: bool,
 }
 
 // SAFETY: the address of a mapping, which belongs to the whole process.
@@ -38,15 +40,12 @@ impl PeerRegion {
 impl Drop for PeerRegion {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take()
-            && self.showing.length > LARGE_BYTES
+            && self.is_large
         {
             unmap_elsewhere(mapping);
         }
     }
 }
-
-/// From here on unmapping a region, of which all may have been touched, takes longer than whoever drops it may have.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// Has a thread unmap it, and give its charge back.
 fn unmap_elsewhere(mapping: (Mapping, Charge)) {
@@ -190,7 +189,9 @@ impl Contact {
         let charge = self.account.charge(showing.length).map_err(about)?;
         let mapping = map_foreign(file, showing.length, showing.write, false).map_err(about)?;
         let base = mapping.base();
-        self.regions().push(Arc::new(PeerRegion { showing, mapping: Some((mapping, charge)), base }));
+        let is_large = !stays_small(file);
+        let region = PeerRegion { showing, mapping: Some((mapping, charge)), base, is_large };
+        self.regions().push(Arc::new(region));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }

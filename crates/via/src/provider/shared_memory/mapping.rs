@@ -98,6 +98,23 @@ fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error>
     Ok((file, mapping))
 }
 
+/// From here on freeing a memory file takes longer than whoever lets go of it may have.
+const LARGE_BYTES: i64 = 1 << 20;
+
+/// Whether a memory file's pages are few: those beyond its end counted in.
+pub(super) fn is_small(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: `stat` is plain old data, for which zeroes are a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to the structure given.
+    let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } == 0;
+    known && stat.st_size <= LARGE_BYTES && stat.st_blocks <= LARGE_BYTES / 512
+}
+
+/// The same, and will stay so.
+pub(super) fn stays_small(file: &Foreign) -> bool {
+    file.seals().is_some_and(|seals| seals & libc::F_SEAL_GROW != 0) && is_small(file.as_fd())
+}
+
 /// Maps `length` bytes of a file that came from a peer, if it is an ordinary memory file at least that long that cannot shrink, or
 /// says why not. `exactly`: it must be that long, and is sealed against all but what is done with the mappings that there are.
 pub(super) fn map_foreign(
@@ -131,11 +148,15 @@ pub(super) fn map_foreign(
     if length == 0 || size < length || exactly && size != length {
         return Err(format!("it has {size} bytes and should have {length}"));
     }
+    if exactly && !is_small(file.as_fd()) {
+        return Err("it has pages beyond its end".into());
+    }
     let length = usize::try_from(length).map_err(|_| "it is longer than an address space")?;
     let mapping = Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())?;
     if exactly && !keep_whole(file.as_fd()) {
         return Err("it cannot be sealed against holes".into());
     }
+    file.note_mapped();
     Ok(mapping)
 }
 
