@@ -77,7 +77,7 @@ impl Default for Limits {
             peer_bytes: TIB.min(nic_bytes / 4),
             user_bytes: nic_bytes / 2,
             nic_bytes,
-            peer_mappings: 1 + super::layout::EXPORTS as u32,
+            peer_mappings: 2 + super::layout::EXPORTS as u32,
             user_mappings: mappings / 3,
             nic_mappings: mappings / 2,
             user_connections: files / 4,

@@ -25,7 +25,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
     let talkers: Vec<_> = (0..60)
         .map(|_| {
             let socket = reach(&name).unwrap();
-            let segment = say_hello(&socket);
+            let half = say_hello(&socket);
             let showing = |slot| Showing {
                 handle: 1 + slot,
                 address: 0x1000,
@@ -39,7 +39,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
                     send(socket.as_raw_fd(), &Letter::Show(showing(*slot)), Some(file.as_raw_fd())).is_ok()
                 })
                 .count();
-            (socket, segment, said)
+            (socket, half, said)
         })
         .collect();
     assert!(talkers.iter().all(|talker| talker.2 > 30), "they have much to say");
@@ -56,7 +56,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
     assert!(longest < MOST, "one look took {longest:?}");
     // Who comes now is heard all the same.
     let honest = reach(&name).unwrap();
-    let _segment = say_hello(&honest);
+    let _half = say_hello(&honest);
     send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
     let asked = listen(Duration::from_secs(10)).unwrap();
     assert_eq!(asked.remote().discriminator, b"hostile");
@@ -73,7 +73,7 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let talkers: Vec<_> = (0..50).filter_map(|_| reach(&name).ok()).collect();
-            let segments: Vec<_> = talkers.iter().map(say_hello).collect();
+            let halves: Vec<_> = talkers.iter().map(say_hello).collect();
             let showing =
                 Showing { handle: 1, address: 0x1000, length: 4096, write: false, read: true, slot: 0 };
             while !stop.load(Order::Relaxed) {
@@ -81,18 +81,18 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
                     let _ = send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
                 }
             }
-            drop(segments);
+            drop(halves);
         });
         std::thread::sleep(Duration::from_millis(20));
         let honest = reach(&name).unwrap();
-        let (own, segment) = create_segment().unwrap();
+        let (own, half) = create_half().unwrap();
         let attributes = ViAttributes::new(ProtectionTag::default());
         let hello = Letter::Hello { local: Address::local("honest"), attributes, barrier: true };
         send(honest.as_raw_fd(), &hello, Some(own.as_raw_fd())).unwrap();
         send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
         let asked = listen(Duration::from_secs(10));
         stop.store(true, Order::Relaxed);
-        drop(segment);
+        drop(half);
         assert_eq!(asked.unwrap().remote().discriminator, b"honest");
     });
 }

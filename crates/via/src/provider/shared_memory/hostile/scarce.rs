@@ -67,7 +67,7 @@ fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
         nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
-    let mapping = map_foreign(&hostile.files[0], 4096, true, false).unwrap();
+    let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
     // SAFETY: the mapping has a page; all use it as atomics.
     let theirs = unsafe { AtomicU64::from_ptr(mapping.base().cast()) };
     let held = use_up_files(0);
@@ -92,7 +92,7 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
     let socket = reach(&name).unwrap();
-    let _segment = say_hello(&socket);
+    let _half = say_hello(&socket);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
     // One for the socket, none for the process.
     let held = use_up_files(1);
