@@ -49,7 +49,7 @@ pub struct Limits {
     pub user_bytes: u64,
     /// Bytes that all peers together may.
     pub nic_bytes: u64,
-    /// Mappings of one connection's peer; its segment is one.
+    /// Mappings of one connection's peer; the halves of the segment are two.
     pub peer_mappings: u32,
     /// Mappings of all peers of one user.
     pub user_mappings: u32,

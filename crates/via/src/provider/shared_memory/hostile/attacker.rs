@@ -411,7 +411,7 @@ pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// A TCP connection whose closing waits for that long, since nobody takes what it still has to send.
-pub(super) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
+pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     /// Ends of connections that nobody reads; the oldest go.

@@ -2,7 +2,7 @@
 //! Not a peer that dies; that is the integration test `killed`.
 //! Source: none.
 
-mod attacker;
+pub(super) mod attacker;
 mod campaign;
 mod costs;
 mod executed;
