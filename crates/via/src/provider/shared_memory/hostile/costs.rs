@@ -131,3 +131,70 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     let took = worked() - before;
     assert!(took < Duration::from_millis(3), "leaving took {took:?}");
 }
+
+/// A memory file of which all pages are there, with those seals.
+fn filled(length: u64, seals: i32) -> OwnedFd {
+    // SAFETY: a constant name; makes a new descriptor.
+    let fd = unsafe { libc::memfd_create(c"filled".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    assert!(fd >= 0);
+    // SAFETY: just opened, and nobody else has it.
+    let file: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    // SAFETY: numbers only.
+    unsafe {
+        assert_eq!(libc::fallocate(fd, 0, 0, length as libc::off_t), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+    }
+    file
+}
+
+#[test]
+fn a_large_file_that_is_refused_is_not_freed_by_who_refuses_it() {
+    let nic = Nic::open().unwrap();
+    let name = format!("costs-refused-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
+    let _ = listen(Duration::ZERO);
+    let file = filled(1 << 28, 0);
+    let socket = reach(&name).unwrap();
+    let attributes = ViAttributes::new(ProtectionTag::default());
+    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
+    // The letter holds it now.
+    drop(file);
+    let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(10));
+    let answer = loop {
+        let before = worked();
+        assert!(listen(Duration::ZERO).is_err());
+        longest = longest.max(worked() - before);
+        match hear(&socket) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => assert!(Instant::now() < end),
+            answer => break answer,
+        }
+    };
+    assert!(matches!(answer, Ok(Letter::Reject { .. })), "{answer:?}");
+    assert!(longest < MOST, "one look took {longest:?}");
+}
+
+#[test]
+fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_page() {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let name = format!("costs-page-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let file = filled(1 << 28, libc::F_SEAL_SHRINK);
+    let showing = Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0 };
+    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    drop(file);
+    while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
+        std::thread::yield_now();
+    }
+    let before = worked();
+    vi.disconnect().unwrap();
+    let took = worked() - before;
+    assert!(took < MOST, "leaving took {took:?}");
+}
