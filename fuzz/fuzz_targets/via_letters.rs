@@ -11,7 +11,8 @@ fuzz_target!(|data: &[u8]| {
     if let Some((kind, rest)) = data.split_first() {
         let mut letter = u64::from(kind % 12).to_le_bytes().to_vec();
         if kind % 12 == 1 {
-            letter.extend(2u64.to_le_bytes());
+            // The version that is read further.
+            letter.extend(4u64.to_le_bytes());
         }
         letter.extend(rest);
         read_letter(&letter);

@@ -93,6 +93,34 @@ fn connected(nic: &Nic, vi: &Vi) -> Asker {
 }
 
 #[test]
+fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
+    let (nic, vi, _memory) = served();
+    let listen = |wait| nic.connect_wait(&Address::local("served"), Some(wait));
+    let _ = listen(Duration::ZERO);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut asker = Asker::new(&String::from_utf8_lossy(&nic.attributes().local_address), "served");
+            let mut was_open = false;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                asker.turn();
+                was_open |= asker.connection.is_open();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            was_open
+        });
+        let asked = listen(LIMIT).unwrap();
+        // It asks again and again meanwhile, and gives up after three seconds.
+        let again = listen(Duration::from_secs(1)).is_ok();
+        let accepted = asked.accept(&vi);
+        let after = listen(Duration::from_millis(500)).is_ok();
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(asking.join().unwrap(), "not connected: {accepted:?}");
+        assert_eq!((again, after), (false, false), "one request came twice");
+    });
+}
+
+#[test]
 fn who_reads_without_end_and_takes_nothing_is_cut_off_and_costs_little() {
     let (nic, vi, memory) = served();
     let mut asker = connected(&nic, &vi);

@@ -58,6 +58,8 @@ pub(super) struct State {
     medium: Box<dyn Medium>,
     paths: Paths,
     waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
+    /// Requests that the program has and has not answered: what comes of them meanwhile, again, is no other request.
+    answering: BTreeSet<(Peer, u64)>,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
     /// The key of what peers show that they hear us with: SipHash under a key from the system's generator.
     proofs: RandomState,
@@ -113,6 +115,7 @@ impl Node {
             medium,
             paths: Paths::default(),
             waiting: BTreeMap::new(),
+            answering: BTreeSet::new(),
             rejections: VecDeque::new(),
             proofs: RandomState::new(),
             datagram: Vec::new(),
@@ -175,8 +178,10 @@ impl Node {
         loop {
             if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
                 let from = wish.greeting.address(state.medium.host(wish.peer));
+                let asked = (wish.peer, wish.opening.from);
+                state.answering.insert(asked);
                 let (node, wish) = (self.clone(), Some(wish));
-                return Ok(Box::new(Asked { node, from, wish }));
+                return Ok(Box::new(Asked { node, from, asked, wish }));
             }
             state = self.pause(state, deadline)?;
         }
@@ -538,6 +543,9 @@ impl State {
             self.medium.send(peer, &self.out);
             return None;
         }
+        if self.answering.contains(&(peer, packet.from)) {
+            return None;
+        }
         let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
         match wishes {
@@ -584,6 +592,7 @@ impl State {
 struct Asked {
     node: Arc<Node>,
     from: Address,
+    asked: (Peer, u64),
     wish: Option<Wish>,
 }
 
@@ -636,8 +645,10 @@ impl Incoming for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
+        let mut state = self.node.lock();
+        state.answering.remove(&self.asked);
         if let Some(wish) = self.wish.take() {
-            self.node.lock().reject(wish.peer, &wish.opening, REFUSED);
+            state.reject(wish.peer, &wish.opening, REFUSED);
         }
     }
 }

@@ -1,27 +1,35 @@
-//! Descriptors that came from a peer: closed at once if they are memory files, and otherwise by a thread of its own. And the sockets that
-//! they come over, which must not be closed with such descriptors on their way.
+//! Descriptors that came from a peer: closed at once if they are memory files with little to free, and otherwise by a thread of its
+//! user's own. And the sockets that they come over, which must not be closed with such descriptors on their way.
 //! Not for our own files.
 //! Source: close(2); fuse_flush in fs/fuse/file.c: closing a file of a FUSE file system waits for the answer of its server, which may be
 //! the peer, and cannot be interrupted; socket(7), SO_LINGER; unix(7), SCM_RIGHTS.
 
 use super::ledger::{Account, Unclosed};
 use super::letters::{Letter, Unread, receive, take_unread};
+use super::mapping::is_small;
+use super::process::user_behind;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
 
 /// A descriptor that a peer has given us. While it waits to be closed it is one of the connections of the peer's user, so that who
 /// hands over what cannot be closed soon has no more connections, and no more descriptors are taken from him.
 pub(super) struct Foreign {
     file: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
+    /// A mapping here holds the file too: closing this is not the last.
+    is_mapped: Cell<bool>,
 }
 
 impl Foreign {
     pub(super) fn new(file: OwnedFd, account: Option<&Arc<Account>>) -> Foreign {
-        Foreign { file: ManuallyDrop::new(file), account: account.cloned() }
+        Foreign { file: ManuallyDrop::new(file), account: account.cloned(), is_mapped: Cell::new(false) }
     }
 
     /// The seals, if it is a memory file.
@@ -29,6 +37,11 @@ impl Foreign {
         // SAFETY: numbers only. Answered without asking the file's file system.
         let seals = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GET_SEALS) };
         (seals >= 0).then_some(seals)
+    }
+
+    /// It is mapped here, for longer than this is there.
+    pub(super) fn note_mapped(&self) {
+        self.is_mapped.set(true);
     }
 }
 
@@ -40,11 +53,13 @@ impl AsFd for Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        let is_memory = self.seals().is_some();
+        // Who closes a memory file last frees its pages: a few at once, many elsewhere.
+        let is_quick = self.is_mapped.get() || self.seals().is_some() && is_small(self.file.as_fd());
         // SAFETY: taken once, here.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
-        if !is_memory {
-            close_elsewhere(file, self.account.take());
+        if !is_quick {
+            let uid = self.account.as_ref().map_or(u32::MAX, |account| account.uid);
+            close_elsewhere(file, uid, self.account.take());
         }
     }
 }
@@ -93,39 +108,138 @@ impl Drop for Channel {
         // SAFETY: numbers only.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         let unread = take_unread(self.socket.as_raw_fd(), MOST_UNREAD);
+        let uid = user_behind(self);
         // SAFETY: taken once, here.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
         if let Unread::Files = unread {
-            close_elsewhere(socket, self.account.take());
+            close_elsewhere(socket, uid, self.account.take());
         }
     }
 }
 
+/// What waits to be closed, and what is counted until then.
 type Waiting = (OwnedFd, Option<Unclosed>);
 
-/// The way to the thread that closes, and whether there is one.
-struct Closing {
-    to_thread: Sender<Waiting>,
-    waiting: Arc<Mutex<Receiver<Waiting>>>,
-    is_running: bool,
+/// The most threads that close at a time. Of more users at once some wait for others.
+const MOST_THREADS: usize = 128;
+/// How long a thread with nothing to close stays for more.
+const REST: Duration = Duration::from_millis(200);
+/// It only closes.
+const STACK_BYTES: usize = 64 << 10;
+
+/// What one user has had us take, and who closes it.
+#[derive(Default)]
+struct OfUser {
+    waiting: VecDeque<Waiting>,
+    thread: Option<Thread>,
 }
 
-fn close_elsewhere(file: OwnedFd, account: Option<Arc<Account>>) {
-    static CLOSING: LazyLock<Mutex<Closing>> = LazyLock::new(|| {
-        let (to_thread, waiting) = channel();
-        Mutex::new(Closing { to_thread, waiting: Arc::new(Mutex::new(waiting)), is_running: false })
-    });
+/// The users whose descriptors are being closed: each has a thread of its own, so that what one of them has made slow to close keeps no
+/// other's open, and counted.
+struct Closing {
+    users: BTreeMap<u32, OfUser>,
+    threads: usize,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { users: BTreeMap::new(), threads: 0 });
+
+fn closing() -> MutexGuard<'static, Closing> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn close_elsewhere(file: OwnedFd, uid: u32, account: Option<Arc<Account>>) {
     let unclosed = account.map(|account| account.unclosed());
-    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
-    if !closing.is_running {
-        let waiting = closing.waiting.clone();
-        let close = move || {
-            let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.iter().for_each(drop::<Waiting>);
-        };
-        // Where there is no thread now, there may be one for the next; until then what is sent lies there, open and counted.
-        closing.is_running = std::thread::Builder::new().name("via-closing".into()).spawn(close).is_ok();
+    let mut closing = closing();
+    let has_room = closing.threads < MOST_THREADS;
+    let user = closing.users.entry(uid).or_default();
+    user.waiting.push_back((file, unclosed));
+    if let Some(thread) = &user.thread {
+        return thread.unpark();
     }
-    // Never refused, as the other end is in the same place.
-    let _ = closing.to_thread.send((file, unclosed));
+    if has_room {
+        let named = std::thread::Builder::new().name("via-closing".into()).stack_size(STACK_BYTES);
+        // Where there is no thread now, there may be one for the next; until then what has come lies there, open and counted.
+        user.thread = named.spawn(move || close_for(uid)).ok().map(|handle| handle.thread().clone());
+        closing.threads += usize::from(closing.users[&uid].thread.is_some());
+    }
+}
+
+/// Closes what that user has had us take, then, or between, what is another's and has no thread; and ends.
+fn close_for(mut uid: u32) {
+    let mut has_rested = false;
+    loop {
+        let mut all = closing();
+        let next = all.users.get_mut(&uid).and_then(|user| user.waiting.pop_front());
+        let is_over = next.is_none() && has_rested;
+        if is_over {
+            all.users.remove(&uid);
+        }
+        if next.is_some() || is_over {
+            // Those behind this one have their turn first.
+            let others = (Bound::Excluded(uid), Bound::Unbounded);
+            let others = all.users.range(others).chain(all.users.range(..uid));
+            let unserved = others.filter(|(_, user)| user.thread.is_none()).map(|(uid, _)| *uid).next();
+            match unserved {
+                Some(other) => {
+                    if let Some(user) = all.users.get_mut(&uid) {
+                        user.thread = None;
+                    }
+                    uid = other;
+                    all.users.entry(uid).or_default().thread = Some(std::thread::current());
+                }
+                None if is_over => {
+                    all.threads -= 1;
+                    return;
+                }
+                None => {}
+            }
+        }
+        drop(all);
+        has_rested = next.is_none() && !is_over;
+        match next {
+            Some(waiting) => drop::<Waiting>(waiting),
+            None if has_rested => std::thread::park_timeout(REST),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hostile::attacker::lingering;
+    use super::super::ledger::Ledger;
+    use super::super::settings::Limits;
+    use super::*;
+    use std::io::{ErrorKind, Write};
+    use std::time::Instant;
+
+    /// A pipe whose reading end that user has had us take, and that is to be closed.
+    fn taken_from(account: &Arc<Account>) -> io::PipeWriter {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(Foreign::new(reader.into(), Some(account)));
+        writer
+    }
+
+    fn is_closed(mut writer: &io::PipeWriter) -> bool {
+        writer.write(b"?").is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    }
+
+    #[test]
+    fn what_one_user_makes_slow_to_close_keeps_nothing_of_anothers_open() {
+        let ledger = Ledger::new(Limits { user_connections: 10, nic_connections: 1000, ..Limits::default() });
+        let slow = ledger.open(70_001).unwrap();
+        drop(Foreign::new(lingering(60).unwrap(), Some(&slow)));
+        let behind = taken_from(&slow);
+        let others: Vec<_> = (0..300).map(|user| ledger.open(71_000 + user).unwrap()).collect();
+        let pipes: Vec<_> = others.iter().flat_map(|account| [(); 2].map(|()| taken_from(account))).collect();
+        let end = Instant::now() + Duration::from_secs(25);
+        while !pipes.iter().all(is_closed) {
+            assert!(Instant::now() < end, "an honest user's descriptors stay open behind another's");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // And are counted no more. The slow one's own wait for each other.
+        assert!(!is_closed(&behind));
+        drop(others);
+        assert!((0..300).all(|user| (0..10).all(|_| ledger.open(71_000 + user).is_ok())));
+    }
 }

@@ -4,10 +4,10 @@
 
 use super::borrowing;
 use super::closing::{Channel, Foreign};
-use super::layout::{EXPORTS, SEGMENT_BYTES};
+use super::layout::{EXPORTS, HALF_BYTES, Side};
 use super::ledger::{Account, Charge, Ledger};
 use super::letters::{Letter, Showing, send};
-use super::mapping::{Mapping, map_foreign};
+use super::mapping::{Mapping, map_foreign, map_half, stays_small};
 use super::process::Process;
 use super::settings::{Allow, Settings, SingleCopy};
 use std::os::fd::AsRawFd;
@@ -21,6 +21,8 @@ pub(super) struct PeerRegion {
     /// `None` only while it is dropped.
     mapping: Option<(Mapping, Charge)>,
     base: *mut u8,
+    /// Unmapping it may free many pages: those of the whole file, not only what is mapped.
+    is_large: bool,
 }
 
 // SAFETY: the address of a mapping, which belongs to the whole process.
@@ -38,15 +40,12 @@ impl PeerRegion {
 impl Drop for PeerRegion {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take()
-            && self.showing.length > LARGE_BYTES
+            && self.is_large
         {
             unmap_elsewhere(mapping);
         }
     }
 }
-
-/// From here on unmapping a region, of which all may have been touched, takes longer than whoever drops it may have.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// Has a thread unmap it, and give its charge back.
 fn unmap_elsewhere(mapping: (Mapping, Charge)) {
@@ -64,10 +63,22 @@ fn unmap_elsewhere(mapping: (Mapping, Charge)) {
     }
 }
 
-/// The segment that both sides share, as it is mapped here.
-pub(super) struct Segment {
-    pub(super) mapping: Mapping,
+/// A half of what two connected VIs share, as it is mapped here: ours to write, or the peer's to read.
+pub(super) struct Half {
+    mapping: Mapping,
     _charge: Charge,
+}
+
+impl Half {
+    pub(super) fn new(mapping: Mapping, charge: Charge) -> Half {
+        assert!(mapping.length() >= HALF_BYTES, "halves are checked before they are mapped");
+        Half { mapping, _charge: charge }
+    }
+
+    /// Room for a `Side`, as long as this is there. Only ours can be written to.
+    pub(super) fn side(&self) -> *mut Side {
+        self.mapping.base().cast()
+    }
 }
 
 pub(super) struct Contact {
@@ -128,18 +139,16 @@ impl Contact {
         Ok(Contact { socket, process, account, single_copy, regions, changes: AtomicU32::new(0) })
     }
 
-    /// Maps the segment that the peer made.
-    pub(super) fn take_segment(&self, file: &Foreign) -> Result<Segment, String> {
-        let charge = self.account.charge(SEGMENT_BYTES as u64)?;
-        let mapping = map_foreign(file, SEGMENT_BYTES as u64, true, true)
-            .map_err(|why| format!("the shared segment cannot be mapped: {why}"))?;
-        Ok(Segment { mapping, _charge: charge })
+    /// Enters the mapping of a half, or says why there may be none.
+    pub(super) fn charge_half(&self) -> Result<Charge, String> {
+        self.account.charge(HALF_BYTES as u64)
     }
 
-    /// Enters a segment that we made.
-    pub(super) fn enter_segment(&self, mapping: Mapping) -> Result<Segment, String> {
-        let charge = self.account.charge(mapping.length() as u64)?;
-        Ok(Segment { mapping, _charge: charge })
+    /// Maps the half that the peer made.
+    pub(super) fn take_half(&self, file: &Foreign, charge: Charge) -> Result<Half, String> {
+        let mapping = map_half(file)
+            .map_err(|why| format!("the peer's half of what both share is not mapped: {why}"))?;
+        Ok(Half::new(mapping, charge))
     }
 
     /// A region is shown: maps it, if it may be, and answers.
@@ -188,9 +197,11 @@ impl Contact {
     fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
         let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
         let charge = self.account.charge(showing.length).map_err(about)?;
-        let mapping = map_foreign(file, showing.length, showing.write, false).map_err(about)?;
+        let mapping = map_foreign(file, showing.length, showing.write).map_err(about)?;
         let base = mapping.base();
-        self.regions().push(Arc::new(PeerRegion { showing, mapping: Some((mapping, charge)), base }));
+        let is_large = !stays_small(file);
+        let region = PeerRegion { showing, mapping: Some((mapping, charge)), base, is_large };
+        self.regions().push(Arc::new(region));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }

@@ -3,10 +3,10 @@
 //! Source: unix(7); accept(2).
 
 use super::closing::{Channel, Foreign};
-use super::contact::{Contact, Denied, Segment, refuse};
+use super::contact::{Contact, Denied, Half, refuse};
 use super::layout::EXPORTS;
-use super::ledger::Ledger;
-use super::letters::Letter;
+use super::ledger::{Charge, Ledger};
+use super::letters::{self, Letter};
 use super::names::Place;
 use super::process::user_behind;
 use super::settings::Settings;
@@ -49,7 +49,9 @@ pub(super) struct Asked {
     pub(super) remote: Address,
     pub(super) attributes: ViAttributes,
     pub(super) barrier: bool,
-    pub(super) segment: Segment,
+    /// The peer's half of what both will share, and the room for ours.
+    pub(super) theirs: Half,
+    pub(super) room: Charge,
 }
 
 /// Somebody who wants to be connected, and has said everything.
@@ -121,14 +123,19 @@ impl Entrant {
         let heard = match (letter, &self.asked) {
             (Letter::Hello { local, attributes, barrier }, None) => {
                 let Some(file) = file else { return Step::Gone };
-                match self.contact.take_segment(&file) {
-                    Ok(segment) => {
-                        self.asked = Some(Asked { remote: local, attributes, barrier, segment });
+                let halves = self.contact.charge_half().and_then(|room| {
+                    let charge = self.contact.charge_half()?;
+                    Ok((self.contact.take_half(&file, charge)?, room))
+                });
+                match halves {
+                    Ok((theirs, room)) => {
+                        self.asked = Some(Asked { remote: local, attributes, barrier, theirs, room });
                         Ok(())
                     }
                     Err(reason) => return Step::Refused(reason),
                 }
             }
+            (Letter::Stranger { version }, None) => return Step::Refused(letters::not_understood(version)),
             (Letter::Show(showing), Some(_)) => self.contact.hear_show(showing, file),
             (Letter::Lend { showing, file }, Some(_)) => self.contact.hear_lend(showing, file),
             (Letter::Shown, Some(_)) => return Step::Whole,

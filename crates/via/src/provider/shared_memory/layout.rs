@@ -1,5 +1,5 @@
-//! The segment that two connected VIs share: two sides, each with a ring of slots and an arena that it writes and its peer reads.
-//! Not trusted: every word may be changed by the peer at any moment, so all are atomics, read once, and checked after the copy.
+//! What two connected VIs share: a half each, with a ring of slots and an arena, that its side writes and the peer can only read.
+//! Not trusted: every word of the peer's half may change at any moment, so all are atomics, read once, and checked after the copy.
 //! Source: our own; single-producer single-consumer ring after Lamport, "Proving the correctness of multiprocess programs" (1977),
 //! with the full mark inside the slot, so that a small message and its mark travel in one cache line.
 
@@ -90,13 +90,13 @@ pub(super) const SLEEPS: u32 = 1;
 /// A side does not look at the ring until it gets a letter.
 pub(super) const PARKED: u32 = 2;
 
-/// Written by the peer of a side to wake it: a futex word.
+/// Written by a side to wake its peer, which sleeps on it: a futex word. Waiting needs no right to write.
 #[repr(C, align(64))]
 pub(super) struct BellWord {
     pub(super) rung: AtomicU32,
 }
 
-/// What one side writes (but for `bell`, which its peer writes).
+/// A half: what one side writes, and nobody else.
 #[repr(C, align(4096))]
 pub(super) struct Side {
     pub(super) progress: Progress,
@@ -108,8 +108,8 @@ pub(super) struct Side {
     pub(super) arena: [u8; ARENA_BYTES as usize],
 }
 
-/// The whole segment: the connecting side's half and the accepting side's.
-pub(super) const SEGMENT_BYTES: usize = 2 * size_of::<Side>();
+/// A half is a memory file of its own.
+pub(super) const HALF_BYTES: usize = size_of::<Side>();
 
 impl Kind {
     /// The kind of that number.

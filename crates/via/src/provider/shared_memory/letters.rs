@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Changes with every change of a letter or of the segment.
-const VERSION: u32 = 3;
+/// Changes with every change of a letter or of a half.
+const VERSION: u32 = 4;
 const MOST_BYTES: usize = 1024;
 /// The most bytes of a reason. Longer ones are cut.
 const MOST_REASON_BYTES: usize = 300;
@@ -31,13 +31,17 @@ pub(in crate::provider) struct Showing {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::provider) enum Letter {
-    /// The connecting side begins; the segment travels along.
+    /// The connecting side begins; its half of what both will share travels along.
     Hello {
         local: Address,
         attributes: ViAttributes,
         barrier: bool,
     },
-    /// The accepting side agrees.
+    /// A `Hello` of another version of the letters, of which no more is understood.
+    Stranger {
+        version: u32,
+    },
+    /// The accepting side agrees; its half travels along.
     Accept {
         attributes: ViAttributes,
         barrier: bool,
@@ -170,6 +174,7 @@ impl Letter {
                 writer.number(1).number(u64::from(VERSION)).bytes(&local.host).bytes(&local.discriminator);
                 writer.attributes(attributes).number(u64::from(*barrier))
             }
+            Letter::Stranger { version } => writer.number(1).number(u64::from(*version)),
             Letter::Accept { attributes, barrier } => {
                 writer.number(2).attributes(attributes).number(u64::from(*barrier))
             }
@@ -192,8 +197,9 @@ impl Letter {
         let mut reader = Reader(bytes);
         let letter = match reader.number()? {
             1 => {
-                if reader.small()? != VERSION {
-                    return None;
+                let version = reader.small()?;
+                if version != VERSION {
+                    return Some(Letter::Stranger { version });
                 }
                 let local = reader.address()?;
                 Letter::Hello { local, attributes: reader.attributes()?, barrier: reader.flag()? }
@@ -211,6 +217,13 @@ impl Letter {
         };
         reader.0.is_empty().then_some(letter)
     }
+}
+
+/// What is said to whoever speaks another version of the letters.
+pub(super) fn not_understood(version: u32) -> String {
+    format!(
+        "it speaks version {version} of the letters, and this side version {VERSION}: both need the same version of longma-via"
+    )
 }
 
 /// Room for as many descriptors as the kernel lets a message have (253), aligned as `cmsghdr`. What had no room the kernel would close in
@@ -302,14 +315,29 @@ pub(super) fn receive(
     let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, 0)?;
     // Without room for them files show by this alone.
     let brings_files = seen.flags & libc::MSG_CTRUNC != 0;
-    let takes_file = || matches!(seen.letter(), Some(Letter::Hello { .. } | Letter::Show(_)));
+    if let Some(stranger @ Letter::Stranger { .. }) = seen.letter() {
+        // Whatever it brings stays where it is, as does the letter.
+        return Ok((stranger, None));
+    }
+    let takes_file =
+        || matches!(seen.letter(), Some(Letter::Hello { .. } | Letter::Accept { .. } | Letter::Show(_)));
     if brings_files && !(takes_file() && account.is_none_or(|account| account.may_bring_files())) {
         return Err(invalid());
     }
-    // SAFETY: arithmetic only.
-    let all = unsafe { libc::CMSG_SPACE((MOST_FILES * size_of::<RawFd>()) as u32) } as usize;
-    let taken = take(socket.as_raw_fd(), 0, &mut room, if brings_files { all } else { 0 })?;
-    let files = if brings_files { received_files(&taken.header, account) } else { Vec::new() };
+    let mut files = Vec::new();
+    if brings_files {
+        // Looked at with room for one descriptor, while the letter stays in the socket: what has no room, or finds no free place in this
+        // process's table, the kernel then lets go of without closing it for good, which could take as long as the peer likes.
+        // SAFETY: arithmetic only.
+        let one = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
+        let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, one)?;
+        files = received_files(&seen.header, account);
+        if seen.flags & libc::MSG_CTRUNC != 0 || files.len() != 1 {
+            return Err(invalid());
+        }
+    }
+    // Ours is another reference, so that the kernel's is not the last.
+    let taken = take(socket.as_raw_fd(), 0, &mut room, 0)?;
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

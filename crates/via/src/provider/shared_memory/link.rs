@@ -1,4 +1,4 @@
-//! A connected VI's path to its peer through the segment: state of both directions, completions, sleep and farewell.
+//! A connected VI's path to its peer through the two halves that they share: state of both directions, completions, sleep and farewell.
 //! Not how a message goes out (`outgoing.rs`) or comes in (`incoming.rs`).
 //! Source: see `layout.rs`.
 
@@ -80,6 +80,9 @@ unsafe impl Send for LastRegion {}
 pub(super) struct SharedLink {
     nic: Arc<SharedMemory>,
     pub(super) peer: Arc<Peer>,
+    /// The halves of `peer`.
+    ours: &'static Side,
+    theirs: &'static Side,
     pub(super) level: Reliability,
     /// No asymmetric barrier: fences on the fast path.
     pub(super) fences: bool,
@@ -122,11 +125,13 @@ impl SharedLink {
         fences: bool,
     ) -> SharedLink {
         let (ours, theirs): (*const Side, *const Side) = (peer.ours(), peer.theirs());
-        // SAFETY: both sides lie in the peer's mapping, which `self.peer` keeps; the two ends are dropped with `self`, and
+        // SAFETY: both sides lie in mappings that `self.peer` keeps; the references and the two ends are dropped with `self`, and
         // nothing borrowed from them leaves it.
         let (ours, theirs): (&'static Side, &'static Side) = unsafe { (&*ours, &*theirs) };
         SharedLink {
             nic,
+            ours,
+            theirs,
             level,
             fences,
             out: Producer::new(&ours.slots, &theirs.progress),
@@ -157,20 +162,23 @@ impl SharedLink {
         if self.fences {
             fence(Ordering::SeqCst);
         }
-        self.peer.ring_if_asleep();
+        let asleep = self.theirs.presence.asleep.load(Ordering::Relaxed);
+        if asleep != 0 {
+            self.peer.rouse(asleep);
+        }
     }
 
     /// Has the peer tell of its news from here on. `false`: it may miss that.
     fn announce(&mut self, how: u32) -> bool {
         self.asleep |= how;
-        self.peer.ours().presence.asleep.store(self.asleep, Ordering::SeqCst);
+        self.ours.presence.asleep.store(self.asleep, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.fences || barrier::everywhere()
     }
 
     fn take_back(&mut self, how: u32) {
         self.asleep &= !how;
-        self.peer.ours().presence.asleep.store(self.asleep, Ordering::Relaxed);
+        self.ours.presence.asleep.store(self.asleep, Ordering::Relaxed);
     }
 
     /// Where `length` bytes at `address` of the peer's region `handle` are mapped here, if that use is allowed.
@@ -193,8 +201,7 @@ impl SharedLink {
             Use::Fetch => self.peer.contact.single_copy,
         };
         // The peer takes a region back by clearing its word; what lies in it was sent before.
-        let live =
-            for_what == Use::Fetch || self.peer.theirs().exports[last.slot].load(Ordering::Acquire) == handle;
+        let live = for_what == Use::Fetch || self.theirs.exports[last.slot].load(Ordering::Acquire) == handle;
         let offset = address.wrapping_sub(last.address);
         // Addresses below the region wrap round to offsets beyond any length.
         let inside = offset <= last.length && u64::from(length) <= last.length - offset;
@@ -263,7 +270,7 @@ impl SharedLink {
 
     /// Looks whether the peer said that one of our messages failed, and which.
     fn take_fault(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
-        let fault = self.peer.theirs().progress.fault.load(Ordering::Acquire);
+        let fault = self.theirs.progress.fault.load(Ordering::Acquire);
         if fault == 0 {
             return Ok(());
         }
@@ -284,14 +291,14 @@ impl SharedLink {
     /// Says that the message being consumed failed, for the peer to complete its descriptor with.
     pub(super) fn report_fault(&self, status: Status) {
         let fault = self.inn.position() << 32 | u64::from(status.0);
-        self.peer.ours().progress.fault.store(fault, Ordering::Release);
+        self.ours.progress.fault.store(fault, Ordering::Release);
         self.published();
     }
 
     /// Nothing came: is anybody still there?
     #[inline]
     fn check_presence(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
-        let theirs = self.peer.theirs();
+        let theirs = self.theirs;
         let closed = theirs.progress.closed.load(Ordering::Acquire) != 0;
         let lost = self.peer.lost.load(Ordering::Acquire);
         if !closed && !lost && theirs.progress.fault.load(Ordering::Relaxed) == 0 {
@@ -372,12 +379,13 @@ impl Link for SharedLink {
         if self.inn.publish() {
             self.published();
         }
-        let value = self.peer.ours().bell.rung.load(Ordering::SeqCst);
+        let bell = &self.theirs.bell.rung;
+        let value = bell.load(Ordering::SeqCst);
         if !self.announce(SLEEPS) {
             // It worked before; should it not now, the peer may miss that we sleep. Do not sleep.
             return Bell::None;
         }
-        Bell::Word { word: &raw const self.peer.ours().bell.rung, value }
+        Bell::Word { word: bell, value }
     }
 
     fn disarm(&mut self) {
@@ -401,16 +409,13 @@ impl Link for SharedLink {
     }
 
     fn disconnect(&mut self) {
-        let ours = self.peer.ours();
         if !self.broken && self.stream.is_none() && matches!(self.out.has_room(1), Ok(true)) {
             self.out.push(head(Kind::Bye, Place::Slot, 0, 0), 0, 0, &[]);
         }
         self.inn.publish();
-        ours.progress.closed.store(1, Ordering::Release);
+        self.ours.progress.closed.store(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        let theirs = self.peer.theirs();
-        theirs.bell.rung.fetch_add(1, Ordering::SeqCst);
-        crate::engine::waiting::wake_some(&theirs.bell.rung);
+        self.peer.ring();
     }
 }
 

@@ -3,7 +3,7 @@
 //! Source: memfd_create(2), fcntl(2) file sealing, mmap(2).
 
 use super::closing::Foreign;
-use super::layout::SEGMENT_BYTES;
+use super::layout::HALF_BYTES;
 use crate::error::Error;
 use crate::provider::Memory;
 use std::io;
@@ -53,30 +53,23 @@ impl Drop for Mapping {
 /// The peer can neither shrink the file under us, which would be a bus error, nor take that promise back.
 const FIXED_SIZE: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// What a segment's file is sealed with once both sides have mapped it: from then on nobody can make a hole in it either, which would keep
-/// the other side from its pages meanwhile.
-const WHOLE: i32 = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+/// What nobody can do any more: write to it but through mappings that there are, and make a hole in it, which would keep whoever reads it
+/// from its pages meanwhile.
+const UNTOUCHED: i32 = FIXED_SIZE | libc::F_SEAL_FUTURE_WRITE;
 
-/// A new file for a segment and our mapping of it. It is to be sealed with `keep_whole` when the peer has mapped it.
-pub(super) fn create_segment() -> Result<(OwnedFd, Mapping), Error> {
-    create_sealed(SEGMENT_BYTES, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
-}
-
-/// Seals a segment's file for good. `false`: it is not.
-pub(super) fn keep_whole(file: BorrowedFd<'_>) -> bool {
-    // SAFETY: numbers only. It fails where the other side was first.
-    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, WHOLE) };
-    // SAFETY: numbers only.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & WHOLE == WHOLE
+/// A new zeroed file for our half of a connection, sealed, and the only mapping of it that can ever be written to.
+pub(super) fn create_half() -> Result<(OwnedFd, Mapping), Error> {
+    create(HALF_BYTES, false)
 }
 
 /// A new zeroed memory file of `length` bytes and our mapping of it. With `peers_write` off nobody can map it for writing
 /// from then on, not even by opening it again.
 pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mapping), Error> {
-    create_sealed(length, FIXED_SIZE | if peers_write { 0 } else { libc::F_SEAL_FUTURE_WRITE })
+    create_sealed(length, if peers_write { FIXED_SIZE } else { UNTOUCHED })
 }
 
+/// Sealed before anybody else has it: sealing takes the file's lock, which whoever can write to the file can hold for as long as he likes,
+/// and nothing ends the wait for it. So a peer's file is only asked for its seals, which takes no lock.
 fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a constant; makes a new descriptor.
@@ -98,20 +91,60 @@ fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error>
     Ok((file, mapping))
 }
 
+/// From here on freeing a memory file takes longer than whoever lets go of it may have.
+const LARGE_BYTES: i64 = 1 << 20;
+
+/// Whether a memory file's pages are few: those beyond its end counted in.
+pub(super) fn is_small(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: `stat` is plain old data, for which zeroes are a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to the structure given.
+    let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } == 0;
+    known && stat.st_size <= LARGE_BYTES && stat.st_blocks <= LARGE_BYTES / 512
+}
+
+/// The same, and will stay so.
+pub(super) fn stays_small(file: &Foreign) -> bool {
+    file.seals().is_some_and(|seals| seals & libc::F_SEAL_GROW != 0) && is_small(file.as_fd())
+}
+
 /// Maps `length` bytes of a file that came from a peer, if it is an ordinary memory file at least that long that cannot shrink, or
-/// says why not. `exactly`: it must be that long, and is sealed against all but what is done with the mappings that there are.
-pub(super) fn map_foreign(
-    file: &Foreign,
-    length: u64,
-    write: bool,
-    exactly: bool,
-) -> Result<Mapping, String> {
-    let needed = libc::F_SEAL_SHRINK | if exactly { libc::F_SEAL_GROW } else { 0 };
-    // Asked first: other files may belong to the peer's own file system, which need not answer.
-    let seals = file.seals().ok_or("it is not a memory file")?;
-    if seals & needed != needed {
-        return Err("it is not sealed against changes of its size".into());
+/// says why not.
+pub(super) fn map_foreign(file: &Foreign, length: u64, write: bool) -> Result<Mapping, String> {
+    require_seals(file, libc::F_SEAL_SHRINK, "changes of its size")?;
+    let size = size_of_ordinary(file)?;
+    if length == 0 || size < length {
+        return Err(format!("it has {size} bytes and should have {length}"));
     }
+    map_checked(file, length, write)
+}
+
+/// Maps the peer's half of a connection for reading, if nobody can do anything to it but store to it, or says why not.
+pub(super) fn map_half(file: &Foreign) -> Result<Mapping, String> {
+    require_seals(file, UNTOUCHED, "changes of its size, other writers and holes")?;
+    let size = size_of_ordinary(file)?;
+    if size != HALF_BYTES as u64 {
+        return Err(format!("it has {size} bytes and should have {HALF_BYTES}"));
+    }
+    if !is_small(file.as_fd()) {
+        return Err("it has pages beyond its end".into());
+    }
+    map_checked(file, size, false)
+}
+
+/// Asked first: other files may belong to the peer's own file system, which need not answer.
+fn require_seals(file: &Foreign, needed: i32, against: &str) -> Result<(), String> {
+    let seals = file.seals().ok_or("it is not a memory file")?;
+    if seals & needed == needed {
+        return Ok(());
+    }
+    Err(format!(
+        "whoever made it has not sealed it against {against} (its seals are {seals:#x}, and {needed:#x} are needed)"
+    ))
+}
+
+/// The size of a memory file, if it has ordinary pages.
+fn size_of_ordinary(file: &Foreign) -> Result<u64, String> {
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: `stat` is plain old data, for which zeroes are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -127,15 +160,13 @@ pub(super) fn map_foreign(
         // another one cannot be sealed.
         return Err("it is not of ordinary pages".into());
     }
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    if length == 0 || size < length || exactly && size != length {
-        return Err(format!("it has {size} bytes and should have {length}"));
-    }
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+fn map_checked(file: &Foreign, length: u64, write: bool) -> Result<Mapping, String> {
     let length = usize::try_from(length).map_err(|_| "it is longer than an address space")?;
     let mapping = Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())?;
-    if exactly && !keep_whole(file.as_fd()) {
-        return Err("it cannot be sealed against holes".into());
-    }
+    file.note_mapped();
     Ok(mapping)
 }
 

@@ -156,12 +156,14 @@ impl Monitor {
         if gone {
             peer.lost.store(true, Ordering::Release);
             self.remove(peer);
-            peer.ring_ourselves();
         }
         if (gone || look)
             && let Some(attention) = attention.upgrade()
         {
             attention.look(peer.vi);
+        }
+        if gone {
+            peer.wake_ourselves();
         }
     }
 }
@@ -169,10 +171,10 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::super::closing::Channel;
-    use super::super::contact::Contact;
+    use super::super::contact::{Contact, Half};
     use super::super::ledger::Ledger;
     use super::super::letters::send;
-    use super::super::mapping::create_segment;
+    use super::super::mapping::create_half;
     use super::super::peer::Meeting;
     use super::super::settings::{Allow, Settings};
     use super::*;
@@ -196,9 +198,17 @@ mod tests {
         let ledger = Ledger::new(settings.limits);
         let contact = Contact::new(Channel::new(ours), &settings, &Allow::Everyone, &ledger);
         let contact = Arc::new(contact.map_err(|denied| denied.reason).unwrap());
-        let segment = contact.enter_segment(create_segment().unwrap().1).unwrap();
+        let half = || Half::new(create_half().unwrap().1, contact.charge_half().unwrap());
+        let halves = (half(), Some(half()));
         let attributes = ViAttributes::new(ProtectionTag::default());
-        let peer = Arc::new(Peer::new(Meeting { vi: 0, tag: 0, attributes, contact, segment, first: true }));
+        let peer = Arc::new(Peer::new(Meeting {
+            vi: 0,
+            tag: 0,
+            attributes,
+            contact,
+            ours: halves.0,
+            theirs: halves.1,
+        }));
         let sent = (0..LETTERS_A_TURN + 5)
             .filter(|_| send(theirs.as_raw_fd(), &Letter::Nudge, None).is_ok())
             .count();

@@ -1,9 +1,9 @@
-//! The other side of a connection: the segment shared with it, and the regions that we show it.
+//! The other side of a connection: what is shared with it, and the regions that we show it.
 //! Not the data path, which is `link.rs`, nor what it shows us, which is `contact.rs`.
 //! Source: unix(7), futex(2).
 
-use super::contact::{Broken, Contact, PeerRegion, Segment};
-use super::layout::{EXPORTS, PARKED, SEGMENT_BYTES, SLEEPS, Side};
+use super::contact::{Broken, Contact, Half, PeerRegion};
+use super::layout::{EXPORTS, PARKED, SLEEPS, Side};
 use super::letters::{Letter, Showing, send};
 use super::mapping::SharedPages;
 use crate::engine::waiting::wake_some;
@@ -28,9 +28,10 @@ pub(super) struct Peer {
     /// What our VI lets the peer do.
     attributes: ViAttributes,
     pub(super) contact: Arc<Contact>,
-    segment: Segment,
-    /// Whether our half is the first: this side asked for the connection.
-    first: bool,
+    /// What we write.
+    ours: Half,
+    /// What the peer writes. A side that asks for a connection has it from the answer on.
+    theirs: Option<Half>,
     pub(super) lost: AtomicBool,
     /// Our regions that the peer was told of, at each place of `exports`.
     shown: Mutex<Vec<Shown>>,
@@ -47,21 +48,20 @@ pub(super) struct Meeting {
     pub(super) tag: u32,
     pub(super) attributes: ViAttributes,
     pub(super) contact: Arc<Contact>,
-    pub(super) segment: Segment,
-    pub(super) first: bool,
+    pub(super) ours: Half,
+    pub(super) theirs: Option<Half>,
 }
 
 impl Peer {
     pub(super) fn new(meeting: Meeting) -> Peer {
-        let Meeting { vi, tag, attributes, contact, segment, first } = meeting;
-        assert!(segment.mapping.length() >= SEGMENT_BYTES, "segments are checked before they are mapped");
+        let Meeting { vi, tag, attributes, contact, ours, theirs } = meeting;
         Peer {
             vi,
             tag,
             attributes,
             contact,
-            segment,
-            first,
+            ours,
+            theirs,
             lost: AtomicBool::new(false),
             shown: Mutex::default(),
             shown_changes: AtomicU32::new(0),
@@ -70,57 +70,56 @@ impl Peer {
         }
     }
 
-    fn side(&self, first: bool) -> *mut Side {
-        let index = if first { 0 } else { 1 };
-        // SAFETY: the segment has room for two sides, as `new` checked.
-        unsafe { self.segment.mapping.base().cast::<Side>().add(index) }
+    /// The peer has agreed.
+    pub(super) fn meet(&mut self, theirs: Half) {
+        self.theirs = Some(theirs);
     }
 
     /// What we write.
     pub(super) fn ours(&self) -> &Side {
         // SAFETY: mapped as long as `self`; aligned, since mappings are; all that is reached through the reference is atomics.
-        unsafe { &*self.side(self.first) }
+        unsafe { &*self.ours.side() }
     }
 
-    /// What the peer writes.
+    fn their_side(&self) -> *const Side {
+        self.theirs.as_ref().expect("nothing is sent or received before both halves are there").side()
+    }
+
+    /// What the peer writes, and we can only read. It must have agreed.
     pub(super) fn theirs(&self) -> &Side {
-        // SAFETY: as above.
-        unsafe { &*self.side(!self.first) }
+        // SAFETY: as above; nothing is stored through it.
+        unsafe { &*self.their_side() }
     }
 
     /// Our arena, for copies by address: no reference to bytes that the peer can change is ever made.
     pub(super) fn our_arena(&self) -> *mut u8 {
         // SAFETY: takes an address inside the mapping.
-        unsafe { (&raw mut (*self.side(self.first)).arena).cast() }
+        unsafe { (&raw mut (*self.ours.side()).arena).cast() }
     }
 
     /// The peer's arena.
-    pub(super) fn their_arena(&self) -> *mut u8 {
+    pub(super) fn their_arena(&self) -> *const u8 {
         // SAFETY: takes an address inside the mapping.
-        unsafe { (&raw mut (*self.side(!self.first)).arena).cast() }
+        unsafe { (&raw const (*self.their_side()).arena).cast() }
     }
 
-    /// Wakes whoever sleeps on this connection in this process.
-    pub(super) fn ring_ourselves(&self) {
-        self.ours().bell.rung.fetch_add(1, Ordering::SeqCst);
-        wake_some(&self.ours().bell.rung);
+    /// Wakes whoever sleeps on this connection in this process. The word is the peer's: who looks again must find another reason.
+    pub(super) fn wake_ourselves(&self) {
+        wake_some(&self.theirs().bell.rung);
     }
 
-    /// Tells the peer that there is news, if it does not look itself.
-    #[inline]
-    pub(super) fn ring_if_asleep(&self) {
-        let asleep = self.theirs().presence.asleep.load(Ordering::Relaxed);
-        if asleep != 0 {
-            self.rouse(asleep);
-        }
+    /// Wakes the peer, if it sleeps.
+    pub(super) fn ring(&self) {
+        let bell = &self.ours().bell.rung;
+        bell.fetch_add(1, Ordering::SeqCst);
+        wake_some(bell);
     }
 
+    /// Tells the peer that there is news, since it does not look itself.
     #[inline(never)]
-    fn rouse(&self, asleep: u32) {
-        let bell = &self.theirs().bell.rung;
+    pub(super) fn rouse(&self, asleep: u32) {
         if asleep & SLEEPS != 0 {
-            bell.fetch_add(1, Ordering::SeqCst);
-            wake_some(bell);
+            self.ring();
         }
         if asleep & PARKED != 0 {
             // Where the socket is full, there are letters in it that bring the peer here.
@@ -128,7 +127,7 @@ impl Peer {
         }
     }
 
-    /// Whether our side is parked, as far as the peer leaves that standing.
+    /// Whether our side is parked.
     pub(super) fn is_parked(&self) -> bool {
         self.ours().presence.asleep.load(Ordering::Relaxed) & PARKED != 0
     }

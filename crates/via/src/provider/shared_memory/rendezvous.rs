@@ -1,11 +1,11 @@
 //! How two processes agree on a connection: asking, answering, and showing each other their regions.
-//! Not trusting: until a letter is parsed and a segment is checked, a connection is only a socket with a time limit.
+//! Not trusting: until a letter is parsed and a half is checked, a connection is only a socket with a time limit.
 //! Source: unix(7).
 
 use super::SharedMemory;
 use super::barrier;
 use super::closing::{Channel, Foreign};
-use super::contact::Contact;
+use super::contact::{Contact, Half};
 use super::entrance::{Asked, Listener, PATIENCE, Wish, readable};
 use super::layout::EXPORTS;
 use super::letters::{Letter, send};
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::provider::{Ask, Established, Incoming, Link};
 use crate::vi::ViAttributes;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,13 +72,23 @@ impl Incoming for SharedIncoming {
     }
 
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
-        let SharedIncoming { nic, wish: Wish { contact, asked: Asked { barrier, segment, .. } } } = *self;
-        let peer =
-            Arc::new(Peer::new(Meeting { vi, tag, attributes: *attributes, contact, segment, first: false }));
+        let SharedIncoming { nic, wish: Wish { contact, asked: Asked { barrier, theirs, room, .. } } } =
+            *self;
+        let (file, mapping) = mapping::create_half()
+            .inspect_err(|error| super::contact::refuse(&contact.socket, &error.to_string(), true))?;
+        let ours = Half::new(mapping, room);
+        let peer = Arc::new(Peer::new(Meeting {
+            vi,
+            tag,
+            attributes: *attributes,
+            contact,
+            ours,
+            theirs: Some(theirs),
+        }));
         // Watched before it is told, so that what cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)?;
         let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
-        send(peer.contact.socket.as_raw_fd(), &answer, None)
+        send(peer.contact.socket.as_raw_fd(), &answer, Some(file.as_raw_fd()))
             .and_then(|()| show_regions(&nic, &peer))
             .map_err(|_| Error::NotReachable("the peer no longer waits for the answer".into()))?;
         Ok(Box::new(link))
@@ -116,8 +126,16 @@ fn pause(deadline: Option<Instant>) -> Result<(), Error> {
 
 /// What the answer to a question is, as far as it is one.
 enum Answer {
-    Accepted { attributes: ViAttributes, barrier: bool },
-    Refused { reason: String, again: bool },
+    /// With the peer's half, if it has sent one.
+    Accepted {
+        attributes: ViAttributes,
+        barrier: bool,
+        file: Option<Foreign>,
+    },
+    Refused {
+        reason: String,
+        again: bool,
+    },
 }
 
 /// The other end's letters while it answers: so many at most, and until a time.
@@ -153,8 +171,8 @@ impl Hearing<'_> {
     fn answer(&mut self, peer: &Peer) -> Result<Answer, Error> {
         loop {
             match self.next() {
-                Ok((Letter::Accept { attributes, barrier }, _)) => {
-                    return Ok(Answer::Accepted { attributes, barrier });
+                Ok((Letter::Accept { attributes, barrier }, file)) => {
+                    return Ok(Answer::Accepted { attributes, barrier, file });
                 }
                 Ok((Letter::Reject { reason, again }, _)) => return Ok(Answer::Refused { reason, again }),
                 // What it says of regions may come before.
@@ -217,8 +235,10 @@ fn request_once(
             Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
         })?;
     let contact = Arc::new(contact);
-    let (file, mapping) = mapping::create_segment()?;
-    let segment = contact.enter_segment(mapping).map_err(Error::Resource)?;
+    let [charge, their_charge] = [(); 2].map(|()| contact.charge_half().map_err(Error::Resource));
+    let (charge, their_charge) = (charge?, their_charge?);
+    let (file, mapping) = mapping::create_half()?;
+    let ours = Half::new(mapping, charge);
     let hello = Letter::Hello {
         local: ask.local.clone(),
         attributes: *ask.attributes,
@@ -226,22 +246,22 @@ fn request_once(
     };
     // Should it fail, an answer may be there nevertheless.
     let _ = send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd()));
+    drop(file);
+    let attributes = *ask.attributes;
     let meeting =
-        Meeting { vi: ask.vi, tag: ask.tag, attributes: *ask.attributes, contact, segment, first: true };
-    let peer = Arc::new(Peer::new(meeting));
+        Meeting { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
+    let mut peer = Peer::new(meeting);
     let _ = show_regions(nic, &peer);
-    let mut hearing = Hearing { contact: &peer.contact, deadline, left: MOST_LETTERS };
-    let (remote_attributes, barrier) = match hearing.answer(&peer)? {
-        Answer::Accepted { attributes, barrier } => (attributes, barrier),
+    let mut hearing = Hearing { contact: &contact, deadline, left: MOST_LETTERS };
+    let (remote_attributes, barrier, file) = match hearing.answer(&peer)? {
+        Answer::Accepted { attributes, barrier, file } => (attributes, barrier, file),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
-    // Who accepts has mapped it.
-    if !mapping::keep_whole(file.as_fd()) {
-        return Err(broken("the shared segment cannot be sealed"));
-    }
+    let file = file.ok_or_else(|| broken("the peer agreed, and sent no half of what both share"))?;
+    peer.meet(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
     hearing.deadline = Some(Instant::now() + PATIENCE);
     hearing.regions(&peer)?;
-    let link = Box::new(join(nic, peer.clone(), ask.attributes, barrier)?);
+    let link = Box::new(join(nic, Arc::new(peer), ask.attributes, barrier)?);
     Ok(Ok(Established { link, remote_attributes }))
 }

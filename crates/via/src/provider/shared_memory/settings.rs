@@ -49,7 +49,7 @@ pub struct Limits {
     pub user_bytes: u64,
     /// Bytes that all peers together may.
     pub nic_bytes: u64,
-    /// Mappings of one connection's peer; its segment is one.
+    /// Mappings of one connection's peer; the halves of the segment are two.
     pub peer_mappings: u32,
     /// Mappings of all peers of one user.
     pub user_mappings: u32,
@@ -77,7 +77,7 @@ impl Default for Limits {
             peer_bytes: TIB.min(nic_bytes / 4),
             user_bytes: nic_bytes / 2,
             nic_bytes,
-            peer_mappings: 1 + super::layout::EXPORTS as u32,
+            peer_mappings: 2 + super::layout::EXPORTS as u32,
             user_mappings: mappings / 3,
             nic_mappings: mappings / 2,
             user_connections: files / 4,

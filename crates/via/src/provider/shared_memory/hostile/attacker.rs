@@ -5,7 +5,7 @@
 use super::stall::Stall;
 use super::*;
 use proptest::prelude::*;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsFd, FromRawFd};
 
 /// A number, as the attacker's state makes sense of it.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,8 @@ pub(super) enum Phrase {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Luggage {
     Nothing,
-    Segment,
+    /// Its half.
+    Half,
     /// A sealed memory file of so many bits, of which nothing exists.
     Sparse(u8),
     Unsealed,
@@ -61,9 +62,8 @@ pub(super) enum Step {
     Bytes(Vec<u8>),
     Cut(Phrase, u16),
     Flood(Phrase, u16),
-    /// A word of a half, at a place that is likely to be looked at.
+    /// A word of its half, at a place that is likely to be looked at.
     Word {
-        of_victim: bool,
         word: u16,
         value: Value,
     },
@@ -76,7 +76,7 @@ pub(super) enum Step {
     },
     /// Gives everything back that it was lent, wakes who sleeps.
     Wake,
-    /// Makes a hole in the shared segment: all of it is zero then.
+    /// Tries to make holes in both halves, which must fail.
     Hole,
     Pause(u8),
     HalfClose,
@@ -117,7 +117,7 @@ fn phrase() -> impl Strategy<Value = Phrase> {
 fn luggage() -> impl Strategy<Value = Luggage> {
     prop_oneof![
         4 => Just(Luggage::Nothing),
-        1 => Just(Luggage::Segment),
+        1 => Just(Luggage::Half),
         6 => (0u8..47).prop_map(Luggage::Sparse),
         1 => Just(Luggage::Unsealed),
         1 => Just(Luggage::Pipe),
@@ -133,8 +133,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(Step::Bytes),
         1 => (phrase(), any::<u16>()).prop_map(|(phrase, length)| Step::Cut(phrase, length)),
         1 => (phrase(), 1u16..2000).prop_map(|(phrase, count)| Step::Flood(phrase, count)),
-        4 => (any::<bool>(), any::<u16>(), value())
-            .prop_map(|(of_victim, word, value)| Step::Word { of_victim, word, value }),
+        4 => (any::<u16>(), value()).prop_map(|(word, value)| Step::Word { word, value }),
         16 => (prop_oneof![8 => Just(0i8), 1 => -2i8..3], head, value(), prop::array::uniform6(value()))
             .prop_map(|(ahead, head, length, words)| Step::Message { ahead, head, length, words }),
         1 => Just(Step::Wake),
@@ -148,10 +147,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 /// What the attacker has and knows.
 pub(super) struct Attacker {
     socket: Option<OwnedFd>,
-    segment: Mapping,
+    half: Mapping,
     file: OwnedFd,
-    /// Its half of the segment is the first.
-    first: bool,
+    /// The victim's half and its file, when it has come.
+    theirs: Option<(Mapping, super::super::closing::Foreign)>,
     position: u32,
     heard: Vec<Showing>,
     page: Stall,
@@ -161,14 +160,14 @@ pub(super) struct Attacker {
 
 impl Attacker {
     /// Over a socket that has connected, or was accepted.
-    pub(super) fn new(socket: OwnedFd, first: bool) -> Attacker {
-        let (file, segment) = create_segment().unwrap();
+    pub(super) fn new(socket: OwnedFd) -> Attacker {
+        let (file, half) = create_half().unwrap();
         let (memory, _) = create(1 << 16, false).unwrap();
         Attacker {
             socket: Some(socket),
-            segment,
+            half,
             file,
-            first,
+            theirs: None,
             position: 0,
             heard: Vec::new(),
             page: Stall::new(),
@@ -192,16 +191,14 @@ impl Attacker {
         }
     }
 
-    /// Hears a client to its end, takes its segment and agrees.
+    /// Hears a client to its end, takes its half and agrees.
     pub(super) fn behave_as_server(&mut self, level: Reliability) {
         let end = Instant::now() + Duration::from_millis(500);
         while Instant::now() < end {
             let Some(socket) = &self.socket else { return };
             match receive(socket, None) {
                 Ok((Letter::Hello { .. }, Some(file))) => {
-                    use std::os::fd::AsFd;
-                    self.segment = map_foreign(&file, SEGMENT_BYTES as u64, true, true).unwrap();
-                    self.file = file.as_fd().try_clone_to_owned().unwrap();
+                    self.theirs = Some((map_half(&file).unwrap(), file));
                 }
                 Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
                 Ok((Letter::Shown, _)) => break,
@@ -210,7 +207,7 @@ impl Attacker {
             }
         }
         let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-        self.send(&Letter::Accept { attributes, barrier: true }, None);
+        self.send(&Letter::Accept { attributes, barrier: true }, Some(self.file.as_raw_fd()));
         self.send(&Letter::Shown, None);
     }
 
@@ -218,9 +215,12 @@ impl Attacker {
     fn listen(&mut self) -> bool {
         let Some(socket) = &self.socket else { return true };
         loop {
-            match hear(socket) {
-                Ok(Letter::Shown) => return true,
-                Ok(Letter::Show(showing) | Letter::Lend { showing, .. }) => self.heard.push(showing),
+            match receive(socket, None) {
+                Ok((Letter::Shown, _)) => return true,
+                Ok((Letter::Accept { .. }, Some(file))) => {
+                    self.theirs = Some((map_half(&file).unwrap(), file))
+                }
+                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
                 Ok(_) => {}
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
@@ -308,11 +308,6 @@ impl Attacker {
         }
     }
 
-    fn half(&self, first: bool) -> *mut u8 {
-        // SAFETY: the segment has room for two halves.
-        unsafe { self.segment.base().add(if first { 0 } else { size_of::<Side>() }) }
-    }
-
     /// Does one thing.
     pub(super) fn act(&mut self, step: &Step) {
         self.listen();
@@ -334,18 +329,17 @@ impl Attacker {
                 let letter = self.letter(phrase);
                 (0..*count).for_each(|_| self.send(&letter, None));
             }
-            Step::Word { of_victim, word, value } => {
+            Step::Word { word, value } => {
                 // Progress, presence, bell, exports and the first slots.
                 let offset = (usize::from(*word) * 4) % 4096;
-                let half = self.half(self.first != *of_victim);
-                // SAFETY: inside a half, and aligned; the other side uses it through atomics too.
-                let word = unsafe { AtomicU32::from_ptr(half.add(offset).cast()) };
+                // SAFETY: inside its half, and aligned; the other side uses it through atomics too.
+                let word = unsafe { AtomicU32::from_ptr(self.half.base().add(offset).cast()) };
                 word.store(self.number(*value) as u32, Order::Relaxed);
             }
             Step::Message { ahead, head, length, words } => {
                 let position = self.position.wrapping_add_signed(i32::from(*ahead));
-                // SAFETY: a half of the segment; all that is reached through the reference is atomics.
-                let side = unsafe { &*self.half(self.first).cast::<Side>() };
+                // SAFETY: its half; all that is reached through the reference is atomics.
+                let side = unsafe { &*self.half.base().cast::<Side>() };
                 let slot = &side.slots[(position % SLOTS) as usize];
                 slot.head.store(u32::from_le_bytes(*head), Order::Relaxed);
                 slot.length.store(self.number(*length) as u32, Order::Relaxed);
@@ -357,18 +351,18 @@ impl Attacker {
             }
             Step::Wake => {
                 // SAFETY: as above.
-                let bell = unsafe { &(*self.half(!self.first).cast::<Side>()).bell.rung };
+                let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
                 bell.fetch_add(1, Order::Relaxed);
                 crate::engine::waiting::wake_all(bell, false);
             }
             Step::Hole => {
                 let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                // SAFETY: numbers only. It fails where the segment is sealed against that.
-                let made = unsafe {
-                    libc::fallocate(self.file.as_raw_fd(), how, 0, SEGMENT_BYTES as libc::off_t) == 0
-                };
-                if made {
-                    self.position = 0;
+                let theirs = self.theirs.iter().map(|(_, file)| file.as_fd());
+                for file in theirs.chain([self.file.as_fd()]) {
+                    // SAFETY: numbers only.
+                    let made =
+                        unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) == 0 };
+                    assert!(!made, "a hole in a half");
                 }
             }
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
@@ -382,16 +376,14 @@ impl Attacker {
         }
     }
 
-    /// Whether those eight bytes are somewhere in the segment.
+    /// Whether those eight bytes are somewhere in what the victim has written for it.
     pub(super) fn has_learnt(&self, secret: u64) -> bool {
-        // SAFETY: inside the segment, aligned; read as atomics.
-        let word = |index: usize| unsafe { AtomicU64::from_ptr(self.segment.base().add(index * 8).cast()) };
-        (0..SEGMENT_BYTES / 8).any(|index| word(index).load(Order::Relaxed) == secret)
+        self.theirs.as_ref().is_some_and(|(theirs, _)| stands_in(theirs, secret))
     }
 }
 
 /// The file that goes with a letter.
-pub(super) fn pack(luggage: Luggage, segment: &OwnedFd) -> Option<OwnedFd> {
+pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
     let memory = |seals: i32, length: u64| {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: a constant name; makes a new descriptor.
@@ -409,7 +401,7 @@ pub(super) fn pack(luggage: Luggage, segment: &OwnedFd) -> Option<OwnedFd> {
     };
     match luggage {
         Luggage::Nothing => None,
-        Luggage::Segment => segment.try_clone().ok(),
+        Luggage::Half => half.try_clone().ok(),
         Luggage::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
         Luggage::Unsealed => memory(0, 1 << 16),
         Luggage::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
@@ -419,7 +411,7 @@ pub(super) fn pack(luggage: Luggage, segment: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// A TCP connection whose closing waits for that long, since nobody takes what it still has to send.
-pub(super) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
+pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     /// Ends of connections that nobody reads; the oldest go.

@@ -115,7 +115,7 @@ impl Attack {
 /// The attacker's side, as a client of `name`. It gives up its connection at the end.
 fn attack_server(name: &str, attack: &Attack) {
     let Ok(socket) = reach(name) else { return };
-    let mut attacker = Attacker::new(socket, true);
+    let mut attacker = Attacker::new(socket);
     attacker.behave(attack.behaves, attack.level());
     attack.steps.iter().for_each(|step| attacker.act(step));
     assert!(!attacker.has_learnt(SECRET), "memory that no peer may read was read");
@@ -136,7 +136,7 @@ fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
         return;
     }
     // SAFETY: just opened, and nobody else has it.
-    let mut attacker = Attacker::new(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }, false);
+    let mut attacker = Attacker::new(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) });
     if attack.behaves == 3 {
         attacker.behave_as_server(attack.level());
     }

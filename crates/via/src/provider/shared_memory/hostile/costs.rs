@@ -25,7 +25,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
     let talkers: Vec<_> = (0..60)
         .map(|_| {
             let socket = reach(&name).unwrap();
-            let segment = say_hello(&socket);
+            let half = say_hello(&socket);
             let showing = |slot| Showing {
                 handle: 1 + slot,
                 address: 0x1000,
@@ -39,7 +39,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
                     send(socket.as_raw_fd(), &Letter::Show(showing(*slot)), Some(file.as_raw_fd())).is_ok()
                 })
                 .count();
-            (socket, segment, said)
+            (socket, half, said)
         })
         .collect();
     assert!(talkers.iter().all(|talker| talker.2 > 30), "they have much to say");
@@ -56,7 +56,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
     assert!(longest < MOST, "one look took {longest:?}");
     // Who comes now is heard all the same.
     let honest = reach(&name).unwrap();
-    let _segment = say_hello(&honest);
+    let _half = say_hello(&honest);
     send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
     let asked = listen(Duration::from_secs(10)).unwrap();
     assert_eq!(asked.remote().discriminator, b"hostile");
@@ -73,7 +73,7 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let talkers: Vec<_> = (0..50).filter_map(|_| reach(&name).ok()).collect();
-            let segments: Vec<_> = talkers.iter().map(say_hello).collect();
+            let halves: Vec<_> = talkers.iter().map(say_hello).collect();
             let showing =
                 Showing { handle: 1, address: 0x1000, length: 4096, write: false, read: true, slot: 0 };
             while !stop.load(Order::Relaxed) {
@@ -81,18 +81,18 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
                     let _ = send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
                 }
             }
-            drop(segments);
+            drop(halves);
         });
         std::thread::sleep(Duration::from_millis(20));
         let honest = reach(&name).unwrap();
-        let (own, segment) = create_segment().unwrap();
+        let (own, half) = create_half().unwrap();
         let attributes = ViAttributes::new(ProtectionTag::default());
         let hello = Letter::Hello { local: Address::local("honest"), attributes, barrier: true };
         send(honest.as_raw_fd(), &hello, Some(own.as_raw_fd())).unwrap();
         send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
         let asked = listen(Duration::from_secs(10));
         stop.store(true, Order::Relaxed);
-        drop(segment);
+        drop(half);
         assert_eq!(asked.unwrap().remote().discriminator, b"honest");
     });
 }
@@ -130,4 +130,71 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     vi.disconnect().unwrap();
     let took = worked() - before;
     assert!(took < Duration::from_millis(3), "leaving took {took:?}");
+}
+
+/// A memory file of which all pages are there, with those seals.
+fn filled(length: u64, seals: i32) -> OwnedFd {
+    // SAFETY: a constant name; makes a new descriptor.
+    let fd = unsafe { libc::memfd_create(c"filled".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    assert!(fd >= 0);
+    // SAFETY: just opened, and nobody else has it.
+    let file: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    // SAFETY: numbers only.
+    unsafe {
+        assert_eq!(libc::fallocate(fd, 0, 0, length as libc::off_t), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+    }
+    file
+}
+
+#[test]
+fn a_large_file_that_is_refused_is_not_freed_by_who_refuses_it() {
+    let nic = Nic::open().unwrap();
+    let name = format!("costs-refused-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), Some(wait));
+    let _ = listen(Duration::ZERO);
+    let file = filled(1 << 28, 0);
+    let socket = reach(&name).unwrap();
+    let attributes = ViAttributes::new(ProtectionTag::default());
+    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
+    // The letter holds it now.
+    drop(file);
+    let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(10));
+    let answer = loop {
+        let before = worked();
+        assert!(listen(Duration::ZERO).is_err());
+        longest = longest.max(worked() - before);
+        match hear(&socket) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => assert!(Instant::now() < end),
+            answer => break answer,
+        }
+    };
+    assert!(matches!(answer, Ok(Letter::Reject { .. })), "{answer:?}");
+    assert!(longest < MOST, "one look took {longest:?}");
+}
+
+#[test]
+fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_page() {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let name = format!("costs-page-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let file = filled(1 << 28, libc::F_SEAL_SHRINK);
+    let showing = Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0 };
+    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    drop(file);
+    while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
+        std::thread::yield_now();
+    }
+    let before = worked();
+    vi.disconnect().unwrap();
+    let took = worked() - before;
+    assert!(took < MOST, "leaving took {took:?}");
 }

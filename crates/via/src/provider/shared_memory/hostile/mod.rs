@@ -1,11 +1,12 @@
-//! A peer that connects in good order and then writes garbage into every shared word, while the other side works on.
+//! A peer that connects in good order and then writes garbage into every word that it can, while the other side works on.
 //! Not a peer that dies; that is the integration test `killed`.
 //! Source: none.
 
-mod attacker;
+pub(super) mod attacker;
 mod campaign;
 mod costs;
 mod executed;
+mod halves;
 mod honest;
 mod one_trick;
 mod rights;
@@ -15,7 +16,7 @@ mod stall;
 use super::SharedMemory;
 use super::layout::*;
 use super::letters::{Letter, Showing, receive, send};
-use super::mapping::{Mapping, create, create_segment, map_foreign};
+use super::mapping::{Mapping, create, create_half, map_foreign, map_half};
 use super::names::Place as Named;
 use super::rendezvous;
 use super::settings::{Limits, Settings};
@@ -42,10 +43,13 @@ impl Random {
     }
 }
 
-/// What the garbage-writer knows: the segment, its socket, and regions that it was shown.
+/// What the garbage-writer knows: both halves, its socket, and regions that it was shown.
 struct Hostile {
     socket: OwnedFd,
-    segment: Mapping,
+    half: Mapping,
+    /// The other side's half, and its file.
+    theirs: Mapping,
+    their_file: super::closing::Foreign,
     shown: Vec<(u64, u32, u64)>,
     /// The files of those.
     files: Vec<super::closing::Foreign>,
@@ -61,12 +65,12 @@ fn hear(socket: &OwnedFd) -> std::io::Result<Letter> {
 }
 
 fn say_hello_at(socket: &OwnedFd, level: Reliability) -> Mapping {
-    let (file, segment) = create_segment().unwrap();
+    let (file, half) = create_half().unwrap();
     let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
     let local = Address::local("hostile");
     let hello = Letter::Hello { local, attributes, barrier: true };
     send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
-    segment
+    half
 }
 
 fn say_hello(socket: &OwnedFd) -> Mapping {
@@ -76,8 +80,8 @@ fn say_hello(socket: &OwnedFd) -> Mapping {
 /// Begins to connect, and says no more.
 fn hello_only(name: &str) -> (OwnedFd, Mapping) {
     let socket = reach(name).unwrap();
-    let segment = say_hello(&socket);
-    (socket, segment)
+    let half = say_hello(&socket);
+    (socket, half)
 }
 
 /// Shakes hands as an honest peer does.
@@ -90,12 +94,13 @@ fn connect(name: &str, level: Reliability) -> Hostile {
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let segment = say_hello_at(&socket, level);
+    let half = say_hello_at(&socket, level);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
-    let (mut shown, mut files) = (Vec::new(), Vec::new());
+    let (mut shown, mut files, mut agreed) = (Vec::new(), Vec::new(), None);
     loop {
         match receive(&socket, None) {
             Ok((Letter::Shown, _)) => break,
+            Ok((Letter::Accept { .. }, file)) => agreed = file,
             Ok((Letter::Show(showing), file)) => {
                 shown.push((showing.address, showing.handle, showing.length));
                 files.extend(file);
@@ -106,7 +111,18 @@ fn connect(name: &str, level: Reliability) -> Hostile {
             }
         }
     }
-    Hostile { socket, segment, shown, files }
+    let their_file = agreed.expect("who accepts sends its half");
+    Hostile { socket, half, theirs: map_half(&their_file).unwrap(), their_file, shown, files }
+}
+
+/// Whether those eight bytes are somewhere in a half.
+fn stands_in(half: &Mapping, secret: u64) -> bool {
+    let word = |index: usize| {
+        // SAFETY: inside the half and aligned, as the count below keeps it; only loaded, as its writer uses atomics too.
+        let word = unsafe { AtomicU32::from_ptr(half.base().add(index * 4).cast()) };
+        u64::from(word.load(Order::Relaxed))
+    };
+    (0..HALF_BYTES / 4 - 1).any(|index| word(index) | word(index + 1) << 32 == secret)
 }
 
 impl Hostile {
@@ -139,8 +155,8 @@ impl Hostile {
 
     /// Puts a message into a slot as an honest peer does.
     fn publish(&self, position: u32, head: u32, length: u32, words: &[u64]) {
-        // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
-        let side = unsafe { &*self.segment.base().cast::<Side>() };
+        // SAFETY: our half; all of it is atomics.
+        let side = unsafe { &*self.half.base().cast::<Side>() };
         let slot = &side.slots[(position % SLOTS) as usize];
         slot.head.store(head, Order::Relaxed);
         slot.length.store(length, Order::Relaxed);
@@ -149,15 +165,20 @@ impl Hostile {
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset + 4 <= SEGMENT_BYTES);
-        // SAFETY: inside the segment and aligned; others use it through atomics too, or only by address.
-        unsafe { AtomicU32::from_ptr(self.segment.base().add(offset & !3).cast()) }
+        assert!(offset + 4 <= HALF_BYTES);
+        // SAFETY: inside our half and aligned; others use it through atomics too, or only by address.
+        unsafe { AtomicU32::from_ptr(self.half.base().add(offset & !3).cast()) }
+    }
+
+    /// Whether those eight bytes are somewhere in what the other side has written for us.
+    fn has_learnt(&self, secret: u64) -> bool {
+        stands_in(&self.theirs, secret)
     }
 
     /// A message that looks nearly right, in a slot that is likely to be looked at.
     fn write_message(&self, random: &mut Random, secrets: &[u64]) {
-        // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
-        let side = unsafe { &*self.segment.base().cast::<Side>() };
+        // SAFETY: our half; all of it is atomics.
+        let side = unsafe { &*self.half.base().cast::<Side>() };
         let position = random.below(u64::from(SLOTS) * 3) as u32;
         let slot = &side.slots[(position % SLOTS) as usize];
         let kind = random.below(9) as u8;
@@ -188,15 +209,11 @@ impl Hostile {
 
     fn work(&self, random: &mut Random, secrets: &[u64]) {
         match random.below(16) {
-            // Any word of either side: the segment is all the peer's to write.
+            // Any word of its half: that is all the peer's to write.
             0 => self
-                .word(random.below(SEGMENT_BYTES as u64 - 4) as usize)
+                .word(random.below(HALF_BYTES as u64 - 4) as usize)
                 .store(random.next() as u32, Order::Relaxed),
-            1 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
-            2 => {
-                let theirs = size_of::<Side>() + random.below(256) as usize;
-                self.word(theirs).store(random.below(400) as u32, Order::Relaxed);
-            }
+            1 | 2 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
             3 if random.below(64) == 0 => {
                 let letter = match random.below(4) {
                     0 => Letter::Nudge,
@@ -279,12 +296,7 @@ fn suffer(seed: u64, level: Reliability, time: Duration) {
                 "seed {seed}: memory that the peer may not write was written"
             );
         }
-        let words = SEGMENT_BYTES / 4 - 1;
-        let told = (0..words).any(|index| {
-            let (low, high) = (hostile.word(index * 4), hostile.word(index * 4 + 4));
-            u64::from(low.load(Order::Relaxed)) | u64::from(high.load(Order::Relaxed)) << 32 == SECRET
-        });
-        assert!(!told, "seed {seed}: memory that the peer may not read reached it");
+        assert!(!hostile.has_learnt(SECRET), "seed {seed}: memory that the peer may not read reached it");
     });
 }
 

@@ -92,26 +92,6 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
 }
 
 #[test]
-fn no_side_can_make_a_hole_in_the_segment_of_a_connection_that_stands() {
-    let target = target("hole");
-    let attributes = ViAttributes::new(ProtectionTag::default());
-    let (file, segment) = create_segment().unwrap();
-    let hole = || {
-        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: numbers only.
-        unsafe { libc::fallocate(file.as_raw_fd(), how, 0, SEGMENT_BYTES as libc::off_t) == 0 }
-    };
-    assert!(hole(), "before it is shared its owner may");
-    let socket = reach(&target.name).unwrap();
-    let hello = Letter::Hello { local: Address::local("hole"), attributes, barrier: true };
-    send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
-    target.accept();
-    assert!(!hole(), "a peer makes a hole in the segment, and whoever touches it waits");
-    drop(segment);
-}
-
-#[test]
 fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
     let target = target("fault");
     let hostile = target.meet();
@@ -274,7 +254,7 @@ fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_
     let refused = provider.take_refusals();
     assert!(refused.len() >= 4 && refused.len() < 16, "{refused:?}");
     let answer = reach(&target.name).map(|stranger| {
-        let _segment = say_hello(&stranger);
+        let _half = say_hello(&stranger);
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));

@@ -20,7 +20,7 @@ fn with_mapped_region(what: &str) -> (Nic, Vi, MemoryRegion, Hostile, Mapping) {
         nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
-    let mapping = map_foreign(&hostile.files[0], 4096, true, false).unwrap();
+    let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
     (nic, vi, region, hostile, mapping)
 }
 
@@ -48,9 +48,9 @@ fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapp
 fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
     const ASLEEP: usize = 400;
     let (_nic, vi, region, hostile, _mapping) = with_mapped_region("asleep");
-    // SAFETY: the segment begins with the connecting side's half; all of it is atomics.
-    let side = unsafe { &*hostile.segment.base().cast::<Side>() };
-    let (bell, is_over) = (&side.bell.rung, AtomicBool::new(false));
+    // SAFETY: halves; all of them is atomics.
+    let [side, theirs] = unsafe { [&hostile.half, &hostile.theirs].map(|half| &*half.base().cast::<Side>()) };
+    let (bell, is_over) = (&theirs.bell.rung, AtomicBool::new(false));
     let value = bell.load(Order::SeqCst);
     let (waiting, woken) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {

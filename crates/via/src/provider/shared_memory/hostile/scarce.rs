@@ -67,7 +67,7 @@ fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
         nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
         hostile.join().unwrap()
     });
-    let mapping = map_foreign(&hostile.files[0], 4096, true, false).unwrap();
+    let mapping = map_foreign(&hostile.files[0], 4096, true).unwrap();
     // SAFETY: the mapping has a page; all use it as atomics.
     let theirs = unsafe { AtomicU64::from_ptr(mapping.base().cast()) };
     let held = use_up_files(0);
@@ -92,7 +92,7 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
     let socket = reach(&name).unwrap();
-    let _segment = say_hello(&socket);
+    let _half = say_hello(&socket);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
     // One for the socket, none for the process.
     let held = use_up_files(1);
@@ -138,4 +138,30 @@ fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_wait
     let begin = Instant::now();
     assert!(listen(Some(Duration::from_millis(200))).is_err());
     assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it() {
+    if !in_own_process("a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it") {
+        return;
+    }
+    let nic = Nic::open().unwrap();
+    let name = format!("no-room-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
+    let _ = listen(Some(Duration::ZERO));
+    let socket = reach(&name).unwrap();
+    // Of those that have no room the last to go waits for long.
+    let (null, slow) = (std::fs::File::open("/dev/null").unwrap(), super::attacker::lingering(50).unwrap());
+    let mut files = vec![null.as_raw_fd(); 200];
+    files.extend([slow.as_raw_fd(); 48]);
+    let attributes = ViAttributes::new(ProtectionTag::default());
+    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    super::super::letters::send_with(socket.as_raw_fd(), &hello.write(), &files).unwrap();
+    drop(slow);
+    let held = use_up_files(6);
+    let begin = Instant::now();
+    assert!(listen(Some(Duration::from_millis(200))).is_err());
+    let took = begin.elapsed();
+    drop(held);
+    assert!(took < Duration::from_secs(20), "who waits for peers closed their descriptors: {took:?}");
 }

@@ -1,0 +1,279 @@
+//! What both sides share, as a peer can make it or misuse it: the files, their seals and their locks, and who speaks another version.
+//! Not what is written there; that is `mod.rs` and the attacker.
+//! Source: memfd_create(2), fcntl(2) file sealing; shmem_fallocate and memfd_add_seals in the kernel, which take the file's lock.
+
+use super::stall::Stall;
+use super::*;
+use std::os::fd::{AsFd, FromRawFd};
+
+/// A listening NIC, and where.
+fn listening(what: &str) -> (Nic, String) {
+    let nic = Nic::open().unwrap();
+    let name = format!("halves-{what}-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    (nic, name)
+}
+
+fn hello() -> Letter {
+    let attributes = ViAttributes::new(ProtectionTag::default());
+    Letter::Hello { local: Address::local("hostile"), attributes, barrier: true }
+}
+
+/// A memory file of that size and with those seals.
+fn memory(length: usize, seals: i32) -> OwnedFd {
+    // SAFETY: a constant name; makes a new descriptor.
+    let fd = unsafe { libc::memfd_create(c"half".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    assert!(fd >= 0);
+    // SAFETY: just opened, and nobody else has it.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: numbers only.
+    unsafe {
+        assert_eq!(libc::ftruncate(fd, length as libc::off_t), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+    }
+    file
+}
+
+/// What the server says to the letters that were sent, while it waits for others. No answer: `None`.
+fn answer(nic: &Nic, name: &str, socket: &OwnedFd, patience: Duration) -> Option<Letter> {
+    let end = Instant::now() + patience;
+    while Instant::now() < end {
+        let _ = nic.connect_wait(&Address::local(name), Some(Duration::from_millis(1)));
+        match hear(socket) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            // Who closes a socket with letters unread leaves an error before its own last letter.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            Err(_) => return None,
+            Ok(letter) => return Some(letter),
+        }
+    }
+    None
+}
+
+const GROWTH: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+#[test]
+fn a_half_that_its_maker_has_not_sealed_whole_is_refused_with_the_reason() {
+    let (nic, name) = listening("unsealed");
+    let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    let left_out = [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL];
+    for seals in left_out.map(|seal| whole & !seal).into_iter().chain([0]) {
+        let (socket, file) = (reach(&name).unwrap(), memory(HALF_BYTES, seals));
+        send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
+        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        let answer = answer(&nic, &name, &socket, Duration::from_secs(10));
+        let Some(Letter::Reject { reason, again: false }) = answer else { panic!("{seals:#x}: {answer:?}") };
+        assert!(reason.contains("has not sealed it"), "{reason}");
+        // SAFETY: numbers only.
+        assert_eq!(
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) },
+            seals,
+            "it was sealed for us"
+        );
+    }
+}
+
+/// Writes to the file from a page that does not arrive, which holds the file's lock until the page is released.
+fn hold_lock(file: &OwnedFd, page: &Stall) -> std::thread::JoinHandle<()> {
+    let (file, page) = (file.try_clone().unwrap(), page.address() as usize);
+    let writer = std::thread::spawn(move || {
+        // SAFETY: the kernel reads the page, or says that it cannot.
+        unsafe { libc::write(file.as_raw_fd(), page as *const _, 4096) };
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    writer
+}
+
+#[test]
+fn a_client_that_holds_the_lock_of_its_memory_file_holds_up_nobody() {
+    let (nic, name) = listening("lock");
+    // As good as a peer can make it, and as bad: refused or not, nobody waits.
+    for seals in [GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL, GROWTH] {
+        let (file, page) = (memory(HALF_BYTES, seals), Stall::new());
+        let writer = hold_lock(&file, &page);
+        let socket = reach(&name).unwrap();
+        send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
+        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        std::thread::scope(|scope| {
+            let (done, heard) = std::sync::mpsc::channel();
+            let (nic, name) = (&nic, &name);
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let _ = nic.connect_wait(&Address::local(name), Some(Duration::from_millis(20)));
+                }
+                let _ = done.send(());
+            });
+            let heard = heard.recv_timeout(Duration::from_secs(15));
+            page.release();
+            heard.expect("who waits for peers waits for one that holds a lock");
+        });
+        writer.join().unwrap();
+    }
+}
+
+/// Asks `name`, where `serve` has the socket and a page that does not arrive until the client is back, or has been waited for too long.
+fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViAttributes, Error> {
+    let place = Named::own(&Settings::default(), name.as_bytes()).unwrap();
+    let listening = place.listen(name.as_bytes()).unwrap();
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let (back, is_back) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(move || {
+            crate::provider::shared_memory::entrance::readable(
+                &[listening.as_raw_fd()],
+                Some(Instant::now() + Duration::from_secs(10)),
+            );
+            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: no address is asked for.
+            let fd = unsafe { libc::accept4(listening.as_raw_fd(), no_address, no_length, flags) };
+            assert!(fd >= 0);
+            // SAFETY: just opened, and nobody else has it.
+            let (socket, page) = (unsafe { OwnedFd::from_raw_fd(fd) }, Stall::new());
+            serve(&socket, &page);
+            let in_time = is_back.recv_timeout(Duration::from_secs(20)).is_ok();
+            page.release();
+            in_time
+        });
+        let timeout = Some(Duration::from_secs(10));
+        let outcome = vi.connect(&Address::local("honest"), &Address::local(name), timeout);
+        let _ = back.send(());
+        assert!(serving.join().unwrap(), "a client waits for a server, for longer than it is told to");
+        outcome
+    })
+}
+
+/// Hears a client to the end of what it says at first; its half.
+fn hear_out(socket: &OwnedFd) -> super::super::closing::Foreign {
+    let (mut half, end) = (None, Instant::now() + Duration::from_secs(10));
+    loop {
+        match receive(socket, None) {
+            Ok((Letter::Hello { .. }, file)) => half = file,
+            Ok((Letter::Shown, _)) => return half.unwrap(),
+            _ => assert!(Instant::now() < end, "the client does not say what it wants"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn accept() -> Letter {
+    Letter::Accept { attributes: ViAttributes::new(ProtectionTag::default()), barrier: true }
+}
+
+#[test]
+fn a_server_that_holds_the_lock_of_a_clients_file_or_its_own_holds_up_no_client() {
+    let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    for (what, seals) in [("sealed", whole), ("open", GROWTH)] {
+        let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, page| {
+            let theirs = hear_out(socket).as_fd().try_clone_to_owned().unwrap();
+            let own = memory(HALF_BYTES, seals);
+            for file in [&theirs, &own] {
+                hold_lock(file, page);
+            }
+            send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd())).unwrap();
+            send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+        });
+        assert_eq!(outcome.is_ok(), seals == whole, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_server_whose_half_is_not_sealed_or_does_not_come_is_an_error_that_says_so() {
+    for (what, seals, words) in [("none", None, "sent no half"), ("bad", Some(GROWTH), "has not sealed it")] {
+        let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, _| {
+            hear_out(socket);
+            let own = seals.map(|seals| memory(HALF_BYTES, seals));
+            send(socket.as_raw_fd(), &accept(), own.as_ref().map(AsRawFd::as_raw_fd)).unwrap();
+            send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+        });
+        let error = outcome.unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert!(format!("{error} {source:?}").contains(words), "{error} {source:?}");
+    }
+}
+
+#[test]
+fn no_side_can_write_to_the_others_half_nor_anybody_make_a_hole_in_one() {
+    let (nic, name) = listening("hole");
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let theirs = hostile.their_file.as_fd();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping where the kernel likes, which must not come to be.
+    let mapped = unsafe {
+        libc::mmap(std::ptr::null_mut(), HALF_BYTES, protection, libc::MAP_SHARED, theirs.as_raw_fd(), 0)
+    };
+    assert_eq!(mapped, libc::MAP_FAILED, "it maps the other side's half for writing");
+    let (base, length) = (hostile.theirs.base().cast(), HALF_BYTES);
+    // SAFETY: our own mapping; it must stay as it is.
+    assert!(unsafe { libc::mprotect(base, length, protection) } < 0, "it makes its mapping writable");
+    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: numbers only.
+    let hole = unsafe { libc::fallocate(theirs.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) };
+    assert!(hole < 0, "whoever touches it waits");
+    // SAFETY: bytes of our own.
+    assert!(unsafe { libc::pwrite(theirs.as_raw_fd(), [1u8; 8].as_ptr().cast(), 8, 0) } < 0);
+    // Its own it has only through the mapping that it had before.
+    let (file, half) = create_half().unwrap();
+    // SAFETY: numbers only.
+    assert!(unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) } < 0);
+    drop(half);
+}
+
+#[test]
+fn who_speaks_another_version_is_refused_with_both_numbers() {
+    let (nic, name) = listening("version");
+    let own = u64::from_le_bytes(hello().write()[8..16].try_into().unwrap());
+    for version in [own - 1, own + 1] {
+        let (socket, file) = (reach(&name).unwrap(), memory(HALF_BYTES, GROWTH));
+        // As the last version began, with its segment.
+        let mut letter = hello().write();
+        letter[8..16].copy_from_slice(&version.to_le_bytes());
+        super::super::letters::send_with(socket.as_raw_fd(), &letter, &[file.as_raw_fd()]).unwrap();
+        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        let answer = answer(&nic, &name, &socket, Duration::from_secs(10));
+        let Some(Letter::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
+        let numbers = [format!("version {version} "), format!("version {own}:")];
+        assert!(numbers.iter().all(|number| reason.contains(number)), "{reason}");
+    }
+}
+
+#[test]
+fn a_sleeper_wakes_for_a_message_though_it_can_only_read_the_word_it_sleeps_on() {
+    let (nic, name) = listening("asleep");
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+    // SAFETY: halves; all of them is atomics.
+    let [side, theirs] = unsafe { [&hostile.half, &hostile.theirs].map(|half| &*half.base().cast::<Side>()) };
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| vi.receive_wait(Some(Duration::from_secs(60))));
+        let begin = Instant::now();
+        while theirs.presence.asleep.load(Order::SeqCst) == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it does not say that it sleeps");
+            std::thread::yield_now();
+        }
+        // Asleep by now, or about to.
+        std::thread::sleep(Duration::from_millis(100));
+        let head = u32::from_le_bytes([Kind::Send as u8, Place::Slot as u8, 0, 0]);
+        hostile.publish(0, head, 8, &[7]);
+        side.bell.rung.fetch_add(1, Order::SeqCst);
+        let rung = Instant::now();
+        crate::engine::waiting::wake_some(&side.bell.rung);
+        assert!(waits.join().unwrap().unwrap().is_success());
+        assert!(rung.elapsed() < Duration::from_secs(20), "it slept on");
+    });
+}
