@@ -65,11 +65,8 @@ fn a_half_that_its_maker_has_not_sealed_whole_is_refused_with_the_reason() {
         let Some(Letter::Reject { reason, again: false }) = answer else { panic!("{seals:#x}: {answer:?}") };
         assert!(reason.contains("has not sealed it"), "{reason}");
         // SAFETY: numbers only.
-        assert_eq!(
-            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) },
-            seals,
-            "it was sealed for us"
-        );
+        let found = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        assert_eq!(found, seals, "it was sealed for us");
     }
 }
 
