@@ -119,8 +119,8 @@ unsafe extern "C" fn VipCQWait(
     vi: *mut Handle,
     receive: *mut c_int,
 ) -> Return {
-    let Some(object) = QUEUES.shared(handle) else { return Return::InvalidParameter };
-    object.waiting.fetch_add(1, Ordering::AcqRel);
+    let enter = |queue: &CqObject| _ = queue.waiting.fetch_add(1, Ordering::AcqRel);
+    let Some(object) = QUEUES.shared_after(handle, enter) else { return Return::InvalidParameter };
     let notification = object.cq.wait(timeout(milliseconds));
     object.waiting.fetch_sub(1, Ordering::AcqRel);
     match notification {

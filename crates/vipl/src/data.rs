@@ -168,8 +168,8 @@ unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, rec
     if done != Return::NotDone {
         return done;
     }
-    let Some(vi) = VIS.shared(vi) else { return Return::InvalidParameter };
-    vi.waiting.fetch_add(1, Ordering::AcqRel);
+    let enter = |vi: &ViObject| _ = vi.waiting.fetch_add(1, Ordering::AcqRel);
+    let Some(vi) = VIS.shared_after(vi, enter) else { return Return::InvalidParameter };
     let limit = timeout(milliseconds);
     let completion = if receive { vi.vi.receive_wait(limit) } else { vi.vi.send_wait(limit) };
     vi.waiting.fetch_sub(1, Ordering::AcqRel);

@@ -90,6 +90,11 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// A reference of its own to the object, for a call that may take long.
     pub(crate) fn shared(&self, handle: Handle) -> Option<Arc<T>> {
+        self.shared_after(handle, |_| {})
+    }
+
+    /// As `shared`, after `note` has entered the call with the object: whoever gives the object back sees that, or is first.
+    pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
         let _places = lock(&self.places);
         let slot = self.slot(handle.addr())?;
         if slot.handle.load(Ordering::Acquire) != handle.addr() {
@@ -97,10 +102,12 @@ impl<T: Send + Sync + 'static> Table<T> {
         }
         let object = slot.object.load(Ordering::Relaxed);
         // SAFETY: from `Arc::into_raw`; with the lock held and the handle in place nobody takes the table's reference away.
-        unsafe {
+        let object = unsafe {
             Arc::increment_strong_count(object);
-            Some(Arc::from_raw(object))
-        }
+            Arc::from_raw(object)
+        };
+        note(&object);
+        Some(object)
     }
 
     /// Does something short with the object, without a lock or any other atomic exchange. `None`: there is no such object.
@@ -309,5 +316,29 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    fn what_somebody_begins_to_wait_for_is_not_given_back_meanwhile() {
+        static TABLE: Table<AtomicUsize> = Table::new(9);
+        let handle = TABLE.insert(Arc::new(AtomicUsize::new(0))).unwrap().addr();
+        let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let giving_back = std::thread::spawn(move || {
+            has_begun.recv().unwrap();
+            let idle = |users: &AtomicUsize| match users.load(Ordering::Acquire) {
+                0 => Ok(()),
+                _ => Err(Return::ErrorResource),
+            };
+            TABLE.remove(of(handle), idle).map(|_| ())
+        });
+        let waited_for = TABLE.shared_after(of(handle), |users| {
+            begun.send(()).unwrap();
+            // The other thread has the time to come between.
+            std::thread::sleep(Duration::from_millis(200));
+            users.fetch_add(1, Ordering::AcqRel);
+        });
+        assert!(waited_for.is_some());
+        assert_eq!(giving_back.join().unwrap(), Err(Return::ErrorResource));
     }
 }

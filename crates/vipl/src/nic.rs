@@ -272,18 +272,23 @@ unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memo
     Return::Success
 }
 
+/// Whether the address that a call gives lies in the region that it names.
+fn lies_in(address: *mut c_void, region: &MemoryRegion) -> bool {
+    (address.addr() as u64).checked_sub(region.address()).is_some_and(|offset| offset < region.len() as u64)
+}
+
 // SAFETY: the name is VIPL's; nothing else defines it. What callers owe is in the crate's head.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipSetMemAttributes(
     handle: Handle,
-    _address: *mut c_void,
+    address: *mut c_void,
     memory: u32,
     attributes: *const CMemoryAttributes,
 ) -> Return {
     // SAFETY: as the crate's head says.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
-    match lock(&object.regions).get_mut(&memory) {
+    match lock(&object.regions).get_mut(&memory).filter(|region| lies_in(address, region)) {
         Some(region) => outcome(region.set_attributes(attributes)),
         None => Return::InvalidParameter,
     }
@@ -293,14 +298,15 @@ unsafe extern "C" fn VipSetMemAttributes(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipQueryMem(
     handle: Handle,
-    _address: *mut c_void,
+    address: *mut c_void,
     memory: u32,
     to: *mut CMemoryAttributes,
 ) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
-    let Some(attributes) = lock(&object.regions).get(&memory).map(MemoryRegion::attributes) else {
-        return Return::InvalidParameter;
-    };
+    let regions = lock(&object.regions);
+    let region = regions.get(&memory).filter(|region| lies_in(address, region));
+    let Some(attributes) = region.map(MemoryRegion::attributes) else { return Return::InvalidParameter };
+    drop(regions);
     if to.is_null() {
         return Return::InvalidParameter;
     }

@@ -135,6 +135,7 @@ cases! {
     malformed: a_descriptor_that_contradicts_itself_completes_with_a_format_error,
     gone_memory: a_descriptor_in_memory_given_back_is_not_written_to,
     management: a_nic_tells_which_others_it_knows,
+    memory_address: memory_is_asked_for_by_an_address_that_lies_in_it,
     names: device_names_open_their_nics_and_no_others,
     wrong_handles: every_call_refuses_a_handle_that_is_none,
     long_name: a_name_too_long_for_the_servers_room_is_not_written_there,

@@ -331,6 +331,22 @@ static void management(void) {
     }
 }
 
+static void memory_address(void) {
+    one = open_side("shm", 0, NULL);
+    VIP_MEM_ATTRIBUTES mem = {one.tag, VIP_TRUE, VIP_FALSE}, found;
+    char *room = (char *)one.room;
+    char *outside[] = {room - 1, room + sizeof *one.room, NULL, (char *)~0ul};
+    for (unsigned i = 0; i < 4; i++) {
+        CHECK(VipSetMemAttributes(one.nic, outside[i], one.memory, &mem), VIP_INVALID_PARAMETER);
+        CHECK(VipQueryMem(one.nic, outside[i], one.memory, &found), VIP_INVALID_PARAMETER);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK(VipSetMemAttributes(one.nic, room + i * (sizeof *one.room - 1), one.memory, &mem), VIP_SUCCESS);
+        CHECK(VipQueryMem(one.nic, room + i * (sizeof *one.room - 1), one.memory, &found), VIP_SUCCESS);
+        CHECK(found.EnableRdmaWrite, VIP_TRUE);
+    }
+}
+
 static void names(void) {
     VIP_NIC_HANDLE nic = NULL;
     VIP_NIC_ATTRIBUTES facts;
@@ -567,7 +583,7 @@ int main(int argc, char **argv) {
     static const struct { const char *name; void (*run)(void); } cases[] = {
         {"accept_again", accept_again}, {"peers", peers}, {"stranger", stranger}, {"same_name", same_name},
         {"status_shm", status_shm}, {"status_udp", status_udp}, {"destroy", destroy}, {"malformed", malformed},
-        {"gone_memory", gone_memory}, {"management", management}, {"names", names}, {"wrong_handles", wrong_handles},
+        {"gone_memory", gone_memory}, {"management", management}, {"memory_address", memory_address}, {"names", names}, {"wrong_handles", wrong_handles},
         {"long_name", long_name}, {"threads", threads}, {"devices", devices},
     };
     alarm(60);
