@@ -2,23 +2,12 @@
 // Levels: translated interpreted (many threads for long; the models' levels translate as the first does)
 // Source: mremap(2) (old size 0, MREMAP_FIXED), munmap(2), mmap(2), mprotect(2).
 #include "say.h"
+#include "write_code.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
 enum { ROUNDS = 4000, THREADS = 4, CALLS = 40, BYTES = 1 << 16 };
-
-// Writes a function that returns `value`, below 2048.
-static void write_code(volatile uint32_t *at, int value) {
-#ifdef __loongarch__
-    at[0] = 0x02800004u | (uint32_t)value << 10; // addi.w a0, zero, value
-    at[1] = 0x4c000020;                          // ret
-    __asm__ volatile("dbar 0\nibar 0" ::: "memory");
-#else
-    at[0] = 0xb8u | (uint32_t)value << 8; // mov eax, value
-    at[1] = 0xc300u | (uint32_t)value >> 24;
-#endif
-}
 
 static int run(volatile uint32_t *code) { return ((int (*)(void))code)(); }
 

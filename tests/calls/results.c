@@ -2,6 +2,7 @@
 // Levels: translated interpreted (a thread that runs all the time; the models' levels translate as the first does)
 // Source: wait(2), recv(2), msgop(2), eventfd(2), timerfd_create(2), signalfd(2), inotify(7), poll(2), select(2), nanosleep(2) and others.
 #include "say.h"
+#include "write_code.h"
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <mqueue.h>
@@ -35,17 +36,6 @@ static int has_views;
 #define RESULT (data + 512)
 static int ends[2], pair[2], event_count, queue;
 static pid_t child;
-
-static void write_code(volatile uint32_t *at, int value) {
-#ifdef __loongarch__
-    at[0] = 0x02800004u | (uint32_t)value << 10; // addi.w a0, zero, value
-    at[1] = 0x4c000020;                          // ret
-    __asm__ volatile("dbar 0\nibar 0" ::: "memory");
-#else
-    at[0] = 0xb8u | (uint32_t)value << 8; // mov eax, value
-    at[1] = 0xc300u | (uint32_t)value >> 24;
-#endif
-}
 
 static void *run(void *unused) {
     for (;;) {

@@ -149,6 +149,24 @@ pub(super) struct State {
     draining: Option<u32>,
 }
 
+impl State {
+    /// Nobody runs, waits for a time, or is outside.
+    fn at_rest(roster: Roster, members: Vec<Member>) -> Self {
+        Self {
+            roster,
+            members,
+            deadlines: BTreeSet::new(),
+            holder: Holder::Nobody,
+            outside: 0,
+            signals: 0,
+            looks_due: 0,
+            settling: false,
+            told: false,
+            draining: None,
+        }
+    }
+}
+
 /// What a thread is doing, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStatus {
@@ -182,18 +200,7 @@ impl Scheduler {
     /// The host has no descriptor to give.
     pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
         config.complete();
-        let state = State {
-            roster: Roster::new(config.nodes.len()),
-            members: Vec::new(),
-            deadlines: BTreeSet::new(),
-            holder: Holder::Nobody,
-            outside: 0,
-            signals: 0,
-            looks_due: 0,
-            settling: false,
-            told: false,
-            draining: None,
-        };
+        let state = State::at_rest(Roster::new(config.nodes.len()), Vec::new());
         let made = Self::with(config, state)?;
         linux::Scheduler::add(&made, ThreadNumber(0));
         Ok(Arc::new(made))
@@ -221,18 +228,8 @@ impl Scheduler {
     ) -> io::Result<Arc<Self>> {
         config.complete();
         let phase = |thread: u32| if alive.contains(&thread) { Phase::Ready } else { Phase::Gone };
-        let state = State {
-            roster: Roster::restored(config.nodes.len(), roster, alive),
-            members: (0..roster.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect(),
-            deadlines: BTreeSet::new(),
-            holder: Holder::Nobody,
-            outside: 0,
-            signals: 0,
-            looks_due: 0,
-            settling: false,
-            told: false,
-            draining: None,
-        };
+        let members = (0..roster.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect();
+        let state = State::at_rest(Roster::restored(config.nodes.len(), roster, alive), members);
         let made = Self::with(config, state)?;
         made.set_now(now);
         Ok(Arc::new(made))
