@@ -194,6 +194,9 @@ impl Vi {
     /// in any call for this VI, and from a thread of the NIC while the program makes none. It is called under the VI's lock, must
     /// not call the VI, and takes the place of the one before. Of a descriptor whose [`Descriptor::home`] is no longer registered
     /// the error callback hears instead (`ErrorCode::CompletionProtection`).
+    ///
+    /// # Panics
+    /// The call of the VI in which `tell` calls the VI.
     pub fn tell_completions(&self, tell: impl Fn(&Completion) + Send + 'static) {
         self.endpoint.tell_completions(Box::new(tell));
     }

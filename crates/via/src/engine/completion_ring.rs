@@ -205,10 +205,14 @@ impl CompletionRing {
     }
 
     pub(crate) fn poll_done(&self, waker: &Waker) -> Option<(u32, Queue)> {
-        self.contents().waker = Some(waker.clone());
+        // The end of a waker is the program's code, which may call for the queue: none is dropped under the lock.
+        let waker = waker.clone();
+        let before = self.contents().waker.replace(waker);
+        drop(before);
         let notification = self.done();
         if notification.is_some() {
-            self.contents().waker = None;
+            let unused = self.contents().waker.take();
+            drop(unused);
         }
         notification
     }

@@ -562,16 +562,19 @@ impl Endpoint {
             self.progress(&mut inner);
             completion = inner.queues.collect(side);
         }
+        // Dropped without the lock: the end of a waker is the program's code too, and may call the VI.
+        let mut before = None;
         if completion.is_none() {
             let place = match side {
                 Side::Send => &mut inner.queues.send_waker,
                 Side::Receive => &mut inner.queues.receive_waker,
             };
             if !place.as_ref().is_some_and(|old| old.will_wake(waker)) {
-                *place = Some(waker.clone());
+                before = place.replace(waker.clone());
             }
         }
         self.unlock(inner);
+        drop(before);
         completion
     }
 

@@ -1,5 +1,6 @@
 //! The lock around a VI. The thread that uses the VI takes it by a plain store; another thread pays a barrier on all cores.
-//! Not fair, and not for long holding: what is done under it is a bounded number of copies.
+//! Not fair, and not for long holding: what is done under it is a bounded number of copies. Nor to be taken twice by one thread, which
+//! panics: what the program gives the VI to be called under the lock (`Vi::tell_completions`) must not call the VI.
 //! Source: Dice, Moir and Scherer, "Quickly reacquirable locks" (2003); test-and-set with a delay as in Anderson, "The performance of
 //! spin lock alternatives", IEEE TPDS 1 (1990).
 //!
@@ -29,6 +30,8 @@ struct Seat {
 pub(crate) struct Lock<T> {
     /// The seat whose owner may enter without `held`; `SEATS`: none. Stored under `held` only.
     current: AtomicUsize,
+    /// The thread that came in by exchange and is still inside; `VACANT`: none.
+    holder: AtomicUsize,
     seats: [Seat; SEATS],
     held: AtomicBool,
     value: UnsafeCell<T>,
@@ -43,6 +46,7 @@ impl<T> Lock<T> {
         let seat = |_| Seat { owner: AtomicUsize::new(VACANT), inside: AtomicBool::new(false) };
         Lock {
             current: AtomicUsize::new(if is_available() { 0 } else { SEATS }),
+            holder: AtomicUsize::new(VACANT),
             seats: std::array::from_fn(seat),
             held: AtomicBool::new(false),
             value: UnsafeCell::new(value),
@@ -62,8 +66,13 @@ impl<T> Lock<T> {
     pub(super) fn enter_as_owner(&self) -> Option<Guard<'_, T>> {
         let current = self.current.load(Ordering::Relaxed);
         let seat = self.seats.get(current)?;
-        if seat.owner.load(Ordering::Relaxed) != this_thread() {
+        let thread = this_thread();
+        if seat.owner.load(Ordering::Relaxed) != thread {
             return None;
+        }
+        // What this thread itself stored last: two guards at once would be two exclusive references.
+        if seat.inside.load(Ordering::Relaxed) || self.holder.load(Ordering::Relaxed) == thread {
+            taken_twice();
         }
         seat.inside.store(true, Ordering::Relaxed);
         light_barrier();
@@ -77,11 +86,15 @@ impl<T> Lock<T> {
     #[cold]
     #[inline(never)]
     fn lock_by_exchange(&self) -> Guard<'_, T> {
-        let mut spins = 0;
+        let (mut spins, thread) = (0, this_thread());
         while self.held.swap(true, Ordering::Acquire) {
+            if self.holder.load(Ordering::Relaxed) == thread {
+                taken_twice();
+            }
             spins += 1;
             pause(spins);
         }
+        self.holder.store(thread, Ordering::Relaxed);
         if let Some(inside) = self.take_next_seat() {
             while inside.load(Ordering::Acquire) {
                 spins += 1;
@@ -110,6 +123,14 @@ impl<T> Lock<T> {
         }
         Some(&seat.inside)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn taken_twice() -> ! {
+    panic!(
+        "a VI was called from within itself: what it tells of completions, and what wakes a future, must not call it"
+    );
 }
 
 pub(crate) struct Guard<'a, T> {
@@ -146,6 +167,9 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if std::ptr::eq(self.entered, &raw const self.lock.held) {
+            self.lock.holder.store(VACANT, Ordering::Relaxed);
+        }
         self.entered.store(false, Ordering::Release);
     }
 }

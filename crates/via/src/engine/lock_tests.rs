@@ -39,3 +39,21 @@ fn who_uses_a_lock_alone_owns_it_after_its_first_use() {
         });
     });
 }
+
+/// Whether a thread that has the lock is kept from taking it again.
+fn panics_within(lock: &Lock<u32>) -> bool {
+    let _guard = lock.lock();
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| *lock.lock() += 1)).is_err()
+}
+
+#[test]
+fn a_thread_that_has_the_lock_cannot_take_it_again_however_it_came_in() {
+    let lock = Lock::new(0);
+    // By exchange, as the first; then as the owner.
+    assert!(panics_within(&lock) && panics_within(&lock));
+    for _ in 0..2 * super::lock::SEATS {
+        // As one who takes the owner's seat; and without seats, when they are used up.
+        std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
+    }
+    assert_eq!(*lock.lock(), 0);
+}

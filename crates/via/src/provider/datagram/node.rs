@@ -2,6 +2,9 @@
 //! Not the medium, and not what messages mean.
 //! Source: our own; connecting after VIA, VI connection and disconnection.
 
+#[cfg(test)]
+mod backlog;
+
 use super::link::DatagramLink;
 use super::medium::{Medium, Peer, Resolve};
 use super::message::{Greeting, HEAD_BYTES};
@@ -224,6 +227,10 @@ impl Node {
         self.wakeup.ring();
         let answer = loop {
             state.turn(self.now());
+            if !state.news.is_empty() {
+                // They are other VIs': the node's thread tells them.
+                self.wakeup.ring();
+            }
             if let Some(answer) = state.paths.take_event(tag) {
                 break answer;
             }
@@ -398,8 +405,13 @@ impl Paths {
     fn take_event(&mut self, tag: u64) -> Option<Event> {
         let path = self.by_tag.get_mut(&tag)?;
         let event = path.events.pop_front();
-        if path.events.is_empty() {
-            self.holding.remove(&tag);
+        if path.events.is_empty() && event.is_some() {
+            // There may be more than there was room for, which nothing else would bring to the VI: no datagram need come any more.
+            path.listen();
+            if path.events.is_empty() {
+                self.holding.remove(&tag);
+            }
+            self.schedule(tag);
         }
         event
     }

@@ -82,18 +82,21 @@ fn look(node: &Node) -> Option<Duration> {
     Some(node.now() + BREATH)
 }
 
+/// Whether the medium is left to programs, and how long to sleep; `polled` is when one looked last, zero before the first.
+fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duration>) -> (bool, Duration) {
+    let programs_poll =
+        sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
+    // That may have been its last look, and then nobody else hears the medium.
+    let due = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
+    (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
+}
+
 fn sleep(node: &Node, deadline: Option<Duration>) {
     let (socket, sleepers, polled) = {
         let state = node.lock();
         (state.readable(), state.sleepers, state.polled)
     };
-    let now = node.now();
-    let programs_poll =
-        sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
-    let mut limit = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
-    if programs_poll {
-        limit = limit.max(LEAVE_TO_PROGRAMS);
-    }
+    let (programs_poll, limit) = rest(node.now(), sleepers, polled, deadline);
     let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut files = [pollfd(node.wakeup.event.as_raw_fd()), pollfd(socket)];
     let count = if programs_poll { 1 } else { 2 };
@@ -102,5 +105,24 @@ fn sleep(node: &Node, deadline: Option<Duration>) {
     unsafe { libc::ppoll(files.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
     if files[0].revents != 0 {
         node.wakeup.hear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_medium_that_is_left_to_programs_is_looked_at_again_soon_whatever_is_due() {
+        let now = Duration::from_secs(5);
+        let just_now = now - STILL_POLLING / 2;
+        for deadline in [None, Some(now), Some(now + LONGEST)] {
+            assert_eq!(rest(now, 0, just_now, deadline), (true, LEAVE_TO_PROGRAMS), "{deadline:?}");
+        }
+        // Not left to them: one sleeps, none has looked lately, none ever has.
+        for (sleepers, polled) in [(1, just_now), (0, now - STILL_POLLING), (0, Duration::ZERO)] {
+            assert_eq!(rest(now, sleepers, polled, None), (false, LONGEST));
+            assert_eq!(rest(now, sleepers, polled, Some(now + BREATH)), (false, BREATH));
+        }
     }
 }

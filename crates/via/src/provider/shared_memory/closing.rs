@@ -1,5 +1,6 @@
 //! Descriptors that came from a peer: closed at once if they are memory files with little to free, and otherwise by a thread of its
-//! user's own. And the sockets that they come over, which must not be closed with such descriptors on their way.
+//! user's own, which unmaps what is much too. And the sockets that they come over, which must not be closed with such descriptors on
+//! their way.
 //! Not for our own files.
 //! Source: close(2); fuse_flush in fs/fuse/file.c: closing a file of a FUSE file system waits for the answer of its server, which may be
 //! the peer, and cannot be interrupted; socket(7), SO_LINGER; unix(7), SCM_RIGHTS.
@@ -117,8 +118,8 @@ impl Drop for Channel {
     }
 }
 
-/// What waits to be closed, and what is counted until then.
-type Waiting = (OwnedFd, Option<Unclosed>);
+/// What waits to be closed or unmapped, with what is counted until then: to drop it does both.
+type Waiting = Box<dyn Send>;
 
 /// The most threads that close at a time. Of more users at once some wait for others.
 const MOST_THREADS: usize = 128;
@@ -134,7 +135,7 @@ struct OfUser {
     thread: Option<Thread>,
 }
 
-/// The users whose descriptors are being closed: each has a thread of its own, so that what one of them has made slow to close keeps no
+/// The users for whom something is being closed: each has a thread of its own, so that what one of them has made slow to close keeps no
 /// other's open, and counted.
 struct Closing {
     users: BTreeMap<u32, OfUser>,
@@ -148,58 +149,73 @@ fn closing() -> MutexGuard<'static, Closing> {
 }
 
 fn close_elsewhere(file: OwnedFd, uid: u32, account: Option<Arc<Account>>) {
-    let unclosed = account.map(|account| account.unclosed());
+    let unclosed: Option<Unclosed> = account.map(|account| account.unclosed());
+    drop_elsewhere(Box::new((file, unclosed)), uid);
+}
+
+/// Has the thread of that user drop what takes long.
+pub(super) fn drop_elsewhere(what: Box<dyn Send>, uid: u32) {
     let mut closing = closing();
     let has_room = closing.threads < MOST_THREADS;
     let user = closing.users.entry(uid).or_default();
-    user.waiting.push_back((file, unclosed));
+    user.waiting.push_back(what);
     if let Some(thread) = &user.thread {
         return thread.unpark();
     }
     if has_room {
         let named = std::thread::Builder::new().name("via-closing".into()).stack_size(STACK_BYTES);
-        // Where there is no thread now, there may be one for the next; until then what has come lies there, open and counted.
+        // Where there is no thread now, there may be one for the next; until then what has come lies there, as it is and counted.
         user.thread = named.spawn(move || close_for(uid)).ok().map(|handle| handle.thread().clone());
         closing.threads += usize::from(closing.users[&uid].thread.is_some());
     }
 }
 
-/// Closes what that user has had us take, then, or between, what is another's and has no thread; and ends.
+impl Closing {
+    /// A user for whom something waits, and who has no thread; those behind `uid` have their turn first.
+    fn unserved(&self, uid: u32) -> Option<u32> {
+        let behind = self.users.range((Bound::Excluded(uid), Bound::Unbounded));
+        let all = behind.chain(self.users.range(..uid));
+        all.filter(|(_, user)| user.thread.is_none()).map(|(uid, _)| *uid).next()
+    }
+
+    /// This thread is no longer `uid`'s, but `other`'s.
+    fn serve(&mut self, uid: u32, other: u32) {
+        match self.users.get_mut(&uid) {
+            Some(user) if user.waiting.is_empty() => _ = self.users.remove(&uid),
+            Some(user) => user.thread = None,
+            None => {}
+        }
+        self.users.entry(other).or_default().thread = Some(std::thread::current());
+    }
+}
+
+/// Closes what that user has had us take, then, or between, what is another's and has no thread; and ends. Whatever it closes is that of
+/// the user whose thread it is meanwhile: it may take for ever.
 fn close_for(mut uid: u32) {
-    let mut has_rested = false;
+    let (mut has_closed, mut has_rested) = (false, false);
     loop {
         let mut all = closing();
-        let next = all.users.get_mut(&uid).and_then(|user| user.waiting.pop_front());
-        let is_over = next.is_none() && has_rested;
-        if is_over {
-            all.users.remove(&uid);
-        }
-        if next.is_some() || is_over {
-            // Those behind this one have their turn first.
-            let others = (Bound::Excluded(uid), Bound::Unbounded);
-            let others = all.users.range(others).chain(all.users.range(..uid));
-            let unserved = others.filter(|(_, user)| user.thread.is_none()).map(|(uid, _)| *uid).next();
-            match unserved {
+        let is_over = has_rested && all.users.get(&uid).is_none_or(|user| user.waiting.is_empty());
+        if has_closed || is_over {
+            match all.unserved(uid) {
                 Some(other) => {
-                    if let Some(user) = all.users.get_mut(&uid) {
-                        user.thread = None;
-                    }
+                    all.serve(uid, other);
                     uid = other;
-                    all.users.entry(uid).or_default().thread = Some(std::thread::current());
                 }
                 None if is_over => {
+                    all.users.remove(&uid);
                     all.threads -= 1;
                     return;
                 }
                 None => {}
             }
         }
+        let next = all.users.get_mut(&uid).and_then(|user| user.waiting.pop_front());
         drop(all);
-        has_rested = next.is_none() && !is_over;
+        (has_closed, has_rested) = (next.is_some(), next.is_none());
         match next {
             Some(waiting) => drop::<Waiting>(waiting),
-            None if has_rested => std::thread::park_timeout(REST),
-            None => {}
+            None => std::thread::park_timeout(REST),
         }
     }
 }
@@ -241,5 +257,29 @@ mod tests {
         assert!(!is_closed(&behind));
         drop(others);
         assert!((0..300).all(|user| (0..10).all(|_| ledger.open(71_000 + user).is_ok())));
+    }
+
+    #[test]
+    fn a_thread_that_is_about_to_close_something_slow_does_not_take_over_another_user() {
+        let (slow, other) = (72_000, 72_001);
+        let (reader, writer) = io::pipe().unwrap();
+        let waits = |what: Waiting| OfUser { waiting: VecDeque::from([what]), thread: None };
+        let mut all = closing();
+        all.users.insert(slow, waits(Box::new(lingering(60).unwrap())));
+        all.users.insert(other, waits(Box::new(reader)));
+        all.threads += 1;
+        drop(all);
+        std::thread::spawn(move || close_for(slow));
+        while closing().users.get(&slow).is_some_and(|user| !user.waiting.is_empty()) {
+            std::thread::yield_now();
+        }
+        // What comes next for the other user finds that nobody serves him.
+        let (reader, second) = io::pipe().unwrap();
+        drop_elsewhere(Box::new(reader), other);
+        let end = Instant::now() + Duration::from_secs(25);
+        while !is_closed(&writer) || !is_closed(&second) {
+            assert!(Instant::now() < end, "an honest user's descriptors stay open behind another's");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

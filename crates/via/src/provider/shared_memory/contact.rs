@@ -8,60 +8,12 @@ use super::layout::{EXPORTS, HALF_BYTES, Side};
 use super::ledger::{Account, Charge, Ledger};
 use super::letters::{Letter, Showing, send};
 use super::mapping::{Mapping, map_foreign, map_half, stays_small};
+use super::peer_region::{PeerRegion, give_up};
 use super::process::Process;
 use super::settings::{Allow, Settings, SingleCopy};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A region of the peer, mapped here.
-pub(super) struct PeerRegion {
-    pub(super) showing: Showing,
-    /// `None` only while it is dropped.
-    mapping: Option<(Mapping, Charge)>,
-    base: *mut u8,
-    /// Unmapping it may free many pages: those of the whole file, not only what is mapped.
-    is_large: bool,
-}
-
-// SAFETY: the address of a mapping, which belongs to the whole process.
-unsafe impl Send for PeerRegion {}
-// SAFETY: as above; it is only read.
-unsafe impl Sync for PeerRegion {}
-
-impl PeerRegion {
-    /// Where it is mapped; `showing.length` bytes from there on are.
-    pub(super) fn base(&self) -> *mut u8 {
-        self.base
-    }
-}
-
-impl Drop for PeerRegion {
-    fn drop(&mut self) {
-        if let Some(mapping) = self.mapping.take()
-            && self.is_large
-        {
-            unmap_elsewhere(mapping);
-        }
-    }
-}
-
-/// Has a thread unmap it, and give its charge back.
-fn unmap_elsewhere(mapping: (Mapping, Charge)) {
-    static TO_THREAD: Mutex<Option<Sender<(Mapping, Charge)>>> = Mutex::new(None);
-    let mut thread = TO_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    if thread.is_none() {
-        let (sender, mappings) = channel::<(Mapping, Charge)>();
-        let named = std::thread::Builder::new().name("via-unmapping".into());
-        let unmap = move || mappings.into_iter().for_each(drop);
-        // Without a thread it is done here.
-        *thread = named.spawn(unmap).is_ok().then_some(sender);
-    }
-    if let Some(thread) = thread.as_ref() {
-        let _ = thread.send(mapping);
-    }
-}
 
 /// A half of what two connected VIs share, as it is mapped here: ours to write, or the peer's to read.
 pub(super) struct Half {
@@ -89,6 +41,8 @@ pub(super) struct Contact {
     pub(super) single_copy: bool,
     regions: Mutex<Vec<Arc<PeerRegion>>>,
     changes: AtomicU32,
+    /// Regions of ours that it was shown and has not heard of, as far as is known; `unread.rs` counts them.
+    pub(super) unread: AtomicU32,
 }
 
 /// The peer broke the protocol.
@@ -136,7 +90,8 @@ impl Contact {
         };
         let regions = Mutex::default();
         let socket = socket.with_account(&account);
-        Ok(Contact { socket, process, account, single_copy, regions, changes: AtomicU32::new(0) })
+        let (changes, unread) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(Contact { socket, process, account, single_copy, regions, changes, unread })
     }
 
     /// Enters the mapping of a half, or says why there may be none.
@@ -198,9 +153,7 @@ impl Contact {
         let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
         let charge = self.account.charge(showing.length).map_err(about)?;
         let mapping = map_foreign(file, showing.length, showing.write).map_err(about)?;
-        let base = mapping.base();
-        let is_large = !stays_small(file);
-        let region = PeerRegion { showing, mapping: Some((mapping, charge)), base, is_large };
+        let region = PeerRegion::new(showing, mapping, charge, !stays_small(file));
         self.regions().push(Arc::new(region));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
@@ -211,11 +164,10 @@ impl Contact {
     }
 
     fn forget(&self, which: impl Fn(&PeerRegion) -> bool) {
-        let mut regions = self.regions();
-        let before = regions.len();
-        regions.retain(|region| !which(region));
-        if regions.len() != before {
+        let gone: Vec<_> = self.regions().extract_if(.., |region| which(region)).collect();
+        if !gone.is_empty() {
             self.changes.fetch_add(1, Ordering::Release);
+            give_up(gone);
         }
     }
 
@@ -229,6 +181,13 @@ impl Contact {
 
     fn regions(&self) -> MutexGuard<'_, Vec<Arc<PeerRegion>>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Contact {
+    fn drop(&mut self) {
+        self.account.unread().forget(self);
+        give_up(std::mem::take(&mut *self.regions()));
     }
 }
 

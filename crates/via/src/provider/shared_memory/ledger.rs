@@ -3,6 +3,7 @@
 //! Source: the limits are the program's, in `settings.rs`.
 
 use super::settings::{Limits, Refused};
+use super::unread::Unread;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,6 +51,8 @@ impl Books {
 pub(super) struct Ledger {
     limits: Limits,
     books: Mutex<Books>,
+    /// What its peers were shown and have not heard of.
+    unread: Unread,
 }
 
 /// One peer's page in them. What is left on it when it is dropped is only what charges that still live hold.
@@ -73,7 +76,7 @@ pub(super) struct Unclosed {
 
 impl Ledger {
     pub(super) fn new(limits: Limits) -> Arc<Ledger> {
-        Arc::new(Ledger { limits, books: Mutex::default() })
+        Arc::new(Ledger { limits, books: Mutex::default(), unread: Unread::new() })
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -153,9 +156,21 @@ impl Account {
         books.users.get(&self.uid).is_none_or(|user| user.connections <= self.ledger.limits.user_connections)
     }
 
+    /// What the NIC's peers have not heard of.
+    pub(super) fn unread(&self) -> &Unread {
+        &self.ledger.unread
+    }
+
     /// Notes a refusal on either side.
     pub(super) fn note(&self, by_peer: bool, reason: &str) {
         self.ledger.note(self.uid, by_peer, reason);
+    }
+}
+
+impl Charge {
+    /// Whose it is.
+    pub(super) fn uid(&self) -> u32 {
+        self.account.uid
     }
 }
 

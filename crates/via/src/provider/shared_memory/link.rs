@@ -4,11 +4,11 @@
 
 use super::SharedMemory;
 use super::barrier;
-use super::contact::PeerRegion;
 use super::incoming::Arriving;
 use super::layout::*;
 use super::outgoing::Stream;
 use super::peer::Peer;
+use super::peer_region::{PeerRegion, give_up};
 use super::ring::{Consumer, Producer, head};
 use crate::connection::Credentials;
 use crate::descriptor::{RemoteSegment, Status};
@@ -215,7 +215,7 @@ impl SharedLink {
         if self.regions_seen != self.peer.mapped_changes() {
             self.last_region = None;
             self.regions_seen = self.peer.mapped_changes();
-            self.regions = self.peer.mapped();
+            give_up(std::mem::replace(&mut self.regions, self.peer.mapped()));
         }
         let region = self.regions.iter().find(|region| region.showing.handle == handle)?;
         let showing = &region.showing;
@@ -423,5 +423,8 @@ impl Drop for SharedLink {
     fn drop(&mut self) {
         // The socket closes with the last reference to the peer, which tells the other process's monitor.
         self.nic.unwatch(&self.peer);
+        // The peer has them too, and gives them up at a time.
+        self.last_region = None;
+        give_up(std::mem::take(&mut self.regions));
     }
 }

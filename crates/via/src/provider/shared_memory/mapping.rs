@@ -1,9 +1,10 @@
 //! Shared mappings: memory files that we make and seal, and files of a peer that are checked before they are mapped.
 //! Not their contents.
-//! Source: memfd_create(2), fcntl(2) file sealing, mmap(2).
+//! Source: memfd_create(2), fcntl(2) file sealing, mmap(2), setrlimit(2).
 
 use super::closing::Foreign;
 use super::layout::HALF_BYTES;
+use super::settings::limit;
 use crate::error::Error;
 use crate::provider::Memory;
 use std::io;
@@ -71,6 +72,12 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
 /// Sealed before anybody else has it: sealing takes the file's lock, which whoever can write to the file can hold for as long as he likes,
 /// and nothing ends the wait for it. So a peer's file is only asked for its seals, which takes no lock.
 fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error> {
+    // A memory file is a file: beyond that limit the kernel sends SIGXFSZ, which ends the process.
+    if let Some(most) = limit(libc::RLIMIT_FSIZE).filter(|most| length as u64 > *most) {
+        return Err(Error::Resource(format!(
+            "a memory file of {length} bytes, since RLIMIT_FSIZE (ulimit -f) is {most} bytes"
+        )));
+    }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a constant; makes a new descriptor.
     let fd = unsafe { libc::memfd_create(c"longma-via".as_ptr(), flags) };
@@ -91,16 +98,23 @@ fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error>
     Ok((file, mapping))
 }
 
-/// From here on freeing a memory file takes longer than whoever lets go of it may have.
-const LARGE_BYTES: i64 = 1 << 20;
+/// From here on freeing a memory file takes longer than whoever lets go of it may have: a peer can hand over hundreds at a time.
+const LARGE_BYTES: i64 = 64 << 10;
+
+/// What a half may have: as much as its bytes take in pages of 2 MiB, which the kernel gives where it is told to (shmem_enabled).
+const MOST_HALF_BYTES: i64 = 2 << 20;
 
 /// Whether a memory file's pages are few: those beyond its end counted in.
 pub(super) fn is_small(file: BorrowedFd<'_>) -> bool {
+    has_at_most(file, LARGE_BYTES)
+}
+
+fn has_at_most(file: BorrowedFd<'_>, bytes: i64) -> bool {
     // SAFETY: `stat` is plain old data, for which zeroes are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: writes to the structure given.
     let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } == 0;
-    known && stat.st_size <= LARGE_BYTES && stat.st_blocks <= LARGE_BYTES / 512
+    known && stat.st_size <= bytes && stat.st_blocks <= bytes / 512
 }
 
 /// The same, and will stay so.
@@ -126,7 +140,7 @@ pub(super) fn map_half(file: &Foreign) -> Result<Mapping, String> {
     if size != HALF_BYTES as u64 {
         return Err(format!("it has {size} bytes and should have {HALF_BYTES}"));
     }
-    if !is_small(file.as_fd()) {
+    if !has_at_most(file.as_fd(), MOST_HALF_BYTES) {
         return Err("it has pages beyond its end".into());
     }
     map_checked(file, size, false)

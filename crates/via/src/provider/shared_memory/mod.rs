@@ -21,12 +21,14 @@ mod monitor;
 mod names;
 mod outgoing;
 mod peer;
+mod peer_region;
 mod process;
 mod rendezvous;
 mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod settings;
+mod unread;
 
 pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 

@@ -2,10 +2,11 @@
 //! Not the data path, which is `link.rs`, nor what it shows us, which is `contact.rs`.
 //! Source: unix(7), futex(2).
 
-use super::contact::{Broken, Contact, Half, PeerRegion};
+use super::contact::{Broken, Contact, Half};
 use super::layout::{EXPORTS, PARKED, SLEEPS, Side};
 use super::letters::{Letter, Showing, send};
 use super::mapping::SharedPages;
+use super::peer_region::PeerRegion;
 use crate::engine::waiting::wake_some;
 use crate::provider::RegionFacts;
 use crate::vi::ViAttributes;
@@ -167,6 +168,10 @@ impl Peer {
         };
         if as_it_is {
             let Some(file) = pages.file() else { return };
+            if let Err(reason) = self.contact.account.unread().count(&self.contact) {
+                // It reaches the region by messages.
+                return self.contact.account.note(false, &reason);
+            }
             self.enter(region.handle.0, |slot| {
                 let told = self.tell(&Letter::Show(showing(slot)), Some(file.as_raw_fd()));
                 if told {

@@ -47,6 +47,16 @@ fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     send(peer.contact.socket.as_raw_fd(), &Letter::Shown, None)
 }
 
+/// What it means that a letter could not be sent. Where that is not the peer's doing, it is told why.
+fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
+    if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
+        return Error::NotReachable("the peer no longer waits for the answer".into());
+    }
+    tell(&error.to_string());
+    Error::system("answering the peer", error)
+}
+
 /// What both sides do once they have agreed.
 fn join(
     nic: &Arc<SharedMemory>,
@@ -88,9 +98,11 @@ impl Incoming for SharedIncoming {
         // Watched before it is told, so that what cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)?;
         let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
-        send(peer.contact.socket.as_raw_fd(), &answer, Some(file.as_raw_fd()))
-            .and_then(|()| show_regions(&nic, &peer))
-            .map_err(|_| Error::NotReachable("the peer no longer waits for the answer".into()))?;
+        let socket = &peer.contact.socket;
+        if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {
+            return Err(not_said(error, |why| super::contact::refuse(socket, why, true)));
+        }
+        show_regions(&nic, &peer).map_err(|error| not_said(error, |_| ()))?;
         Ok(Box::new(link))
     }
 
@@ -244,9 +256,14 @@ fn request_once(
         attributes: *ask.attributes,
         barrier: barrier::is_available(),
     };
-    // Should it fail, an answer may be there nevertheless.
-    let _ = send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd()));
-    drop(file);
+    match send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
+        // Too many descriptors of this user's are on their way.
+        Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
+            return Err(Error::system("asking for a connection", error));
+        }
+        // Should it fail otherwise, an answer may be there nevertheless.
+        _ => drop(file),
+    }
     let attributes = *ask.attributes;
     let meeting =
         Meeting { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };

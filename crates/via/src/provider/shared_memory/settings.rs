@@ -86,7 +86,8 @@ impl Default for Limits {
     }
 }
 
-fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+/// The process's limit on something, if there is one.
+pub(super) fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes to the structure given.
     let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;

@@ -5,6 +5,7 @@
 
 use super::attacker::{Attacker, Step, step};
 use super::honest::{Halts, MOST_DELAY, ask_honestly, end_if_it_hangs, serve_all};
+use super::trace::Trace;
 use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -258,13 +259,19 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     let (stop, stop_serving) = (AtomicBool::new(false), AtomicBool::new(false));
     let clients = [Nic::open().unwrap(), Nic::open().unwrap()];
     let (servers, halts) = ([AtomicI32::new(0), AtomicI32::new(0)], Halts::new());
+    let traces = [Trace::new(), Trace::new()];
     std::thread::scope(|scope| {
-        scope.spawn(|| halts.look(&stop_serving));
+        scope.spawn(|| halts.look(&traces, &stop_serving));
         let served = [(&victim, &servers[0]), (&control, &servers[1])]
             .map(|(victim, thread)| scope.spawn(|| serve_all(victim, thread, &halts, &stop_serving)));
-        let asking = [(&clients[0], &victim, &servers[0]), (&clients[1], &control, &servers[1])].map(
-            |(nic, victim, thread)| scope.spawn(|| ask_honestly(nic, &victim.name, thread, &halts, &stop)),
-        );
+        let (halts, stop) = (&halts, &stop);
+        let asking = [
+            (&clients[0], &victim, &servers[0], &traces[0]),
+            (&clients[1], &control, &servers[1], &traces[1]),
+        ]
+        .map(|(nic, victim, thread, trace)| {
+            scope.spawn(move || ask_honestly(nic, &victim.name, thread, (halts, trace), stop))
+        });
         // The honest client is there first.
         std::thread::sleep(Duration::from_millis(100));
         let mut seed = 0;

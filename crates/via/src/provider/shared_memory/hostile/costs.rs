@@ -198,3 +198,68 @@ fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_pag
     let took = worked() - before;
     assert!(took < MOST, "leaving took {took:?}");
 }
+
+/// Shows that many regions, each a file with all of its pages, of which the other side has the last hold as soon as it has heard.
+fn show_full_files(socket: &OwnedFd, count: u32, length: u64, mut meanwhile: impl FnMut()) {
+    let end = Instant::now() + Duration::from_secs(20);
+    for slot in 0..count {
+        let file = filled(length, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+        let showing = Showing { handle: 1 + slot, address: 0x1000, length, write: false, read: true, slot };
+        while send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd())).is_err() {
+            assert!(Instant::now() < end, "nobody takes letters any more");
+            meanwhile();
+        }
+    }
+}
+
+#[test]
+fn who_leaves_before_all_is_said_is_let_go_in_a_short_time_however_many_full_files_were_shown() {
+    let nic = Nic::open().unwrap();
+    let name = format!("costs-full-{}", std::process::id());
+    let mut longest = Duration::ZERO;
+    let mut look = || {
+        let before = worked();
+        assert!(nic.connect_wait(&Address::local(&name), Some(Duration::ZERO)).is_err());
+        longest = longest.max(worked() - before);
+    };
+    look();
+    for _ in 0..3 {
+        let socket = reach(&name).unwrap();
+        let half = say_hello(&socket);
+        show_full_files(&socket, 250, 1 << 20, &mut look);
+        (0..100).for_each(|_| look());
+        drop((socket, half));
+        (0..100).for_each(|_| look());
+    }
+    assert!(longest < MOST, "one look took {longest:?}");
+}
+
+#[test]
+fn letting_a_peer_go_is_short_however_many_full_files_it_showed() {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let name = format!("costs-full-leaving-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let hostile = std::thread::scope(|scope| {
+        let hostile = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
+        hostile.join().unwrap()
+    });
+    let mut mapped = 0;
+    let hear_all = |mapped: &mut u32| {
+        while let Ok(letter) = hear(&hostile.socket) {
+            *mapped += u32::from(matches!(letter, Letter::Mapped { .. }));
+        }
+    };
+    show_full_files(&hostile.socket, 250, 1 << 20, || hear_all(&mut mapped));
+    let end = Instant::now() + Duration::from_secs(10);
+    while mapped < 250 {
+        assert!(Instant::now() < end, "{mapped} of 250 regions were mapped");
+        hear_all(&mut mapped);
+    }
+    let before = worked();
+    vi.disconnect().unwrap();
+    let took = worked() - before;
+    assert!(took < MOST, "leaving took {took:?}");
+}

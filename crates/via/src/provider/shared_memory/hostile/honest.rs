@@ -4,6 +4,7 @@
 //! processor.
 
 use super::campaign::Victim;
+use super::trace::Trace;
 use super::*;
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -45,14 +46,15 @@ impl Halts {
         Duration::from_micros(self.0.load(Order::Acquire))
     }
 
-    /// Looks until `stop` is set.
-    pub(super) fn look(&self, stop: &AtomicBool) {
+    /// Looks until `stop` is set, and what keeps late answers.
+    pub(super) fn look(&self, traces: &[Trace], stop: &AtomicBool) {
         be_nice();
         let mut before = Instant::now();
         while !stop.load(Order::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
             let passed = before.elapsed();
             before += passed;
+            traces.iter().for_each(Trace::look);
             if passed > HALT {
                 self.0.fetch_add(passed.as_micros() as u64, Order::AcqRel);
             }
@@ -80,6 +82,8 @@ fn this_thread() -> i32 {
 pub(super) struct Answers {
     whole: Vec<u64>,
     net: Vec<u64>,
+    /// The longest of `net` over half of `MOST_DELAY`, and what was seen meanwhile.
+    late: Vec<(u64, String)>,
 }
 
 impl Answers {
@@ -98,6 +102,9 @@ fn percentiles(times: &[u64]) -> [u64; 5] {
         .map(|part| sorted.get((sorted.len() * part / 10_000).min(last)).copied().unwrap_or_default())
 }
 
+/// How many late answers are told of.
+const MOST_TOLD: usize = 6;
+
 impl fmt::Display for Answers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let late =
@@ -111,7 +118,8 @@ impl fmt::Display for Answers {
             late(&self.whole),
             percentiles(&self.net),
             late(&self.net),
-        )
+        )?;
+        self.late.iter().try_for_each(|(net, seen)| write!(out, "\n  {net} us without waits: {seen}"))
     }
 }
 
@@ -120,7 +128,7 @@ pub(super) fn ask_honestly(
     nic: &Nic,
     name: &str,
     thread: &AtomicI32,
-    halts: &Halts,
+    (halts, trace): (&Halts, &Trace),
     stop: &AtomicBool,
 ) -> Answers {
     be_nice();
@@ -134,6 +142,7 @@ pub(super) fn ask_honestly(
     let mut answers = Answers::default();
     while !stop.load(Order::Acquire) {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 64)])).unwrap();
+        trace.ask(this_thread(), thread.load(Order::Relaxed));
         let (waited_before, begin) = (waited(), Instant::now());
         vi.post_send(&Descriptor::send(&[memory.segment(64, 8)])).unwrap();
         let halted_before = halts.so_far();
@@ -146,7 +155,7 @@ pub(super) fn ask_honestly(
                 }
             }
         };
-        let whole = begin.elapsed();
+        let (whole, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
         if whole > HALT {
             // Whoever sees halts may run a moment later.
@@ -155,6 +164,11 @@ pub(super) fn ask_honestly(
         let net = whole.saturating_sub(waited() - waited_before);
         answers.whole.push(whole.as_micros() as u64);
         answers.net.push(net.as_micros() as u64);
+        if let Some(seen) = seen.filter(|_| net > MOST_DELAY / 2) {
+            answers.late.push((net.as_micros() as u64, seen));
+            answers.late.sort_unstable_by_key(|late| std::cmp::Reverse(late.0));
+            answers.late.truncate(MOST_TOLD);
+        }
         while vi.send_done().is_some() {}
         std::thread::sleep(Duration::from_micros(200));
     }

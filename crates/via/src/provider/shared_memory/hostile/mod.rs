@@ -12,6 +12,7 @@ mod one_trick;
 mod rights;
 mod scarce;
 mod stall;
+mod trace;
 
 use super::SharedMemory;
 use super::layout::*;

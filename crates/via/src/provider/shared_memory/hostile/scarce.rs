@@ -1,6 +1,6 @@
 //! When there are no descriptors left: rights are taken back or it is an error, peers whose end could go unnoticed wait, and nothing spins.
 //! Each test is a process of its own, since limits are the process's.
-//! Source: setrlimit(2), RLIMIT_NOFILE.
+//! Source: setrlimit(2), RLIMIT_NOFILE, RLIMIT_FSIZE; unix(7), ETOOMANYREFS.
 
 use super::*;
 use std::process::Command;
@@ -164,4 +164,73 @@ fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it()
     let took = begin.elapsed();
     drop(held);
     assert!(took < Duration::from_secs(20), "who waits for peers closed their descriptors: {took:?}");
+}
+
+#[test]
+fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
+    if !in_own_process("peers_that_hear_nothing_keep_nobody_from_being_let_in") {
+        return;
+    }
+    // Root may have as many descriptors on their way as it likes.
+    // SAFETY: numbers only.
+    unsafe { libc::setuid(65_534) };
+    allow_files(512);
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let attributes = ViAttributes { rdma_write: true, rdma_read: true, ..ViAttributes::new(tag) };
+    let regions: Vec<_> =
+        (0..50).map(|_| nic.allocate(4096, MemoryAttributes::remote(tag)).unwrap()).collect();
+    let name = format!("unread-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let let_in = || {
+        let vi = nic.create_vi(attributes, None, None).unwrap();
+        nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).map(|()| vi)
+    };
+    // Each is shown all regions, and hears of none.
+    let deaf: Vec<_> = (0..20)
+        .map(|_| {
+            let (socket, half) = hello_only(&name);
+            send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+            (socket, half, let_in())
+        })
+        .collect();
+    let (honest, let_in_too) = std::thread::scope(|scope| {
+        let honest = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        let let_in = let_in();
+        assert!(let_in.is_ok(), "an honest client is not let in: {:?}", let_in.err());
+        (honest.join().unwrap(), let_in)
+    });
+    assert!(deaf.iter().all(|deaf| deaf.2.is_ok()));
+    // When those who did not hear are gone, who comes next is shown everything.
+    drop((deaf, honest, let_in_too));
+    std::thread::sleep(Duration::from_millis(100));
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        let _vi = let_in().unwrap();
+        next.join().unwrap()
+    });
+    assert_eq!(next.shown.len(), regions.len());
+}
+
+#[test]
+fn memory_beyond_the_limit_of_files_is_an_error_and_not_the_end() {
+    if !in_own_process("memory_beyond_the_limit_of_files_is_an_error_and_not_the_end") {
+        return;
+    }
+    let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
+    // SAFETY: reads the structure given.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    // Memory that peers cannot map is memory all the same.
+    let region = nic.allocate(1 << 20, MemoryAttributes::remote(tag)).unwrap();
+    region.write(1 << 19, b"as before");
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let name = format!("files-{}", std::process::id());
+    let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let error = vi.connect(&Address::local("client"), &Address::local(&name), SOON).unwrap_err().to_string();
+    assert!(error.contains("ulimit -f"), "{error}");
+    let mut bytes = [0; 9];
+    region.read(1 << 19, &mut bytes);
+    assert_eq!(&bytes, b"as before");
 }

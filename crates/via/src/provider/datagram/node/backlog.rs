@@ -1,0 +1,50 @@
+//! More messages at once than wait for a VI at a time: one that was lost comes last.
+
+use super::*;
+
+/// The datagrams that are due.
+fn sent(connection: &mut Connection, now: Duration) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| {
+        let mut out = Vec::new();
+        connection.transmit(now, &mut out).then_some(out)
+    })
+    .collect()
+}
+
+fn hear(connection: &mut Connection, now: Duration, datagrams: &[Vec<u8>]) {
+    datagrams.iter().for_each(|datagram| connection.receive(now, &Packet::parse(datagram).unwrap()));
+}
+
+#[test]
+fn all_messages_that_a_late_one_completes_are_there_without_another_datagram() {
+    let (config, mut now) = (Config::default(), Duration::ZERO);
+    let mut client = Connection::open(config, 7, b"", now);
+    let open = sent(&mut client, now);
+    let opening = Opening::read(&Packet::parse(&open[0]).unwrap()).unwrap();
+    let mut server = Connection::accept(config, 8, &opening, b"", now);
+    hear(&mut client, now, &sent(&mut server, now));
+    hear(&mut server, now, &sent(&mut client, now));
+    // The flight grows with what is acknowledged.
+    let (mut messages, mut flight) = (0, Vec::new());
+    while flight.len() <= MOST_EVENTS {
+        now += Duration::from_millis(1);
+        hear(&mut server, now, &flight);
+        while server.take_event().is_some() {}
+        hear(&mut client, now, &sent(&mut server, now));
+        (0..200).for_each(|_| _ = client.send(&[b"message"]));
+        flight = sent(&mut client, now);
+        messages += 1;
+        assert!(messages < 100, "the flight does not grow");
+    }
+    let count = flight.len();
+    hear(&mut server, now, &flight[1..]);
+    hear(&mut server, now, &flight[..1]);
+    let mut paths = Paths::default();
+    let mut path = Path::new(server, Peer::Hardware([0; 6]), 3);
+    assert!(path.listen());
+    paths.insert(8, path);
+    paths.holding.insert(8);
+    let taken = std::iter::from_fn(|| paths.take_event(8)).count();
+    assert_eq!(taken, count);
+    assert!(paths.holding.is_empty());
+}

@@ -1,0 +1,103 @@
+//! What the threads of this process do while an answer is late: run or want to, or wait, and where in the kernel.
+//! Not a measurement: only an answer that is late already is looked at, once a millisecond, and the first few looks are kept.
+//! Source: proc(5), /proc/PID/task/TID/stat and wchan; /proc/stat, steal: time for which a host of virtual machines ran others.
+
+use super::*;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI32;
+
+/// An answer that takes longer is looked at.
+const LATE: Duration = Duration::from_millis(6);
+/// How often.
+const MOST_SIGHTS: usize = 3;
+
+/// A client's question, and what was seen while it was open.
+pub(super) struct Trace {
+    client: AtomicI32,
+    open: Mutex<Option<Question>>,
+}
+
+struct Question {
+    server: i32,
+    begin: Instant,
+    sights: Vec<String>,
+    /// Of all processors, in hundredths of a second, at the first look.
+    stolen: u64,
+}
+
+impl Trace {
+    pub(super) fn new() -> Trace {
+        Trace { client: AtomicI32::new(0), open: Mutex::new(None) }
+    }
+
+    /// The client, which calls this, has asked the server of that thread.
+    pub(super) fn ask(&self, client: i32, server: i32) {
+        self.client.store(client, Order::Relaxed);
+        let question = Question { server, begin: Instant::now(), sights: Vec::new(), stolen: 0 };
+        *self.open.lock().unwrap() = Some(question);
+    }
+
+    /// The answer is there: what was seen, if it was late.
+    pub(super) fn answered(&self) -> Option<String> {
+        let question = self.open.lock().unwrap().take().filter(|question| !question.sights.is_empty())?;
+        let stolen = (stolen_so_far() - question.stolen) * 10;
+        Some(format!("{} [{stolen} ms stolen since the first look]", question.sights.join("; ")))
+    }
+
+    /// Looks what keeps a late answer.
+    pub(super) fn look(&self) {
+        let mut open = self.open.lock().unwrap();
+        let Some(question) = open.as_mut() else { return };
+        let age = question.begin.elapsed();
+        if age < LATE || question.sights.len() == MOST_SIGHTS {
+            return;
+        }
+        if question.sights.is_empty() {
+            question.stolen = stolen_so_far();
+        }
+        let roles = [(question.server, "server"), (self.client.load(Order::Relaxed), "client")];
+        question.sights.push(format!("{age:.1?}:{}", threads(&roles)));
+    }
+}
+
+/// The steal of all processors so far, in hundredths of a second.
+fn stolen_so_far() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
+/// Those two threads, and the others that do not sleep: a letter for the state (R runs or wants to), and where it waits.
+fn threads(roles: &[(i32, &str)]) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let stat = read("stat");
+        let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
+        let state = &rest[..rest.len().min(1)];
+        let thread: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(0);
+        let role = roles.iter().find(|role| role.0 == thread).map(|role| role.1);
+        if role.is_none() && state == "S" {
+            continue;
+        }
+        let name = role.unwrap_or(name.split_once('(').map_or("?", |name| name.1));
+        let _ = write!(text, " {name} {state} {}", read("wchan"));
+    }
+    text
+}
+
+#[test]
+fn a_late_answer_says_what_both_threads_did_and_one_in_time_says_nothing() {
+    // SAFETY: takes nothing and gives a number.
+    let this = unsafe { libc::gettid() };
+    let trace = Trace::new();
+    trace.ask(this, this);
+    trace.look();
+    assert_eq!(trace.answered(), None);
+    trace.ask(this, 1);
+    std::thread::sleep(LATE);
+    (0..2 * MOST_SIGHTS).for_each(|_| trace.look());
+    let seen = trace.answered().unwrap();
+    assert_eq!(seen.matches(" client R ").count(), MOST_SIGHTS, "{seen}");
+    assert!(seen.ends_with("ms stolen since the first look]"), "{seen}");
+}

@@ -1,0 +1,131 @@
+//! Regions that peers were shown and have not heard of: the kernel keeps a descriptor for each, and counts it against our user.
+//! Not what peers show us; that is in `ledger.rs`.
+//! Source: unix(7), SCM_RIGHTS, ETOOMANYREFS: a user who has sent as many descriptors as RLIMIT_NOFILE, which nobody has received, sends no
+//! more, not even those that an answer needs. SIOCOUTQ (unix_ioctl in net/unix/af_unix.c): bytes that were sent and not received.
+
+use super::contact::Contact;
+use super::settings::limit;
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Looking what was received costs a system call for each connection, and so these bound what that takes.
+const MOST_OF_USER: u64 = 2048;
+const MOST_OF_ALL: u64 = 4096;
+/// How long to do without looking again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Default)]
+struct OfUser {
+    count: u32,
+    /// Those that have not heard everything, once each.
+    contacts: Vec<Weak<Contact>>,
+}
+
+#[derive(Default)]
+struct Books {
+    all: u32,
+    users: BTreeMap<u32, OfUser>,
+    /// When it was looked last what was received.
+    looked: Option<Instant>,
+}
+
+/// What the peers of a NIC have not heard of.
+pub(super) struct Unread {
+    most_of_user: u32,
+    most_of_all: u32,
+    books: Mutex<Books>,
+}
+
+impl Unread {
+    /// Of the descriptors that this process's user may have on their way a quarter for a user, and three eighths for all: about as many go
+    /// with answers, one for each connection (`Limits`).
+    pub(super) fn new() -> Unread {
+        let files = limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX);
+        let (most_of_user, most_of_all) = ((files / 4).min(MOST_OF_USER), (files / 8 * 3).min(MOST_OF_ALL));
+        Unread { most_of_user: most_of_user as u32, most_of_all: most_of_all as u32, books: Mutex::default() }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a region that a peer is about to be shown, or says why it may not be.
+    pub(super) fn count(&self, contact: &Arc<Contact>) -> Result<(), String> {
+        let uid = contact.process.uid;
+        let mut books = self.books();
+        let is_full = |books: &Books| {
+            let of_user = books.users.get(&uid).map_or(0, |user| user.count);
+            of_user >= self.most_of_user || books.all >= self.most_of_all
+        };
+        // Dropped when the books are closed: the last reference to a peer has much to give up.
+        let mut looked_at = Vec::new();
+        if is_full(&books) && books.looked.is_none_or(|looked| looked.elapsed() >= PAUSE) {
+            books.looked = Some(Instant::now());
+            books.look(&mut looked_at);
+        }
+        let full = is_full(&books);
+        if !full {
+            books.all += 1;
+            let user = books.users.entry(uid).or_default();
+            user.count += 1;
+            // Stored with the books open only.
+            if contact.unread.fetch_add(1, Ordering::Relaxed) == 0 {
+                user.contacts.push(Arc::downgrade(contact));
+            }
+        }
+        drop(books);
+        drop(looked_at);
+        match full {
+            true => Err(format!(
+                "a region is not shown: peers of user {uid}, or all, do not hear what they are told"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// A peer goes, and the kernel has dropped what it had not heard of, or is about to.
+    pub(super) fn forget(&self, contact: &Contact) {
+        if contact.unread.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut books = self.books();
+        let count = contact.unread.swap(0, Ordering::Relaxed);
+        books.all -= count;
+        if let Some(user) = books.users.get_mut(&contact.process.uid) {
+            user.count -= count;
+            user.contacts.retain(|other| !std::ptr::eq(other.as_ptr(), contact));
+        }
+        books.users.retain(|_, user| user.count > 0);
+    }
+}
+
+impl Books {
+    /// Looks who has heard everything. Those that were looked at are to be dropped later.
+    fn look(&mut self, looked_at: &mut Vec<Arc<Contact>>) {
+        for user in self.users.values_mut() {
+            user.contacts.retain(|contact| {
+                // One that is being dropped does the rest itself.
+                let Some(contact) = contact.upgrade() else { return false };
+                let has_heard = has_heard_everything(&contact);
+                if has_heard {
+                    let count = contact.unread.swap(0, Ordering::Relaxed);
+                    user.count -= count;
+                    self.all -= count;
+                }
+                looked_at.push(contact);
+                !has_heard
+            });
+        }
+        self.users.retain(|_, user| user.count > 0);
+    }
+}
+
+fn has_heard_everything(contact: &Contact) -> bool {
+    let mut bytes = 0i32;
+    // SAFETY: writes a number to the place given.
+    let outcome = unsafe { libc::ioctl(contact.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    outcome == 0 && bytes == 0
+}
