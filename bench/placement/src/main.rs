@@ -47,9 +47,12 @@ enum What {
         /// Answers a second of which the second part's load is 70 % [default: as many as the first part had].
         #[arg(long)]
         rate: Option<f64>,
-        /// Where the database goes [default: a temporary folder].
+        /// Where the SQLite file goes [default: a temporary folder].
         #[arg(long)]
         folder: Option<PathBuf>,
+        /// URL of an empty PostgreSQL database to measure instead.
+        #[arg(long, conflicts_with = "folder")]
+        database: Option<String>,
     },
     /// Arrivals and departures; what is refused, borrowed and left in pieces, by strategy, with means and 95 % intervals over seeds.
     Churn {
@@ -103,10 +106,10 @@ fn main() -> std::io::Result<()> {
                 println!("{}", speed::decisions(hosts, seconds, seed));
             }
         }
-        What::Durable { hosts, seconds, window, rate, folder } => {
+        What::Durable { hosts, seconds, window, rate, folder, database } => {
             let temporary = tempfile::tempdir()?;
             let folder = folder.as_deref().unwrap_or(temporary.path());
-            println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder));
+            println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder, database.as_deref()));
         }
         What::Churn { hosts, days, load, seeds, overcommit_percent, weights, own } => {
             let options = churn::Options { hosts, hours: days * 24.0, load, overcommit_percent, weights };

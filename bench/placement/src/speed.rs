@@ -3,7 +3,7 @@
 //! Source: none.
 
 use crate::fleet;
-use longma_placement::{Allocator, Placement, Policy, Scheduler, SqliteStore, Store};
+use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     })
 }
 
-/// Durable: decisions answered after SQLite has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that or of
+/// Durable: decisions answered after the database (PostgreSQL at a URL, else a SQLite file) has synced them. First as fast as it goes, `window` under way at once; then at 70 % of that or of
 /// `rate` a second, from the moment a request was due to its answer.
 pub fn durable(
     hosts: usize,
@@ -80,9 +80,14 @@ pub fn durable(
     rate: Option<f64>,
     seed: u64,
     folder: &std::path::Path,
+    database: Option<&str>,
 ) -> Value {
     let mut random = StdRng::seed_from_u64(seed);
-    let store = Arc::new(SqliteStore::open(&folder.join("placement.db")).expect("the database opens"));
+    let opened = match database {
+        Some(url) => SqlStore::connect(url),
+        None => SqlStore::open_file(&folder.join("placement.db")),
+    };
+    let store = Arc::new(opened.expect("the database opens"));
     let percent = Policy::default().overcommit_percent;
     for host in fleet::hosts(hosts) {
         store.put_host(&host, percent).expect("a good host");

@@ -40,6 +40,9 @@ pub(crate) struct HostDesk {
     orders: Vec<Order>,
     pub heard: Option<Instant>,
     noted: Option<Instant>,
+    /// What the store said last of when it was heard of, and when that was new: it may report to another service. Seconds of other
+    /// machines' clocks are only compared with each other.
+    elsewhere: Option<(i64, Instant)>,
     pub findings: Vec<Finding>,
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
@@ -54,6 +57,7 @@ impl HostDesk {
             orders: Vec::new(),
             heard: None,
             noted: None,
+            elsewhere: None,
             findings: Vec::new(),
             audited: None,
             problems: Vec::new(),
@@ -217,6 +221,11 @@ impl Desk {
         })
     }
 
+    /// Whether a host's agent reports here: only then can it be given orders.
+    pub fn is_reached(&self, host: &str) -> bool {
+        self.host(host, |h| h.heard.is_some_and(|at| at.elapsed() < SILENCE))
+    }
+
     /// Orders a move; the answer comes when the agent has made it or could not.
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
@@ -339,7 +348,13 @@ impl Desk {
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
         for stored in self.store.hosts()? {
             let name = &stored.host.name;
-            let heard = self.host(name, |h| h.heard).unwrap_or(self.began);
+            let (heard, elsewhere) = self.host(name, |h| {
+                if h.elsewhere.is_none_or(|known| known.0 != stored.seen_at) {
+                    h.elsewhere = Some((stored.seen_at, Instant::now()));
+                }
+                (h.heard, h.elsewhere.map(|known| known.1))
+            });
+            let heard = heard.max(elsewhere).unwrap_or(self.began);
             if heard.elapsed() < SILENCE {
                 continue;
             }

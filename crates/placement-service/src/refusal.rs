@@ -48,7 +48,10 @@ impl Refusal {
             StoreError::Unknown { .. } => Self::new(404, "not found", said),
             StoreError::Format(_) | StoreError::Database(_) => {
                 log(&said);
-                let detail = "the service's log says why; nothing was changed by this request".into();
+                // A commit whose answer was lost may have been made.
+                let detail =
+                    "the service's log says why; look whether it was done, or ask again with the same idempotency key"
+                        .into();
                 Self::new(500, "the database failed", detail)
             }
             StoreError::Closed => Self::new(503, "ending", "the service is ending; try again".into()),

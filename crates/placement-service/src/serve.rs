@@ -8,7 +8,7 @@ use crate::desk::Desk;
 use crate::home::{Access, Home};
 use crate::{Log, api, listen, signals};
 use longma_placement::store::{StoreError, Token};
-use longma_placement::{Allocator, Policy, SqliteStore, Store};
+use longma_placement::{Allocator, Policy, SqlStore, Store};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ const LISTENING: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The folder that it keeps everything in.
     pub home: PathBuf,
+    /// URL of a PostgreSQL database that it may share with other services; without one it is a SQLite file in its folder.
+    pub database: Option<String>,
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
     /// Files with the certificate chain and its key (PEM).
@@ -47,8 +49,8 @@ pub enum ServeError {
     #[error("the folder {0}: {1}")]
     Home(PathBuf, std::io::Error),
     /// Its database.
-    #[error("the database in {0}: {1}")]
-    Database(PathBuf, String),
+    #[error("the database: {0}")]
+    Database(String),
     /// Its address.
     #[error("cannot listen on {0}: {1}")]
     Address(SocketAddr, std::io::Error),
@@ -71,9 +73,14 @@ pub enum ServeError {
 /// If it cannot begin.
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
     let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
-    let wrong = |e: String| ServeError::Database(home.folder.clone(), e);
-    let store: Arc<dyn Store> =
-        Arc::new(SqliteStore::open(&home.database()).map_err(|e| wrong(e.to_string()))?);
+    let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
+    let opened = match &options.database {
+        Some(url) => SqlStore::connect(url),
+        None => SqlStore::open_file(&home.database()),
+    };
+    // Held to the end: the last to close PostgreSQL's connections must not be a task.
+    let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
+    let token = own_token(&*store, &home.folder, options.database.is_some()).map_err(|e| wrong(&e))?;
     let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
     let tls = tls.map_err(ServeError::Tls)?;
     if tls.is_none() && !options.address.ip().is_loopback() && !options.plain {
@@ -82,24 +89,24 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|e| ServeError::System(e.to_string()))?;
     let allocator = Allocator::open(store.clone(), options.policy.clone(), u64::from_le_bytes(seed));
-    let allocator = allocator.map_err(|e| wrong(e.to_string()))?;
+    let allocator = allocator.map_err(|e| wrong(&e))?;
     let system = |e: std::io::Error| ServeError::System(e.to_string());
     let decider = Decider::start(allocator, options.log.clone()).map_err(system)?;
     let percent = options.policy.overcommit_percent;
-    let desk = Desk::new(store, decider, options.log.clone(), options.images.clone(), percent);
-    let desk = Arc::new(desk.map_err(|e| wrong(e.to_string()))?);
+    let desk = Desk::new(store.clone(), decider, options.log.clone(), options.images.clone(), percent);
+    let desk = Arc::new(desk.map_err(|e| wrong(&e))?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(64)
         .build()
         .map_err(system)?;
-    let ended = runtime.block_on(run(desk, options, &home, tls, ready));
+    let ended = runtime.block_on(run(desk, options, &home, token, tls, ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
 /// The token of the folder's user: the one that it has if it is still good, else a new one.
-fn own_token(store: &dyn Store, home: &Path) -> Result<String, String> {
+fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, String> {
     let known = store.tokens().map_err(|e| e.to_string())?;
     let kept = Access::read(home).ok().map(|a| a.token);
     if let Some(token) = kept.filter(|t| known.iter().any(|k| k.digest == digest(t))) {
@@ -107,10 +114,17 @@ fn own_token(store: &dyn Store, home: &Path) -> Result<String, String> {
     }
     let token = new_token().map_err(|e| e.to_string())?;
     // Whose file was lost gets a new one, and the lost one is worth nothing any more.
-    let name = "local-admin";
-    store.remove_token(name).map_err(|e| e.to_string())?;
-    let kept =
-        Token { name: name.into(), digest: digest(&token), role: "admin".into(), scope: None, created_at: 0 };
+    let name = match shared {
+        false => "local-admin".to_string(),
+        // Each service's folder has its own.
+        true => {
+            let node = rustix::system::uname();
+            let place = format!("{} {}", node.nodename().to_string_lossy(), home.display());
+            format!("local-admin-{}", &digest(&place)[..12])
+        }
+    };
+    store.remove_token(&name).map_err(|e| e.to_string())?;
+    let kept = Token { name, digest: digest(&token), role: "admin".into(), scope: None, created_at: 0 };
     store.put_token(&kept).map_err(|e: StoreError| e.to_string())?;
     Ok(token)
 }
@@ -119,6 +133,7 @@ async fn run(
     desk: Arc<Desk>,
     options: Options,
     home: &Home,
+    token: String,
     tls: Option<tokio_rustls::TlsAcceptor>,
     ready: impl FnOnce(&str, &Path),
 ) -> Result<(), ServeError> {
@@ -129,8 +144,6 @@ async fn run(
     // A client on this machine reaches what listens to all addresses at the loopback one.
     let ip = if address.ip().is_unspecified() { std::net::Ipv4Addr::LOCALHOST.into() } else { address.ip() };
     let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
-    let token =
-        own_token(&*desk.store, &home.folder).map_err(|e| ServeError::Database(home.folder.clone(), e))?;
     let certificate = options
         .tls
         .as_ref()

@@ -74,6 +74,16 @@ pub struct Rebind {
     pub nodes: Vec<u32>,
 }
 
+/// The size that a stopped virtual machine should have; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// Virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// Memory, MiB.
+    pub memory_mib: Option<u64>,
+}
+
 /// What an audit found on a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Audited {

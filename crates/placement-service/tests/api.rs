@@ -8,7 +8,9 @@ use longma_placement::scheduler::Explanation;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::client::ClientError;
-use longma_placement_service::wire::{Audit, Defragmentation, Drained, HostView, Hosts, Rebind, VmPage};
+use longma_placement_service::wire::{
+    Audit, Defragmentation, Drained, HostView, Hosts, Rebind, Resize, VmPage,
+};
 use longma_placement_service::{Access, Client};
 use serde_json::{Value, json};
 use service::*;
@@ -54,8 +56,15 @@ fn a_virtual_machine_from_its_request_to_its_end() {
     until("it is stopped", || !service.hypervisor.domains()["longma-1"].running);
     until("it says so", || admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Stopped);
     assert_eq!(title(admin.post::<Vm>("/v1/vms/db/rebind", None, &Rebind::default())).0, 409);
+    let size = |vcpus| Resize { vcpus: Some(vcpus), memory_mib: None };
+    let resized: Vm = admin.post("/v1/vms/db/resize", None, &size(6)).unwrap();
+    assert_eq!((resized.request.vcpus, resized.request.memory_mib), (6, 8192));
+    assert_eq!(title(admin.post::<Vm>("/v1/vms/db/resize", None, &size(0))).0, 422);
+    assert_eq!(title(admin.post::<Vm>("/v1/vms/db/resize", None, &size(1000))).0, 409, "no room");
     admin.post::<Vm>("/v1/vms/db/start", None, &()).unwrap();
     until("it runs again", || running(admin, "db"));
+    assert_eq!(service.hypervisor.domains()["longma-1"].pins.vcpus.len(), 6, "with its new size");
+    assert_eq!(title(admin.post::<Vm>("/v1/vms/db/resize", None, &size(2))).0, 409, "it runs");
 
     let gone: Vm = admin.delete("/v1/vms/db").unwrap();
     assert_eq!(gone.intent, Intent::Delete);

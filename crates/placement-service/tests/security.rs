@@ -7,7 +7,7 @@ use longma_placement::host::NodeLoad;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::{
-    AgentChange, AgentOrders, AgentReport, HostView, NewToken, Rebind, TokenView, Tokens, VmPage,
+    AgentChange, AgentOrders, AgentReport, HostView, NewToken, Rebind, Resize, TokenView, Tokens, VmPage,
 };
 use longma_placement_service::{Client, openapi};
 use serde_json::{Value, json};
@@ -118,6 +118,8 @@ fn a_tenant_sees_and_changes_its_own_only() {
             "{action}"
         );
     }
+    let size = Resize { vcpus: Some(1), memory_mib: None };
+    assert_eq!(refused(evil.post::<Vm>(&format!("/v1/vms/{id}/resize"), None, &size)), 404);
     assert_eq!(refused(evil.delete::<Vm>(&format!("/v1/vms/{id}"))), 404);
     assert_eq!(refused(evil.get::<VmPage>("/v1/vms?tenant=acme")), 403);
     assert!(evil.get::<VmPage>("/v1/vms").unwrap().items.is_empty());

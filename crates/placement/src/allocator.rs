@@ -6,7 +6,7 @@ use crate::inventory::TakeError;
 use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
-use crate::store::{Pending, Reservation, Reserved, Store, StoreError, VmQuery};
+use crate::store::{Pending, Reservation, Reserved, Store, StoreError, Vm, VmId, VmQuery, VmState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -160,6 +160,44 @@ impl Allocator {
         self.finish(begun)
     }
 
+    /// Gives a stopped virtual machine another size, at the best place of its host, its own among them.
+    ///
+    /// # Errors
+    /// If the request is wrong, its host has no room for it, or the store refuses.
+    pub fn resize(&mut self, id: VmId, request: &Request) -> Result<Vm, AllocateError> {
+        request.check().map_err(NoPlacement::Invalid)?;
+        for attempt in 1.. {
+            let vm = self.store.vm(id)?;
+            let Some(old) = vm.placement.filter(|_| vm.state == VmState::Stopped) else {
+                let (expected, found) = (VmState::Stopped, vm.state);
+                return Err(StoreError::Stale { id, expected, found }.into());
+            };
+            let host = old.host.clone();
+            self.reload(&host)?;
+            // Its own place counts as free while it is decided.
+            self.scheduler.give(&old)?;
+            let nodes: Vec<u32> = self
+                .scheduler
+                .inventory()
+                .usage(&host)
+                .map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect());
+            let decided = self.scheduler.decide_on(request, &host, &nodes);
+            self.scheduler.take(&old)?;
+            let Some(placement) = decided else {
+                let what = "it has no room for the new size".into();
+                return Err(StoreError::Conflict { host, what }.into());
+            };
+            match self.store.resize(id, request, &placement) {
+                Err(StoreError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                answer => {
+                    self.reload(&host)?;
+                    return Ok(answer?);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
     /// Takes in what others changed; on how many hosts.
     ///
     /// # Errors
@@ -182,8 +220,7 @@ impl Allocator {
         let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
         self.scheduler.reload_host(host, places)?;
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
-            let is =
-                |vm: &crate::store::Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
+            let is = |vm: &Vm| vm.request.tenant == flight.tenant && vm.request.name == flight.name;
             // What is durable already is among the placements.
             flight.held = vms.iter().any(is) || self.scheduler.take(&flight.placement).is_ok();
         }

@@ -29,4 +29,4 @@ pub use hypervisor::Hypervisor;
 pub use placement::Placement;
 pub use request::Request;
 pub use scheduler::{Policy, Scheduler};
-pub use store::{SqliteStore, Store};
+pub use store::{SqlStore, Store};

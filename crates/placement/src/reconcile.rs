@@ -243,7 +243,11 @@ impl Agent<'_> {
             return Ok(());
         }
         if vm.state != VmState::Creating {
-            self.store.transition(id, vm.state, VmState::Creating, None)?;
+            let begun = self.store.transition(id, vm.state, VmState::Creating, None)?;
+            if begun.placement != vm.placement {
+                // Its size was changed since it was read; from now on it stays.
+                return self.create(&begun);
+            }
         }
         match self.make(vm, placement) {
             Ok(()) => {

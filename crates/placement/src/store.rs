@@ -4,13 +4,16 @@
 
 mod accounts;
 mod jobs;
+mod postgres;
 mod schema;
+mod sql;
+mod sql_store;
 mod sqlite;
 mod state;
 mod tables;
 
 pub use jobs::Pending;
-pub use sqlite::SqliteStore;
+pub use sql_store::SqlStore;
 pub use state::{Intent, VmState};
 
 use crate::host::Host;
@@ -323,6 +326,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::Conflict`] if the place is taken, [`StoreError::Stale`] if it does not run.
     fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
+
+    /// Gives a stopped virtual machine another size: its request and its place are replaced, its old place is given back.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is not stopped, [`StoreError::Conflict`] if the place is taken or on another host,
+    /// [`StoreError::Quota`] if its tenant would have more than it may.
+    fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError>;
 
     /// Ends a move: if `arrived`, the target becomes the place; the other one is given back.
     ///

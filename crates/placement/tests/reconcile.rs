@@ -12,7 +12,7 @@ use longma_placement::hypervisor::domain_name;
 use longma_placement::reconcile::{agrees, move_vm, reconcile};
 use longma_placement::request::{CpuPolicy, MemoryPolicy};
 use longma_placement::store::{Intent, VmQuery, VmState};
-use longma_placement::{Allocator, Host, Placement, Policy, Request, SqliteStore, Store};
+use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store};
 use longma_topology::Machine;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn house() -> House {
     // Processes die here and not the machine: a file system in memory will do, and is quick.
     let memory = std::path::Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let inner = Arc::new(SqliteStore::open(&folder.path().join("placement.db")).unwrap());
+    let inner = Arc::new(SqlStore::open_file(&folder.path().join("placement.db")).unwrap());
     let machine = Machine::open("hygon-8node").unwrap();
     let host = Host::of_machine(&machine, "h").unwrap().with_first_core_reserved();
     inner.put_host(&host, 200).unwrap();

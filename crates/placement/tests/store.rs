@@ -2,11 +2,14 @@
 //! Not the hypervisor's side (`reconcile.rs`).
 //! Source: none.
 
+#[path = "support/databases.rs"]
+mod databases;
+
+use databases::on_each;
 use longma_placement::request::{CpuPolicy, Level, Membership, Relation};
 use longma_placement::store::{Intent, Reservation, StoreError, VmQuery, VmState};
-use longma_placement::{Allocator, Host, Policy, Request, Scheduler, SqliteStore, Store};
+use longma_placement::{Allocator, Host, Policy, Request, Scheduler, SqlStore, Store};
 use longma_topology::Machine;
-use std::sync::Arc;
 
 fn hygon(name: &str) -> Host {
     Host::of_machine(&Machine::open("hygon-8node").unwrap(), name).unwrap().with_first_core_reserved()
@@ -16,197 +19,241 @@ fn exclusive(name: &str, vcpus: u32, mib: u64) -> Request {
     Request { cpu: CpuPolicy::Exclusive, ..Request::new(name, vcpus, mib) }
 }
 
-fn store(folder: &tempfile::TempDir) -> Arc<SqliteStore> {
-    Arc::new(SqliteStore::open(&folder.path().join("placement.db")).unwrap())
-}
-
 #[test]
 fn two_schedulers_on_one_file_promise_nothing_twice() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = store(&folder);
-    for h in 0..3 {
-        first.put_host(&hygon(&format!("h{h}")), 200).unwrap();
-    }
-    let threads: Vec<_> = (0..2u64)
-        .map(|t| {
-            let store = store(&folder);
-            std::thread::spawn(move || {
-                let mut allocator = Allocator::open(store, Policy::default(), 100 + t).unwrap();
-                let mut placed = 0;
-                for v in 0..150 {
-                    // Exclusive and shared ones until nothing is left.
-                    let name = format!("t{t}-v{v}");
-                    let request =
-                        if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
-                    match allocator.place(&request, None) {
-                        Ok(_) => placed += 1,
-                        Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
-                    }
-                }
-                placed
-            })
-        })
-        .collect();
-    let placed: u32 = threads.into_iter().map(|t| t.join().unwrap()).sum();
-    assert_eq!(first.check().unwrap(), Vec::<String>::new());
-    let vms = first.vms(&VmQuery::default()).unwrap();
-    assert_eq!(vms.len() as u32, placed);
-    // Each node holds three, and what is left of two nodes one more; which of them have CPUs of their own decides whether all of that is used.
-    assert!((72..=84).contains(&placed), "{placed}");
-    let mut last = Allocator::open(first.clone(), Policy::default(), 1).unwrap();
-    assert!(last.place(&Request::new("more", 4, 9000), None).is_err(), "all that fits was placed");
-    let mut owners = std::collections::BTreeSet::new();
-    for vm in &vms {
-        let place = vm.placement.as_ref().unwrap();
-        for (_, cpu) in place.tally().exclusive {
-            assert!(owners.insert((place.host.clone(), cpu)), "CPU {cpu} of {} twice", place.host);
+    on_each(|database| {
+        let first = database.open();
+        for h in 0..3 {
+            first.put_host(&hygon(&format!("h{h}")), 200).unwrap();
         }
-    }
+        let threads: Vec<_> = (0..2u64)
+            .map(|t| {
+                let store = database.open();
+                std::thread::spawn(move || {
+                    let mut allocator = Allocator::open(store, Policy::default(), 100 + t).unwrap();
+                    let mut placed = 0;
+                    for v in 0..150 {
+                        // Exclusive and shared ones until nothing is left.
+                        let name = format!("t{t}-v{v}");
+                        let request =
+                            if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
+                        match allocator.place(&request, None) {
+                            Ok(_) => placed += 1,
+                            Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
+                        }
+                    }
+                    placed
+                })
+            })
+            .collect();
+        let placed: u32 = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        assert_eq!(first.check().unwrap(), Vec::<String>::new());
+        let vms = first.vms(&VmQuery::default()).unwrap();
+        assert_eq!(vms.len() as u32, placed);
+        // Each node holds three, and what is left of two nodes one more; which of them have CPUs of their own decides whether all of that is used.
+        assert!((72..=84).contains(&placed), "{placed}");
+        let mut last = Allocator::open(first.clone(), Policy::default(), 1).unwrap();
+        assert!(last.place(&Request::new("more", 4, 9000), None).is_err(), "all that fits was placed");
+        let mut owners = std::collections::BTreeSet::new();
+        for vm in &vms {
+            let place = vm.placement.as_ref().unwrap();
+            for (_, cpu) in place.tally().exclusive {
+                assert!(owners.insert((place.host.clone(), cpu)), "CPU {cpu} of {} twice", place.host);
+            }
+        }
+    });
 }
 
 #[test]
 fn the_database_itself_refuses_what_is_taken() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder);
-    store.put_host(&hygon("h"), 100).unwrap();
-    let reserve = |request: &Request, placement: &longma_placement::Placement| {
-        let placement = placement.clone();
-        store.reserve(Reservation { request: request.clone(), placement, key: None, origin: 1 }).wait()
-    };
-    let mut scheduler = Scheduler::new(Policy { overcommit_percent: 100, ..Policy::default() }, 1);
-    scheduler.put_host(&hygon("h")).unwrap();
-    let place = scheduler.decide(&exclusive("a", 2, 20_000)).unwrap();
-    reserve(&exclusive("a", 2, 20_000), &place).unwrap();
-    let conflict = |answer: Result<_, StoreError>| match answer {
-        Err(StoreError::Conflict { what, .. }) => what,
-        other => panic!("{other:?}"),
-    };
-    assert!(conflict(reserve(&exclusive("b", 2, 64), &place)).contains("exclusive_cpus"));
-    let mut elsewhere = scheduler.decide(&Request::new("c", 2, 20_000)).unwrap();
-    elsewhere.cells[0].node = place.cells[0].node;
-    elsewhere.cells[0].memory[0].node = place.cells[0].node;
-    assert!(conflict(reserve(&Request::new("c", 2, 20_000), &elsewhere)).contains("memory_of_a_node"));
-    elsewhere.cells[0].memory[0].mib = 1;
-    elsewhere.cells[0].vcpus = 15;
-    assert!(conflict(reserve(&Request::new("c", 15, 1), &elsewhere)).contains("over_commit"));
-    assert_eq!(store.check().unwrap(), Vec::<String>::new(), "what was refused left nothing");
-    assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
-    // A host cannot be described away from under a virtual machine.
-    let mut less = hygon("h");
-    less.nodes[place.cells[0].node as usize].memory[0].mib = 10_000;
-    assert!(matches!(store.put_host(&less, 100), Err(StoreError::Conflict { .. })));
-    less = hygon("h");
-    less.reserved.extend(place.cells[0].cpus.iter().copied());
-    assert!(matches!(store.put_host(&less, 100), Err(StoreError::Conflict { .. })));
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 100).unwrap();
+        let reserve = |request: &Request, placement: &longma_placement::Placement| {
+            let placement = placement.clone();
+            store.reserve(Reservation { request: request.clone(), placement, key: None, origin: 1 }).wait()
+        };
+        let mut scheduler = Scheduler::new(Policy { overcommit_percent: 100, ..Policy::default() }, 1);
+        scheduler.put_host(&hygon("h")).unwrap();
+        let place = scheduler.decide(&exclusive("a", 2, 20_000)).unwrap();
+        reserve(&exclusive("a", 2, 20_000), &place).unwrap();
+        let conflict = |answer: Result<_, StoreError>| match answer {
+            Err(StoreError::Conflict { what, .. }) => what,
+            other => panic!("{other:?}"),
+        };
+        assert!(conflict(reserve(&exclusive("b", 2, 64), &place)).contains("exclusive_cpus"));
+        let mut elsewhere = scheduler.decide(&Request::new("c", 2, 20_000)).unwrap();
+        elsewhere.cells[0].node = place.cells[0].node;
+        elsewhere.cells[0].memory[0].node = place.cells[0].node;
+        assert!(conflict(reserve(&Request::new("c", 2, 20_000), &elsewhere)).contains("memory_of_a_node"));
+        elsewhere.cells[0].memory[0].mib = 1;
+        elsewhere.cells[0].vcpus = 15;
+        assert!(conflict(reserve(&Request::new("c", 15, 1), &elsewhere)).contains("over_commit"));
+        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "what was refused left nothing");
+        assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
+        // A host cannot be described away from under a virtual machine.
+        let mut less = hygon("h");
+        less.nodes[place.cells[0].node as usize].memory[0].mib = 10_000;
+        assert!(matches!(store.put_host(&less, 100), Err(StoreError::Conflict { .. })));
+        less = hygon("h");
+        less.reserved.extend(place.cells[0].cpus.iter().copied());
+        assert!(matches!(store.put_host(&less, 100), Err(StoreError::Conflict { .. })));
+    });
 }
 
 #[test]
 fn a_key_is_answered_once_and_a_name_is_taken_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder);
-    store.put_host(&hygon("h"), 200).unwrap();
-    let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-    let first = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
-    let again = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
-    assert!(again.replayed && again.id == first.id && again.placement == first.placement);
-    let other = allocator.place(&Request::new("b", 2, 512), Some("k1")).unwrap_err();
-    assert!(other.to_string().contains("key"), "{other}");
-    let taken = allocator.place(&Request::new("a", 2, 512), None).unwrap_err();
-    assert!(taken.to_string().contains("called a already"), "{taken}");
-    let usage = allocator.scheduler().inventory().usage("h").unwrap();
-    assert_eq!(
-        (usage.vms, usage.nodes.iter().map(|n| n.shared).sum::<u32>()),
-        (1, 2),
-        "refused ones hold nothing"
-    );
-    let elsewhere = Request { tenant: "t2".into(), ..Request::new("a", 2, 512) };
-    assert!(allocator.place(&elsewhere, Some("k1")).is_ok(), "names and keys are a tenant's own");
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let first = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
+        let again = allocator.place(&Request::new("a", 2, 512), Some("k1")).unwrap();
+        assert!(again.replayed && again.id == first.id && again.placement == first.placement);
+        let other = allocator.place(&Request::new("b", 2, 512), Some("k1")).unwrap_err();
+        assert!(other.to_string().contains("key"), "{other}");
+        let taken = allocator.place(&Request::new("a", 2, 512), None).unwrap_err();
+        assert!(taken.to_string().contains("called a already"), "{taken}");
+        let usage = allocator.scheduler().inventory().usage("h").unwrap();
+        assert_eq!(
+            (usage.vms, usage.nodes.iter().map(|n| n.shared).sum::<u32>()),
+            (1, 2),
+            "refused ones hold nothing"
+        );
+        let elsewhere = Request { tenant: "t2".into(), ..Request::new("a", 2, 512) };
+        assert!(allocator.place(&elsewhere, Some("k1")).is_ok(), "names and keys are a tenant's own");
+    });
 }
 
 #[test]
 fn two_members_that_shun_each_other_do_not_meet_however_they_race() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder);
-    store.put_host(&hygon("h"), 200).unwrap();
-    let open = |seed| Allocator::open(store.clone(), Policy::default(), seed).unwrap();
-    let (mut one, mut two) = (open(1), open(2));
-    let member = |name: &str| Request {
-        groups: vec![Membership { group: "g".into(), relation: Relation::AntiAffinity, level: Level::Host }],
-        ..Request::new(name, 1, 64)
-    };
-    one.place(&member("a"), None).unwrap();
-    // The second allocator does not know of the first's.
-    assert!(two.place(&member("b"), None).is_err());
-    assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let open = |seed| Allocator::open(store.clone(), Policy::default(), seed).unwrap();
+        let (mut one, mut two) = (open(1), open(2));
+        let member = |name: &str| Request {
+            groups: vec![Membership {
+                group: "g".into(),
+                relation: Relation::AntiAffinity,
+                level: Level::Host,
+            }],
+            ..Request::new(name, 1, 64)
+        };
+        one.place(&member("a"), None).unwrap();
+        // The second allocator does not know of the first's.
+        assert!(two.place(&member("b"), None).is_err());
+        assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
+    });
 }
 
 #[test]
 fn states_lead_only_where_they_may_and_deleting_gives_everything_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder);
-    store.put_host(&hygon("h"), 200).unwrap();
-    let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-    let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().id;
-    use VmState::*;
-    assert!(matches!(store.transition(id, Reserved, Running, None), Err(StoreError::NotAllowed { .. })));
-    assert!(matches!(
-        store.transition(id, Running, Stopping, None),
-        Err(StoreError::Stale { found: Reserved, .. })
-    ));
-    store.transition(id, Reserved, Creating, None).unwrap();
-    store.transition(id, Creating, Running, None).unwrap();
-    let target = allocator.scheduler().decide(&exclusive("a", 4, 1024)).unwrap();
-    let moving = store.begin_move(id, &target).unwrap();
-    assert_eq!((moving.state, moving.target.as_ref()), (Moving, Some(&target)));
-    assert_eq!(store.check().unwrap(), Vec::<String>::new(), "both places are reserved");
-    let back = store.end_move(id, false).unwrap();
-    assert_ne!(back.placement.as_ref(), Some(&target));
-    store.begin_move(id, &target).unwrap();
-    assert_eq!(store.end_move(id, true).unwrap().placement, Some(target));
-    store.set_intent(id, Intent::Delete).unwrap();
-    store.transition(id, Running, Stopping, None).unwrap();
-    store.transition(id, Stopping, Deleted, None).unwrap();
-    assert_eq!(store.check().unwrap(), Vec::<String>::new());
-    assert!(store.vms(&VmQuery::default()).unwrap().is_empty());
-    allocator.follow().unwrap();
-    assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 0);
-    assert!(allocator.place(&exclusive("a", 4, 1024), None).is_ok(), "the name is free again");
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().id;
+        use VmState::*;
+        assert!(matches!(store.transition(id, Reserved, Running, None), Err(StoreError::NotAllowed { .. })));
+        assert!(matches!(
+            store.transition(id, Running, Stopping, None),
+            Err(StoreError::Stale { found: Reserved, .. })
+        ));
+        store.transition(id, Reserved, Creating, None).unwrap();
+        store.transition(id, Creating, Running, None).unwrap();
+        let target = allocator.scheduler().decide(&exclusive("a", 4, 1024)).unwrap();
+        let moving = store.begin_move(id, &target).unwrap();
+        assert_eq!((moving.state, moving.target.as_ref()), (Moving, Some(&target)));
+        assert_eq!(store.check().unwrap(), Vec::<String>::new(), "both places are reserved");
+        let back = store.end_move(id, false).unwrap();
+        assert_ne!(back.placement.as_ref(), Some(&target));
+        store.begin_move(id, &target).unwrap();
+        assert_eq!(store.end_move(id, true).unwrap().placement, Some(target));
+        store.set_intent(id, Intent::Delete).unwrap();
+        store.transition(id, Running, Stopping, None).unwrap();
+        store.transition(id, Stopping, Deleted, None).unwrap();
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        assert!(store.vms(&VmQuery::default()).unwrap().is_empty());
+        allocator.follow().unwrap();
+        assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 0);
+        assert!(allocator.place(&exclusive("a", 4, 1024), None).is_ok(), "the name is free again");
+    });
+}
+
+#[test]
+fn a_stopped_virtual_machine_takes_another_size_and_gives_its_old_place_back() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let id = allocator.place(&exclusive("a", 4, 1024), None).unwrap().id;
+        let larger = exclusive("a", 12, 20_000);
+        let refused = allocator.resize(id, &larger).unwrap_err().to_string();
+        assert!(refused.contains("reserved"), "it is not stopped: {refused}");
+        use VmState::*;
+        for (from, to) in [(Reserved, Stopping), (Stopping, Stopped)] {
+            store.transition(id, from, to, None).unwrap();
+        }
+        // Another one who knows nothing of it takes what is beside it meanwhile.
+        let mut other = Allocator::open(store.clone(), Policy::default(), 2).unwrap();
+        other.place(&exclusive("b", 4, 1024), None).unwrap();
+        let vm = allocator.resize(id, &larger).unwrap();
+        assert_eq!((vm.request.vcpus, vm.request.memory_mib, vm.state), (12, 20_000, Stopped));
+        assert_eq!(vm.placement.as_ref().unwrap().tally().exclusive.len(), 12);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        let too_large = exclusive("a", 500, 20_000);
+        assert!(allocator.resize(id, &too_large).is_err());
+        let quota = longma_placement::store::Quota { vcpus: Some(16), ..Default::default() };
+        store.set_quota("default", &quota).unwrap();
+        let over = allocator.resize(id, &exclusive("a", 13, 20_000)).unwrap_err().to_string();
+        assert!(over.contains("quota"), "{over}");
+        assert_eq!(store.vm(id).unwrap(), vm, "what was refused changed nothing");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        // The same allocator knows what is free now, and smaller gives back.
+        allocator.resize(id, &exclusive("a", 1, 64)).unwrap();
+        let shared = allocator.scheduler().inventory().usage("h").unwrap();
+        assert_eq!(shared.nodes.iter().map(|n| n.exclusive).sum::<u32>(), 5);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+    });
 }
 
 #[test]
 fn what_was_answered_is_there_when_the_store_is_opened_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let placed = {
-        let store = store(&folder);
-        store.put_host(&hygon("h"), 200).unwrap();
-        store.set_host_status("h", longma_placement::inventory::HostStatus::Up, true).unwrap();
-        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        // Begun together, durable together.
-        let begun: Vec<_> = (0..40)
-            .map(|v| allocator.begin(&Request::new(&format!("v{v}"), 1, 512), None).unwrap())
-            .collect();
-        begun.into_iter().map(|b| allocator.finish(b).unwrap()).collect::<Vec<_>>()
-    };
-    let store = store(&folder);
-    for reserved in placed {
-        assert_eq!(store.vm(reserved.id).unwrap().placement, reserved.placement);
-    }
-    let mut allocator = Allocator::open(store.clone(), Policy::default(), 2).unwrap();
-    assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 40);
-    assert_eq!(store.events(0, 0).unwrap().iter().filter(|e| e.kind == "reserved").count(), 40);
+    on_each(|database| {
+        let placed = {
+            let store = database.open();
+            store.put_host(&hygon("h"), 200).unwrap();
+            store.set_host_status("h", longma_placement::inventory::HostStatus::Up, true).unwrap();
+            let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+            // Begun together, durable together.
+            let begun: Vec<_> = (0..40)
+                .map(|v| allocator.begin(&Request::new(&format!("v{v}"), 1, 512), None).unwrap())
+                .collect();
+            begun.into_iter().map(|b| allocator.finish(b).unwrap()).collect::<Vec<_>>()
+        };
+        let store = database.open();
+        for reserved in placed {
+            assert_eq!(store.vm(reserved.id).unwrap().placement, reserved.placement);
+        }
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 2).unwrap();
+        assert_eq!(allocator.scheduler().inventory().usage("h").unwrap().vms, 40);
+        assert_eq!(store.events(0, 0).unwrap().iter().filter(|e| e.kind == "reserved").count(), 40);
+    });
 }
 
 #[test]
 fn alarms_stand_once_and_are_cleared_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder);
-    assert!(store.raise_alarm("h", Some(3), "cpu", 0.97).unwrap());
-    assert!(!store.raise_alarm("h", Some(3), "cpu", 0.99).unwrap());
-    assert!(store.raise_alarm("h", None, "cpu", 0.99).unwrap());
-    assert!(store.clear_alarm("h", Some(3), "cpu").unwrap());
-    assert!(!store.clear_alarm("h", Some(3), "cpu").unwrap());
-    assert_eq!(store.alarms(true, 0).unwrap().len(), 1);
-    assert_eq!(store.alarms(false, 0).unwrap().len(), 2);
+    on_each(|database| {
+        let store = database.open();
+        assert!(store.raise_alarm("h", Some(3), "cpu", 0.97).unwrap());
+        assert!(!store.raise_alarm("h", Some(3), "cpu", 0.99).unwrap());
+        assert!(store.raise_alarm("h", None, "cpu", 0.99).unwrap());
+        assert!(store.clear_alarm("h", Some(3), "cpu").unwrap());
+        assert!(!store.clear_alarm("h", Some(3), "cpu").unwrap());
+        assert_eq!(store.alarms(true, 0).unwrap().len(), 1);
+        assert_eq!(store.alarms(false, 0).unwrap().len(), 2);
+    });
 }
 
 #[test]
@@ -214,9 +261,9 @@ fn files_of_others_and_of_later_versions_are_refused_with_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     rusqlite::Connection::open(path("other.db")).unwrap().execute_batch("CREATE TABLE x (a)").unwrap();
-    let refused = |name: &str| SqliteStore::open(&path(name)).unwrap_err().to_string();
+    let refused = |name: &str| SqlStore::open_file(&path(name)).unwrap_err().to_string();
     assert!(refused("other.db").contains("another program"));
-    drop(SqliteStore::open(&path("newer.db")).unwrap());
+    drop(SqlStore::open_file(&path("newer.db")).unwrap());
     rusqlite::Connection::open(path("newer.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     assert!(refused("newer.db").contains("version 99"));
     std::fs::write(path("text.db"), "no database, but long enough to look at: ".repeat(100)).unwrap();

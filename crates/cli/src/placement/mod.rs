@@ -42,6 +42,8 @@ enum PlacementCommand {
     Stop(vms::One),
     /// Delete a virtual machine.
     Delete(vms::One),
+    /// Give a stopped virtual machine another size, on its host.
+    Resize(vms::ResizeArguments),
     /// Move a running virtual machine to other nodes of its host, live.
     Rebind(vms::RebindArguments),
     /// Say why a request would lie where, and why not elsewhere, host by host and node by node.
@@ -77,6 +79,7 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Start(one) => vms::start(&one),
         PlacementCommand::Stop(one) => vms::stop(&one),
         PlacementCommand::Delete(one) => vms::delete(&one),
+        PlacementCommand::Resize(arguments) => vms::resize(&arguments),
         PlacementCommand::Rebind(arguments) => vms::rebind(&arguments),
         PlacementCommand::Explain(arguments) => explain::run(&arguments),
         PlacementCommand::Hosts(arguments) => hosts::hosts(&arguments),

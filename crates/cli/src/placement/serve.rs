@@ -84,6 +84,9 @@ pub struct ServeArguments {
     /// Folder for the database and the first token [default: /var/lib/longma/placement for root, else ~/.local/state/longma/placement].
     #[arg(long, value_name = "FOLDER", env = "LONGMA_PLACEMENT_STATE")]
     state: Option<PathBuf>,
+    /// URL of a PostgreSQL database, which several services may share: postgresql://USER:PASSWORD@HOST/NAME [default: a SQLite file in the folder].
+    #[arg(long, value_name = "URL", env = "LONGMA_PLACEMENT_DATABASE", hide_env_values = true)]
+    database: Option<String>,
     /// Folder of images: a tenant may start from those in the folder of its name there.
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/libvirt/images")]
     images: PathBuf,
@@ -171,6 +174,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     }
     let options = Options {
         home: arguments.state.unwrap_or_else(default_home),
+        database: arguments.database,
         address: arguments.listen,
         tls: arguments.tls_cert.zip(arguments.tls_key),
         plain: arguments.plain,

@@ -1,14 +1,15 @@
-//! `longma placement list`, `show`, `start`, `stop`, `delete` and `rebind`.
+//! `longma placement list`, `show`, `start`, `stop`, `delete`, `resize` and `rebind`.
 //! Not `request`.
 
 use super::Outcome;
 use super::print::{self, fitting, heading, list as listed, mib, place, word};
 use super::reach::{Form, Reach, explained};
 use crate::machine::print;
+use crate::zoned::size;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
-use longma_placement_service::wire::{Rebind, VmPage};
+use longma_placement_service::wire::{Rebind, Resize, VmPage};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,20 @@ pub struct One {
     reach: Reach,
     #[command(flatten)]
     form: Form,
+}
+
+/// Arguments of `longma placement resize`.
+#[derive(clap::Args)]
+#[group(id = "size", required = true, multiple = true, args = ["vcpus", "memory"])]
+pub struct ResizeArguments {
+    #[command(flatten)]
+    one: One,
+    /// Virtual CPUs.
+    #[arg(long, value_name = "COUNT")]
+    vcpus: Option<u32>,
+    /// Memory: 4GiB, 512MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
 }
 
 /// Arguments of `longma placement rebind`.
@@ -209,6 +224,25 @@ pub fn delete(one: &One) -> Outcome {
     let client = one.reach.client()?;
     let vm: Vm = client.delete(&one.path("")).map_err(explained)?;
     one.until(&client, vm.id, VmState::Deleted)
+}
+
+/// Runs `longma placement resize`.
+pub fn resize(arguments: &ResizeArguments) -> Outcome {
+    let one = &arguments.one;
+    if arguments.memory.is_some_and(|bytes| bytes % (1 << 20) != 0) {
+        return Err("--memory: it is given in whole MiB".into());
+    }
+    let body = Resize { vcpus: arguments.vcpus, memory_mib: arguments.memory.map(|bytes| bytes >> 20) };
+    let vm: Vm = one.reach.client()?.post(&one.path("/resize"), None, &body).map_err(explained)?;
+    if one.form.json {
+        return print::json(&vm);
+    }
+    let (host, nodes) = place(&vm);
+    let (vcpus, mib) = (vm.request.vcpus, vm.request.memory_mib);
+    print(&format!(
+        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start on: {host}, node {nodes}\n",
+        vm.id, vm.request.name
+    ))
 }
 
 /// Runs `longma placement rebind`.

@@ -9,7 +9,7 @@ use longma_placement::store::{
     Alarm, Event, Intent, Pending, Quota, Reservation, Reserved, StoreError, StoredHost, TenantUse, Token,
     Vm, VmId, VmQuery, VmState,
 };
-use longma_placement::{Host, Placement, Store};
+use longma_placement::{Host, Placement, Request, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -113,6 +113,9 @@ impl Store for RemoteStore {
         not_mine()
     }
     fn set_intent(&self, _: VmId, _: Intent) -> Result<Vm> {
+        not_mine()
+    }
+    fn resize(&self, _: VmId, _: &Request, _: &Placement) -> Result<Vm> {
         not_mine()
     }
     fn events(&self, _: i64, _: usize) -> Result<Vec<Event>> {

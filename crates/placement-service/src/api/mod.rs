@@ -131,6 +131,7 @@ fn described() -> OpenApiRouter<Arc<Desk>> {
         .routes(routes!(vms::start))
         .routes(routes!(vms::stop))
         .routes(routes!(vms::rebind))
+        .routes(routes!(vms::resize))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::show))
         .routes(routes!(hosts::drain))

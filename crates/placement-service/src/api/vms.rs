@@ -6,7 +6,7 @@ use super::{Asked, Body};
 use crate::access::{Caller, Role};
 use crate::desk::Desk;
 use crate::refusal::Refusal;
-use crate::wire::{Problem, Rebind, VmPage};
+use crate::wire::{Problem, Rebind, Resize, VmPage};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::header::LOCATION;
@@ -242,6 +242,30 @@ pub(crate) async fn delete(
     intend(desk, caller, name, whose, Intent::Delete).await
 }
 
+/// Gives a stopped virtual machine another size, on its host.
+#[utoipa::path(post, path = "/v1/vms/{vm}/resize", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
+    request_body = Resize, responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
+pub(crate) async fn resize(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Asked(whose): Asked<Whose>,
+    Body(size): Body<Resize>,
+) -> Result<Json<Vm>, Refusal> {
+    caller.must_be(&[Role::Admin, Role::Operator, Role::Tenant])?;
+    let Vm { id, request, .. } = find(&desk, &caller, name, whose).await?;
+    let request = Request {
+        vcpus: size.vcpus.unwrap_or(request.vcpus),
+        memory_mib: size.memory_mib.unwrap_or(request.memory_mib),
+        ..request
+    };
+    request.check().map_err(|fields| Refusal::fields("the new size is wrong", fields))?;
+    let resized = desk.decider.ask(move |allocator| allocator.resize(id, &request)).await?;
+    let vm = resized.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
+    desk.wake_host_of(&vm);
+    Ok(Json(vm))
+}
+
 /// Moves a running virtual machine to other nodes of its host, live; answers when it is there, or when the move was undone.
 #[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
@@ -284,6 +308,12 @@ pub(crate) async fn rebind(
         }
         (Some(target), None) => target,
     };
+    if !desk.is_reached(&host) {
+        let detail = format!(
+            "the agent of {host} is silent, or reports to another service: ask that one; nothing was moved"
+        );
+        return Err(Refusal::new(503, "agent not here", detail));
+    }
     let (number, answered) = desk.order(&host, id, target);
     match tokio::time::timeout(MOVE_PATIENCE, answered).await {
         Ok(Ok(done)) => match done.problem {

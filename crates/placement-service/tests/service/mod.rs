@@ -31,6 +31,8 @@ pub struct Wishes {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Without an agent of its own.
     pub alone: bool,
+    /// A PostgreSQL database instead of a file.
+    pub database: Option<String>,
 }
 
 /// The host of every test: eight nodes of eight cores with two threads.
@@ -51,6 +53,7 @@ pub fn service_with(wishes: Wishes) -> Service {
     let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
     let options = Options {
         home: home.clone(),
+        database: wishes.database,
         address: "127.0.0.1:0".parse().unwrap(),
         tls: wishes.tls,
         plain: false,

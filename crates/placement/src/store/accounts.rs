@@ -2,69 +2,64 @@
 //! Not what a role may do: that is the service's.
 //! Source: none.
 
-use super::tables::{Result, now, run};
+use super::sql::{Database, Row, values};
+use super::tables::{Result, now};
 use super::{Quota, StoreError, TenantUse, Token};
 use crate::request::Request;
-use rusqlite::{Connection, params};
 
-pub(super) fn put_token(db: &Connection, token: &Token) -> Result<()> {
+pub(super) fn put_token(db: &dyn Database, token: &Token) -> Result<()> {
     let sql = "INSERT INTO tokens (name, digest, role, scope, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let added = run(db, sql, params![token.name, token.digest, token.role, token.scope, now()]);
-    added.map_err(|error| match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            StoreError::Taken { what: format!("token called {}", token.name) }
-        }
-        _ => error.into(),
+    let added = db.run(sql, values![&token.name, &token.digest, &token.role, token.scope.as_deref(), now()]);
+    added.map_err(|failure| match failure.constraint {
+        true => StoreError::Taken { what: format!("token called {}", token.name) },
+        false => failure.into(),
     })?;
     Ok(())
 }
 
-pub(super) fn tokens(db: &Connection) -> Result<Vec<Token>> {
-    let mut all =
-        db.prepare_cached("SELECT name, digest, role, scope, created_at FROM tokens ORDER BY name")?;
-    let token = |r: &rusqlite::Row<'_>| {
+pub(super) fn tokens(db: &dyn Database) -> Result<Vec<Token>> {
+    let token = |r: &Row| {
         let (name, digest, role) = (r.get(0)?, r.get(1)?, r.get(2)?);
         Ok(Token { name, digest, role, scope: r.get(3)?, created_at: r.get(4)? })
     };
-    Ok(all.query_map([], token)?.collect::<rusqlite::Result<_>>()?)
+    let sql = "SELECT name, digest, role, scope, created_at FROM tokens ORDER BY name";
+    db.rows(sql, &[])?.iter().map(token).collect()
 }
 
-pub(super) fn set_quota(db: &Connection, tenant: &str, quota: &Quota) -> Result<()> {
+pub(super) fn set_quota(db: &dyn Database, tenant: &str, quota: &Quota) -> Result<()> {
     let sql = "INSERT INTO tenants (tenant, most_vms, most_vcpus, most_memory_mib) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (tenant) DO UPDATE SET most_vms = excluded.most_vms, most_vcpus = excluded.most_vcpus,
             most_memory_mib = excluded.most_memory_mib";
     // More memory than a signed number holds is no bound.
     let memory = quota.memory_mib.map(|mib| i64::try_from(mib).unwrap_or(i64::MAX));
-    run(db, sql, params![tenant, quota.vms, quota.vcpus, memory])?;
+    db.run(sql, values![tenant, quota.vms, quota.vcpus, memory])?;
     Ok(())
 }
 
-pub(super) fn tenants(db: &Connection) -> Result<Vec<TenantUse>> {
-    let mut all = db.prepare_cached(
-        "SELECT tenant, most_vms, most_vcpus, most_memory_mib, vms, vcpus, memory_mib FROM tenants ORDER BY tenant",
-    )?;
-    let row = |r: &rusqlite::Row<'_>| {
+pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
+    let row = |r: &Row| {
         let memory: Option<i64> = r.get(3)?;
         let quota = Quota { vms: r.get(1)?, vcpus: r.get(2)?, memory_mib: memory.map(|m| m.max(0) as u64) };
         let used: i64 = r.get(6)?;
         let (vms, vcpus, memory_mib) = (r.get(4)?, r.get(5)?, used.max(0) as u64);
         Ok(TenantUse { tenant: r.get(0)?, quota, vms, vcpus, memory_mib })
     };
-    Ok(all.query_map([], row)?.collect::<rusqlite::Result<_>>()?)
+    let sql = "SELECT tenant, most_vms, most_vcpus, most_memory_mib, vms, vcpus, memory_mib FROM tenants ORDER BY tenant";
+    db.rows(sql, &[])?.iter().map(row).collect()
 }
 
 /// Adds a virtual machine to its tenant's sums, unless the quota forbids it.
-pub(super) fn charge(db: &Connection, request: &Request) -> Result<()> {
+pub(super) fn charge(db: &dyn Database, request: &Request) -> Result<()> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib) VALUES (?1, 1, ?2, ?3)
-        ON CONFLICT (tenant) DO UPDATE SET vms = vms + 1, vcpus = vcpus + ?2, memory_mib = memory_mib + ?3";
-    run(db, sql, params![request.tenant, request.vcpus, request.memory_mib as i64])?;
+        ON CONFLICT (tenant) DO UPDATE SET vms = tenants.vms + 1, vcpus = tenants.vcpus + excluded.vcpus,
+            memory_mib = tenants.memory_mib + excluded.memory_mib";
+    db.run(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])?;
     let sql =
         "SELECT most_vms, vms, most_vcpus, vcpus, most_memory_mib, memory_mib FROM tenants WHERE tenant = ?1";
-    let mut find = db.prepare_cached(sql)?;
-    let sums = find.query_row([&request.tenant], |r| {
-        let sum = |at: usize| -> rusqlite::Result<(Option<i64>, i64)> { Ok((r.get(at)?, r.get(at + 1)?)) };
-        Ok([("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)])
-    })?;
+    let sums = db.row(sql, values![&request.tenant])?;
+    let sums = sums.ok_or_else(|| StoreError::Database("a tenant's sums are gone".into()))?;
+    let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
+    let sums = [("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)];
     for (what, (most, would)) in sums {
         if let Some(most) = most.filter(|most| would > *most) {
             let (most, would) = (most.max(0) as u64, would as u64);
@@ -75,8 +70,8 @@ pub(super) fn charge(db: &Connection, request: &Request) -> Result<()> {
 }
 
 /// Takes a virtual machine from its tenant's sums.
-pub(super) fn discharge(db: &Connection, request: &Request) -> Result<()> {
+pub(super) fn discharge(db: &dyn Database, request: &Request) -> Result<()> {
     let sql = "UPDATE tenants SET vms = vms - 1, vcpus = vcpus - ?2, memory_mib = memory_mib - ?3 WHERE tenant = ?1";
-    run(db, sql, params![request.tenant, request.vcpus, request.memory_mib as i64])?;
+    db.run(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])?;
     Ok(())
 }

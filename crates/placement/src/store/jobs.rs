@@ -3,11 +3,10 @@
 //! Source: the group commit of databases; DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
 
 use super::StoreError;
-use rusqlite::{Connection, TransactionBehavior};
+use super::sql::{Database, Failure, Open};
 use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Most changes of one commit: more would keep the first waiting for the last.
 const MOST: usize = 256;
@@ -56,18 +55,19 @@ impl<T> Pending<T> {
 /// Sends a change's answer, unless the commit failed.
 type Deliver = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 /// Runs a change inside the transaction, if there is one; whether it is to be kept.
-type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) -> (bool, Deliver) + Send>;
+type Job = Box<dyn FnOnce(Result<&dyn Database, StoreError>) -> (bool, Deliver) + Send>;
+/// A connection of the writer.
+pub(super) type Writing = Box<dyn Database + Send>;
 
 /// The connection that changes the database, and the thread that does it for those who do not wait.
-#[derive(Debug)]
 pub(super) struct Writer {
-    connection: Arc<Mutex<Connection>>,
+    connection: Arc<Mutex<Writing>>,
     jobs: Option<Sender<Job>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Writer {
-    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+    pub fn start(connection: Writing) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Job>();
         let connection = Arc::new(Mutex::new(connection));
         let shared = connection.clone();
@@ -82,11 +82,11 @@ impl Writer {
     /// has to be woken comes milliseconds later.
     pub fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let Ok(mut connection) = self.connection.try_lock() else { return self.submit(change).wait() };
+        let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
-        carry_out(&mut connection, job, None);
+        carry_out(&**connection, job, None);
         drop(connection);
         pending.wait()
     }
@@ -94,7 +94,7 @@ impl Writer {
     /// Queues a change.
     pub fn submit<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Pending<T> {
         let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
@@ -107,7 +107,7 @@ impl Writer {
 
 /// A change as a job, and its answer.
 fn job<T: Send + 'static>(
-    change: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Job, Pending<T>) {
     let (sender, answer) = mpsc::channel();
     let job: Job = Box::new(move |connection| {
@@ -132,54 +132,18 @@ impl Drop for Writer {
     }
 }
 
-/// The thread that brings what was committed from the log into the database, so that no commit waits for that.
-#[derive(Debug)]
-pub(super) struct Checkpointer {
-    stop: Option<Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Checkpointer {
-    /// Every so often there is little to bring, and the disk is not kept busy for long.
-    const PERIOD: Duration = Duration::from_millis(100);
-
-    pub fn start(connection: Connection) -> Result<Self, StoreError> {
-        let (sender, receiver) = mpsc::channel::<()>();
-        let copy = move || {
-            while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Passive: it waits for nobody. If it fails the log is longer until the next time, or until the writer does it.
-                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-            }
-        };
-        let thread = std::thread::Builder::new()
-            .name("placement-checkpoint".into())
-            .spawn(copy)
-            .map_err(|error| StoreError::Database(format!("no thread for checkpoints: {error}")))?;
-        Ok(Self { stop: Some(sender), thread: Some(thread) })
-    }
-}
-
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn write(connection: &Mutex<Connection>, jobs: &Receiver<Job>) {
+fn write(connection: &Mutex<Writing>, jobs: &Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
         // A job that panicked has left nothing: its transaction was dropped.
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        carry_out(&mut connection, first, Some(jobs));
+        let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        carry_out(&**connection, first, Some(jobs));
     }
 }
 
 /// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers.
-fn carry_out(connection: &mut Connection, first: Job, jobs: Option<&Receiver<Job>>) {
+fn carry_out(db: &dyn Database, first: Job, jobs: Option<&Receiver<Job>>) {
     let mut delivers: Vec<Deliver> = Vec::new();
-    let outcome = run(connection, first, jobs, &mut delivers);
+    let outcome = run(db, first, jobs, &mut delivers);
     let failure = outcome.err().map(StoreError::from);
     for deliver in delivers {
         deliver(failure.as_ref());
@@ -187,28 +151,26 @@ fn carry_out(connection: &mut Connection, first: Job, jobs: Option<&Receiver<Job
 }
 
 fn run(
-    connection: &mut Connection,
+    db: &dyn Database,
     first: Job,
     jobs: Option<&Receiver<Job>>,
     delivers: &mut Vec<Deliver>,
-) -> Result<(), rusqlite::Error> {
-    let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-        Ok(transaction) => transaction,
-        Err(error) => {
-            // It is not run, but it is answered.
-            delivers.push(first(Err(error.into())).1);
-            return Ok(());
-        }
-    };
+) -> Result<(), Failure> {
+    if let Err(failure) = db.begin() {
+        // It is not run, but it is answered.
+        delivers.push(first(Err(failure.into())).1);
+        return Ok(());
+    }
+    let transaction = Open::begun(db);
     let mut next = Some(first);
     while let Some(job) = next {
-        transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
-        let (keep, deliver) = job(Ok(&transaction));
+        db.run("SAVEPOINT job", &[])?;
+        let (keep, deliver) = job(Ok(db));
         delivers.push(deliver);
         if !keep {
-            transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            db.run("ROLLBACK TO SAVEPOINT job", &[])?;
         }
-        transaction.prepare_cached("RELEASE job")?.execute([])?;
+        db.run("RELEASE SAVEPOINT job", &[])?;
         next = jobs.filter(|_| delivers.len() < MOST).and_then(|jobs| jobs.try_recv().ok());
     }
     transaction.commit()

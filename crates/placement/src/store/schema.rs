@@ -1,14 +1,16 @@
-//! The tables, and how a file becomes one of this version.
+//! The tables, and how a database becomes one of this version.
 //! Not what is done with them (`tables`).
 //! Source: SQLite's documentation of PRAGMA application_id, user_version, journal_mode and synchronous.
 
 use super::StoreError;
+use super::sql::{Database, Open, values};
 use rusqlite::Connection;
 
 /// "Lpla": a database of this program.
 const APPLICATION: i32 = 0x4c70_6c61;
 
-/// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse.
+/// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse. In SQLite's words;
+/// [`postgres_words`] makes them PostgreSQL's.
 const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
@@ -104,7 +106,7 @@ CREATE TABLE alarms (
     raised_at INTEGER NOT NULL,
     cleared_at INTEGER
 ) STRICT;
-CREATE UNIQUE INDEX one_standing_alarm ON alarms (host, ifnull(node, -1), kind) WHERE cleared_at IS NULL;
+CREATE UNIQUE INDEX one_standing_alarm ON alarms (host, coalesce(node, -1), kind) WHERE cleared_at IS NULL;
 ", "
 CREATE TABLE tokens (
     name TEXT PRIMARY KEY,
@@ -123,13 +125,14 @@ CREATE TABLE tenants (
     vcpus INTEGER NOT NULL DEFAULT 0 CHECK (vcpus >= 0),
     memory_mib INTEGER NOT NULL DEFAULT 0 CHECK (memory_mib >= 0)
 ) STRICT, WITHOUT ROWID;
+-- Those of a file of version 1, which is SQLite's.
 INSERT INTO tenants (tenant, vms, vcpus, memory_mib)
     SELECT tenant, count(*), sum(request ->> 'vcpus'), sum(request ->> 'memory_mib')
     FROM vms WHERE state <> 'deleted' GROUP BY tenant;
 "];
 
 /// Makes a new file's tables, or brings an older file's to this version.
-pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
+pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i32;
     // One process does it, others wait for the lock and find it done.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -141,9 +144,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
         return Err(StoreError::Format("the file is a database of another program".into()));
     }
     if version > known {
-        return Err(StoreError::Format(format!(
-            "the database has version {version} and this program knows versions up to {known}: use the newer program"
-        )));
+        return Err(too_new(version.into(), known.into()));
     }
     for migration in &MIGRATIONS[version.max(0) as usize..] {
         transaction.execute_batch(migration)?;
@@ -151,4 +152,45 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     transaction.pragma_update(None, "user_version", known)?;
     Ok(transaction.commit()?)
+}
+
+/// The tables in PostgreSQL's words: its numbers of 64 bits have another name, and so has counting up.
+fn postgres_words(migration: &str) -> String {
+    // There is no PostgreSQL database of version 1.
+    let tables = migration.split("-- Those of a file of version 1").next().unwrap_or_default();
+    tables
+        .replace("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+        .replace("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+        .replace("INTEGER", "BIGINT")
+        .replace("REAL", "DOUBLE PRECISION")
+        .replace(") STRICT, WITHOUT ROWID;", ");")
+        .replace(") STRICT;", ");")
+        .replace("coalesce(node, -1)", "(coalesce(node, -1))")
+}
+
+/// Makes a new PostgreSQL database's tables, or brings older ones to this version.
+pub(super) fn prepare_postgres(db: &dyn Database) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    // One process does it, others wait for it and find it done.
+    db.begin()?;
+    let transaction = Open::begun(db);
+    db.run("CREATE TABLE IF NOT EXISTS longma_placement_version (version BIGINT NOT NULL)", &[])?;
+    let version = db.row("SELECT max(version) FROM longma_placement_version", &[])?;
+    let version = version.map_or(Ok(None), |row| row.get::<Option<i64>>(0))?.unwrap_or(0);
+    if version > known {
+        return Err(too_new(version, known));
+    }
+    for migration in &MIGRATIONS[version.clamp(0, known) as usize..] {
+        db.run(&postgres_words(migration), &[])?;
+    }
+    if version < known {
+        db.run("INSERT INTO longma_placement_version (version) VALUES (?1)", values![known])?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn too_new(version: i64, known: i64) -> StoreError {
+    StoreError::Format(format!(
+        "the database has version {version} and this program knows versions up to {known}: use the newer program"
+    ))
 }

@@ -2,18 +2,12 @@
 //! Not when it is committed (`jobs`).
 //! Source: none.
 
+use super::sql::{Database, Failure, Row, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState};
 use crate::host::Host;
 use crate::placement::Placement;
-use crate::request::{Level, Relation};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use crate::request::{Level, Relation, Request};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        StoreError::Database(error.to_string())
-    }
-}
 
 impl From<serde_json::Error> for StoreError {
     fn from(error: serde_json::Error) -> Self {
@@ -28,29 +22,22 @@ pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Runs a prepared statement; how many rows it changed.
-pub(super) fn run(db: &Connection, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
-    db.prepare_cached(sql)?.execute(values)
-}
-
 /// Makes a refusal by a constraint a conflict on `host`.
-fn conflict(host: &str, error: rusqlite::Error) -> StoreError {
-    match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            StoreError::Conflict { host: host.into(), what: error.to_string() }
-        }
-        _ => error.into(),
+fn conflict(host: &str, failure: Failure) -> StoreError {
+    match failure.constraint {
+        true => StoreError::Conflict { host: host.into(), what: failure.text },
+        false => failure.into(),
     }
 }
 
-pub(super) fn host_id(db: &Connection, name: &str) -> Result<(i64, String)> {
-    let mut find = db.prepare_cached("SELECT id, status FROM hosts WHERE name = ?1")?;
-    let found = find.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })
+pub(super) fn host_id(db: &dyn Database, name: &str) -> Result<(i64, String)> {
+    let found = db.row("SELECT id, status FROM hosts WHERE name = ?1", values![name])?;
+    let found = found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?;
+    Ok((found.get(0)?, found.get(1)?))
 }
 
 fn event(
-    db: &Connection,
+    db: &dyn Database,
     vm: Option<VmId>,
     host: Option<i64>,
     origin: i64,
@@ -58,12 +45,12 @@ fn event(
     text: &str,
 ) -> Result<()> {
     let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    run(db, sql, params![now(), vm, host, origin, kind, text])?;
+    db.run(sql, values![now(), vm, host, origin, kind, text])?;
     Ok(())
 }
 
 pub(super) fn record(
-    db: &Connection,
+    db: &dyn Database,
     vm: Option<VmId>,
     host: Option<&str>,
     kind: &str,
@@ -73,52 +60,71 @@ pub(super) fn record(
     event(db, vm, host, 0, kind, text)
 }
 
-pub(super) fn put_host(db: &Connection, host: &Host, percent: u32) -> Result<()> {
+pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<()> {
     let body = serde_json::to_string(host)?;
     let sql = "INSERT INTO hosts (name, body, seen_at) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET body = excluded.body, seen_at = excluded.seen_at";
-    run(db, sql, params![host.name, body, now()])?;
+    db.run(sql, values![&host.name, &body, now()])?;
     let (id, _) = host_id(db, &host.name)?;
     let refused = |error| conflict(&host.name, error);
-    // What is gone from the description must not be in use: then its totals become 0, which the constraints refuse.
-    for sql in [
-        "UPDATE nodes SET cpus = 0 WHERE host = ?1 AND node NOT IN (SELECT value ->> 'id' FROM json_each(?2, '$.nodes'))",
-        "UPDATE pools SET total_mib = 0 WHERE host = ?1 AND NOT EXISTS (
-            SELECT 1 FROM json_each(?2, '$.nodes') n, json_each(n.value, '$.memory') m
-            WHERE n.value ->> 'id' = pools.node AND m.value ->> 'page_kib' = pools.page_kib)",
-        "UPDATE devices SET slots = 0 WHERE host = ?1
-            AND name NOT IN (SELECT value ->> 'name' FROM json_each(?2, '$.devices'))",
-    ] {
-        run(db, sql, params![id, body]).map_err(refused)?;
-    }
+    take_away_what_is_gone(db, id, host)?;
     for node in &host.nodes {
         let cpus = node.cpus().difference(&host.reserved).len() as i64;
         let sql = "INSERT INTO nodes (host, node, cpus, percent) VALUES (?1, ?2, ?3, ?4)
-            ON CONFLICT DO UPDATE SET cpus = excluded.cpus, percent = excluded.percent, version = version + 1";
-        run(db, sql, params![id, node.id, cpus, percent]).map_err(refused)?;
+            ON CONFLICT (host, node) DO UPDATE
+            SET cpus = excluded.cpus, percent = excluded.percent, version = nodes.version + 1";
+        db.run(sql, values![id, node.id, cpus, percent]).map_err(refused)?;
         for pool in &node.memory {
             let sql = "INSERT INTO pools (host, node, page_kib, total_mib) VALUES (?1, ?2, ?3, ?4)
-                ON CONFLICT DO UPDATE SET total_mib = excluded.total_mib, version = version + 1";
-            run(db, sql, params![id, node.id, pool.page_kib, pool.mib as i64]).map_err(refused)?;
+                ON CONFLICT (host, node, page_kib) DO UPDATE
+                SET total_mib = excluded.total_mib, version = pools.version + 1";
+            db.run(sql, values![id, node.id, pool.page_kib, pool.mib as i64]).map_err(refused)?;
         }
     }
     for device in &host.devices {
         let sql = "INSERT INTO devices (host, name, slots) VALUES (?1, ?2, ?3)
-            ON CONFLICT DO UPDATE SET slots = excluded.slots";
-        run(db, sql, params![id, device.name, device.slots]).map_err(refused)?;
+            ON CONFLICT (host, name) DO UPDATE SET slots = excluded.slots";
+        db.run(sql, values![id, &device.name, device.slots]).map_err(refused)?;
     }
     check_exclusive_cpus(db, id, host)?;
     event(db, None, Some(id), 0, "described", "")
 }
 
+/// What is gone from the description must not be in use: its totals become 0, which the constraints refuse if it is.
+fn take_away_what_is_gone(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
+    let refused = |error| conflict(&host.name, error);
+    for row in db.rows("SELECT node FROM nodes WHERE host = ?1", values![id])? {
+        let node: u32 = row.get(0)?;
+        if !host.nodes.iter().any(|n| n.id == node) {
+            let sql = "UPDATE nodes SET cpus = 0 WHERE host = ?1 AND node = ?2";
+            db.run(sql, values![id, node]).map_err(refused)?;
+        }
+    }
+    for row in db.rows("SELECT node, page_kib FROM pools WHERE host = ?1", values![id])? {
+        let (node, page_kib): (u32, i64) = (row.get(0)?, row.get(1)?);
+        let mut pools = host.nodes.iter().filter(|n| n.id == node).flat_map(|n| &n.memory);
+        if !pools.any(|p| i64::from(p.page_kib) == page_kib) {
+            let sql = "UPDATE pools SET total_mib = 0 WHERE host = ?1 AND node = ?2 AND page_kib = ?3";
+            db.run(sql, values![id, node, page_kib]).map_err(refused)?;
+        }
+    }
+    for row in db.rows("SELECT name FROM devices WHERE host = ?1", values![id])? {
+        let name: String = row.get(0)?;
+        if !host.devices.iter().any(|d| d.name == name) {
+            let sql = "UPDATE devices SET slots = 0 WHERE host = ?1 AND name = ?2";
+            db.run(sql, values![id, name]).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
 /// CPUs that are somebody's own must still be there and must not have become the host's.
-fn check_exclusive_cpus(db: &Connection, id: i64, host: &Host) -> Result<()> {
+fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     let all: crate::cpus::CpuSet =
         host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
     let free = all.difference(&host.reserved);
-    let mut taken = db.prepare_cached("SELECT cpu FROM exclusive_cpus WHERE host = ?1")?;
-    for cpu in taken.query_map([id], |row| row.get::<_, u32>(0))? {
-        let cpu = cpu?;
+    for row in db.rows("SELECT cpu FROM exclusive_cpus WHERE host = ?1", values![id])? {
+        let cpu: u32 = row.get(0)?;
         if !free.contains(cpu) {
             let what = format!("CPU {cpu} is a virtual machine's own and missing from the new description");
             return Err(StoreError::Conflict { host: host.name.clone(), what });
@@ -128,7 +134,7 @@ fn check_exclusive_cpus(db: &Connection, id: i64, host: &Host) -> Result<()> {
 }
 
 /// Takes (`sign` 1) or gives back (`sign` -1) what a placement needs.
-fn count(db: &Connection, host: i64, placement: &Placement, sign: i64) -> Result<()> {
+fn count(db: &dyn Database, host: i64, placement: &Placement, sign: i64) -> Result<()> {
     let tally = placement.tally();
     let refused = |error| conflict(&placement.host, error);
     let missing = |what: String| StoreError::Conflict { host: placement.host.clone(), what };
@@ -143,7 +149,7 @@ fn count(db: &Connection, host: i64, placement: &Placement, sign: i64) -> Result
     for (node, (exclusive, shared)) in cpus {
         let sql = "UPDATE nodes SET exclusive = exclusive + ?3, shared = shared + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2";
-        let changed = run(db, sql, params![host, node, exclusive * sign, shared * sign]).map_err(refused)?;
+        let changed = db.run(sql, values![host, node, exclusive * sign, shared * sign]).map_err(refused)?;
         if changed == 0 {
             return Err(missing(format!("there is no node {node}")));
         }
@@ -151,31 +157,31 @@ fn count(db: &Connection, host: i64, placement: &Placement, sign: i64) -> Result
     for ((node, page_kib), mib) in tally.memory {
         let sql = "UPDATE pools SET used_mib = used_mib + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2 AND page_kib = ?3";
-        if run(db, sql, params![host, node, page_kib, mib as i64 * sign]).map_err(refused)? == 0 {
+        if db.run(sql, values![host, node, page_kib, mib as i64 * sign]).map_err(refused)? == 0 {
             return Err(missing(format!("node {node} has no pages of {page_kib} KiB")));
         }
     }
     for (name, slots) in tally.devices {
         let sql = "UPDATE devices SET used = used + ?3 WHERE host = ?1 AND name = ?2";
-        if run(db, sql, params![host, name, i64::from(slots) * sign]).map_err(refused)? == 0 {
+        if db.run(sql, values![host, &name, i64::from(slots) * sign]).map_err(refused)? == 0 {
             return Err(missing(format!("there is no device {name}")));
         }
     }
     Ok(())
 }
 
-fn take(db: &Connection, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     for (_, cpu) in placement.tally().exclusive {
         let sql = "INSERT INTO exclusive_cpus (host, cpu, vm) VALUES (?1, ?2, ?3)";
-        run(db, sql, params![host, cpu, vm]).map_err(|error| conflict(&placement.host, error))?;
+        db.run(sql, values![host, cpu, vm]).map_err(|error| conflict(&placement.host, error))?;
     }
     count(db, host, placement, 1)
 }
 
-fn give(db: &Connection, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
+fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
     for (_, cpu) in placement.tally().exclusive {
         let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
-        if run(db, sql, params![host, cpu, vm])? == 0 {
+        if db.run(sql, values![host, cpu, vm])? == 0 {
             let what = format!("CPU {cpu} is not its own");
             return Err(StoreError::Conflict { host: placement.host.clone(), what });
         }
@@ -184,14 +190,14 @@ fn give(db: &Connection, host: i64, vm: VmId, placement: &Placement) -> Result<(
 }
 
 /// Members of the request's groups on hosts where they must not be, or not where they must: two schedulers may have decided at once.
-fn check_groups(db: &Connection, host: i64, reservation: &Reservation) -> Result<()> {
+fn check_groups(db: &dyn Database, host: i64, reservation: &Reservation) -> Result<()> {
     let request = &reservation.request;
     for member in request.groups.iter().filter(|m| m.level == Level::Host) {
         let group = crate::scheduler::group_key(&request.tenant, &member.group);
-        let mut others =
-            db.prepare_cached("SELECT count(*), ifnull(sum(host = ?2), 0) FROM members WHERE grp = ?1")?;
+        let sql = "SELECT count(*), count(CASE WHEN host = ?2 THEN 1 END) FROM members WHERE grp = ?1";
+        let others = db.row(sql, values![group, host])?;
         let (all, here): (i64, i64) =
-            others.query_row(params![group, host], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            others.map_or(Ok((0, 0)), |row| Ok::<_, StoreError>((row.get(0)?, row.get(1)?)))?;
         let broken = match member.relation {
             Relation::Affinity => all > 0 && here == 0,
             Relation::AntiAffinity => here > 0,
@@ -204,15 +210,13 @@ fn check_groups(db: &Connection, host: i64, reservation: &Reservation) -> Result
     Ok(())
 }
 
-pub(super) fn reserve(db: &Connection, reservation: &Reservation) -> Result<Reserved> {
+pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let body = serde_json::to_string(request)?;
     if let Some(key) = &reservation.key {
-        let mut known = db.prepare_cached("SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2")?;
-        let known = known
-            .query_row([&request.tenant, key], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
-            .optional()?;
-        if let Some((earlier, id)) = known {
+        let sql = "SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2";
+        if let Some(known) = db.row(sql, values![&request.tenant, key])? {
+            let (earlier, id): (String, VmId) = (known.get(0)?, known.get(1)?);
             if earlier != body {
                 return Err(StoreError::KeyReused);
             }
@@ -225,25 +229,23 @@ pub(super) fn reserve(db: &Connection, reservation: &Reservation) -> Result<Rese
     }
     check_groups(db, host, reservation)?;
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
-        VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6)";
+        VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let placed = serde_json::to_string(placement)?;
-    run(db, sql, params![request.tenant, request.name, body, host, placed, now()]).map_err(|error| {
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::ConstraintViolation) => {
-                StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() }
-            }
-            _ => error.into(),
-        }
+    let named = values![&request.tenant, &request.name, &body, host, placed, now()];
+    let made = db.row(sql, named).map_err(|failure| match failure.constraint {
+        true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
+        false => failure.into(),
     })?;
-    let id = db.last_insert_rowid();
+    let made = made.ok_or_else(|| StoreError::Database("a new row has no number".into()))?;
+    let id: VmId = made.get(0)?;
     super::accounts::charge(db, request)?;
     take(db, host, id, placement)?;
     for group in &placement.groups {
-        run(db, "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", params![group, id, host])?;
+        db.run("INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", values![group, id, host])?;
     }
     if let Some(key) = &reservation.key {
         let sql = "INSERT INTO keys (tenant, key, request, vm, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
-        run(db, sql, params![request.tenant, key, body, id, now()])?;
+        db.run(sql, values![&request.tenant, key, &body, id, now()])?;
     }
     event(db, Some(id), Some(host), reservation.origin, "reserved", "")?;
     Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
@@ -251,40 +253,33 @@ pub(super) fn reserve(db: &Connection, reservation: &Reservation) -> Result<Rese
 
 pub(super) const VM_COLUMNS: &str = "id, request, state, intent, placement, target, problem, version";
 
-pub(super) fn read_vm(row: &Row<'_>) -> rusqlite::Result<Result<Vm>> {
-    let (id, request, state, intent): (_, String, String, String) =
-        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-    let (placement, target): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
-    let (problem, version) = (row.get(6)?, row.get(7)?);
-    let read = || {
-        let unknown =
-            |what: &str| StoreError::Database(format!("virtual machine {id} has an unknown {what}"));
-        let place = |text: Option<String>| text.map(|t| serde_json::from_str(&t)).transpose();
-        Ok(Vm {
-            id,
-            request: serde_json::from_str(&request)?,
-            state: VmState::named(&state).ok_or_else(|| unknown("state"))?,
-            intent: Intent::named(&intent).ok_or_else(|| unknown("intent"))?,
-            placement: place(placement)?,
-            target: place(target)?,
-            problem,
-            version,
-        })
-    };
-    Ok(read())
+pub(super) fn read_vm(row: &Row) -> Result<Vm> {
+    let id: VmId = row.get(0)?;
+    let (request, state, intent): (String, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+    let unknown = |what: &str| StoreError::Database(format!("virtual machine {id} has an unknown {what}"));
+    let place = |text: Option<String>| text.map(|t| serde_json::from_str(&t)).transpose();
+    Ok(Vm {
+        id,
+        request: serde_json::from_str(&request)?,
+        state: VmState::named(&state).ok_or_else(|| unknown("state"))?,
+        intent: Intent::named(&intent).ok_or_else(|| unknown("intent"))?,
+        placement: place(row.get(4)?)?,
+        target: place(row.get(5)?)?,
+        problem: row.get(6)?,
+        version: row.get(7)?,
+    })
 }
 
-pub(super) fn vm(db: &Connection, id: VmId) -> Result<Vm> {
-    let mut find = db.prepare_cached(&format!("SELECT {VM_COLUMNS} FROM vms WHERE id = ?1"))?;
-    let found = find.query_row([id], read_vm).optional()?;
-    found.unwrap_or_else(|| Err(StoreError::Unknown { what: format!("virtual machine {id}") }))
+pub(super) fn vm(db: &dyn Database, id: VmId) -> Result<Vm> {
+    let found = db.row(&format!("SELECT {VM_COLUMNS} FROM vms WHERE id = ?1"), values![id])?;
+    read_vm(&found.ok_or_else(|| StoreError::Unknown { what: format!("virtual machine {id}") })?)
 }
 
-pub(super) fn set_intent(db: &Connection, id: VmId, intent: Intent) -> Result<Vm> {
+pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<Vm> {
     // What is to be deleted stays so: its owner was told.
     let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
         WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
-    if run(db, sql, params![id, intent.name(), now()])? == 0 {
+    if db.run(sql, values![id, intent.name(), now()])? == 0 {
         return Err(StoreError::Unknown { what: format!("virtual machine {id} that lives") });
     }
     event(db, Some(id), None, 0, "intent", intent.name())?;
@@ -299,7 +294,7 @@ fn expect(vm: &Vm, expected: VmState) -> Result<()> {
 }
 
 pub(super) fn transition(
-    db: &Connection,
+    db: &dyn Database,
     id: VmId,
     from: VmState,
     to: VmState,
@@ -318,16 +313,16 @@ pub(super) fn transition(
         && let (Some(placement), Some(host)) = (&old.placement, host)
     {
         give(db, host, id, placement)?;
-        run(db, "DELETE FROM members WHERE vm = ?1", params![id])?;
-        run(db, "UPDATE vms SET placement = NULL, host = NULL WHERE id = ?1", params![id])?;
+        db.run("DELETE FROM members WHERE vm = ?1", values![id])?;
+        db.run("UPDATE vms SET placement = NULL, host = NULL WHERE id = ?1", values![id])?;
     }
     let sql = "UPDATE vms SET state = ?2, problem = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
-    run(db, sql, params![id, to.name(), problem, now()])?;
+    db.run(sql, values![id, to.name(), problem, now()])?;
     event(db, Some(id), host, 0, to.name(), problem.unwrap_or(""))?;
     vm(db, id)
 }
 
-pub(super) fn begin_move(db: &Connection, id: VmId, target: &Placement) -> Result<Vm> {
+pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Result<Vm> {
     let old = vm(db, id)?;
     expect(&old, VmState::Running)?;
     if old.placement.as_ref().is_none_or(|p| p.host != target.host) {
@@ -338,12 +333,32 @@ pub(super) fn begin_move(db: &Connection, id: VmId, target: &Placement) -> Resul
     take(db, host, id, target)?;
     let sql =
         "UPDATE vms SET state = 'moving', target = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1";
-    run(db, sql, params![id, serde_json::to_string(target)?, now()])?;
+    db.run(sql, values![id, serde_json::to_string(target)?, now()])?;
     event(db, Some(id), Some(host), 0, "moving", "")?;
     vm(db, id)
 }
 
-pub(super) fn end_move(db: &Connection, id: VmId, arrived: bool) -> Result<Vm> {
+pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: &Placement) -> Result<Vm> {
+    let old = vm(db, id)?;
+    expect(&old, VmState::Stopped)?;
+    let Some(place) = old.placement.as_ref().filter(|p| p.host == placement.host) else {
+        let what = "a virtual machine keeps its host when its size changes".into();
+        return Err(StoreError::Conflict { host: placement.host.clone(), what });
+    };
+    let (host, _) = host_id(db, &place.host)?;
+    super::accounts::discharge(db, &old.request)?;
+    super::accounts::charge(db, request)?;
+    give(db, host, id, place)?;
+    take(db, host, id, placement)?;
+    let sql =
+        "UPDATE vms SET request = ?2, placement = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
+    let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
+    db.run(sql, values![id, body, placed, now()])?;
+    event(db, Some(id), Some(host), 0, "resized", "")?;
+    vm(db, id)
+}
+
+pub(super) fn end_move(db: &dyn Database, id: VmId, arrived: bool) -> Result<Vm> {
     let old = vm(db, id)?;
     expect(&old, VmState::Moving)?;
     let (Some(place), Some(target)) = (&old.placement, &old.target) else {
@@ -354,7 +369,7 @@ pub(super) fn end_move(db: &Connection, id: VmId, arrived: bool) -> Result<Vm> {
     give(db, host, id, leaves)?;
     let sql = "UPDATE vms SET state = 'running', placement = ?2, target = NULL, version = version + 1, updated_at = ?3
         WHERE id = ?1";
-    run(db, sql, params![id, serde_json::to_string(stays)?, now()])?;
+    db.run(sql, values![id, serde_json::to_string(stays)?, now()])?;
     event(db, Some(id), Some(host), 0, if arrived { "moved" } else { "moved-back" }, "")?;
     vm(db, id)
 }

@@ -4,12 +4,12 @@
 
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::*;
-use longma_placement::{Host, Placement, SqliteStore};
+use longma_placement::{Host, Placement, Request, SqlStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub struct FaultyStore {
-    pub inner: Arc<SqliteStore>,
+    pub inner: Arc<SqlStore>,
     changes: AtomicU64,
     fault_at: AtomicU64,
     after: AtomicBool,
@@ -17,7 +17,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    pub fn new(inner: Arc<SqliteStore>) -> Self {
+    pub fn new(inner: Arc<SqlStore>) -> Self {
         let fault_at = AtomicU64::new(u64::MAX);
         Self { inner, changes: 0.into(), fault_at, after: false.into(), dead: false.into() }
     }
@@ -33,11 +33,11 @@ impl FaultyStore {
         self.fault_at.store(u64::MAX, Ordering::SeqCst);
     }
 
-    fn read<T>(&self, read: impl FnOnce(&SqliteStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read<T>(&self, read: impl FnOnce(&SqlStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.dead.load(Ordering::SeqCst) { Err(StoreError::Closed) } else { read(&self.inner) }
     }
 
-    fn change<T>(&self, change: impl FnOnce(&SqliteStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn change<T>(&self, change: impl FnOnce(&SqlStore) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.dead.load(Ordering::SeqCst) {
             return Err(StoreError::Closed);
         }
@@ -91,6 +91,9 @@ impl Store for FaultyStore {
     }
     fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError> {
         self.change(|s| s.begin_move(id, target))
+    }
+    fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.resize(id, request, placement))
     }
     fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError> {
         self.change(|s| s.end_move(id, arrived))

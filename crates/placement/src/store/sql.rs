@@ -1,0 +1,158 @@
+//! What a store asks of a database: statements with values, and rows; so that the tables' rules are written once for all databases.
+//! Statements keep to what SQLite and PostgreSQL both understand and number their values `?1`, `?2`. Not how either is reached (`sqlite`, `postgres`).
+
+use super::StoreError;
+
+/// A value in a statement or a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Int(i64),
+    Real(f64),
+    Bool(bool),
+    Text(String),
+}
+
+/// Why a statement failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    /// A constraint of the tables refused it: what was wanted is not free.
+    pub constraint: bool,
+    /// What the database says.
+    pub text: String,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        StoreError::Database(failure.text)
+    }
+}
+
+/// A row of an answer.
+#[derive(Clone, Debug)]
+pub(super) struct Row(pub Vec<Value>);
+
+impl Row {
+    /// The value of a column, counted from 0.
+    pub fn get<T: FromValue>(&self, column: usize) -> Result<T, StoreError> {
+        let value = self.0.get(column).unwrap_or(&Value::Null);
+        T::from_value(value).ok_or_else(|| {
+            StoreError::Database(format!("column {column} of a row is {value:?}, which it cannot be"))
+        })
+    }
+}
+
+/// What a column can be read as.
+pub(super) trait FromValue: Sized {
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+impl FromValue for i64 {
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Int(number) = value { Some(*number) } else { None }
+    }
+}
+
+impl FromValue for u32 {
+    fn from_value(value: &Value) -> Option<Self> {
+        i64::from_value(value)?.try_into().ok()
+    }
+}
+
+impl FromValue for f64 {
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Real(number) = value { Some(*number) } else { None }
+    }
+}
+
+impl FromValue for String {
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Text(text) = value { Some(text.clone()) } else { None }
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: &Value) -> Option<Self> {
+        if *value == Value::Null { Some(None) } else { T::from_value(value).map(Some) }
+    }
+}
+
+macro_rules! value_from {
+    ($($source:ty, $given:ident => $made:expr;)*) => {
+        $(impl From<$source> for Value {
+            fn from($given: $source) -> Self { $made }
+        })*
+    };
+}
+value_from! {
+    i64, n => Value::Int(n);
+    u32, n => Value::Int(n.into());
+    f64, n => Value::Real(n);
+    bool, b => Value::Bool(b);
+    &str, s => Value::Text(s.into());
+    &String, s => Value::Text(s.clone());
+    String, s => Value::Text(s);
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// The values of a statement, in order.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$($crate::store::sql::Value::from($value)),*] };
+}
+pub(super) use values;
+
+/// A connection to a database.
+pub(super) trait Database {
+    /// Runs a statement; how many rows it changed. Statements recur, so they are kept prepared.
+    fn run(&self, sql: &str, values: &[Value]) -> Result<usize, Failure>;
+
+    /// All rows of an answer.
+    fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure>;
+
+    /// Begins a transaction that changes something; what a dead one left open is rolled back first. Those that change something
+    /// follow one another, whoever makes them.
+    fn begin(&self) -> Result<(), Failure>;
+
+    /// Begins a transaction that sees all tables at one moment.
+    fn begin_view(&self) -> Result<(), Failure>;
+
+    /// The answer's first row, if there is one.
+    fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {
+        Ok(self.rows(sql, values)?.into_iter().next())
+    }
+}
+
+/// A transaction that is rolled back unless it is committed, also when what is done in it panics.
+pub(super) struct Open<'a> {
+    db: &'a dyn Database,
+    ended: bool,
+}
+
+impl<'a> Open<'a> {
+    /// A transaction that has begun.
+    pub fn begun(db: &'a dyn Database) -> Self {
+        Self { db, ended: false }
+    }
+
+    /// Makes what was done durable.
+    pub fn commit(mut self) -> Result<(), Failure> {
+        // If it fails the drop rolls back.
+        self.db.run("COMMIT", &[])?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // If this fails too the connection is broken, and the next beginning says so.
+            let _ = self.db.run("ROLLBACK", &[]);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The store over any database that `sql` reaches: one connection changes, another one reads.
+//! Not the tables' rules (`tables`, `accounts`), nor when a change is durable (`jobs`).
+
+use super::jobs::{Pending, Writer, Writing};
+use super::sql::{Database, Open, Row, Value, values};
+use super::sqlite::Checkpointer;
+use super::tables::{self, Result, now, read_vm};
+use super::{
+    Alarm, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse, Token, Vm,
+    VmId, VmQuery, VmState, accounts,
+};
+use crate::host::Host;
+use crate::inventory::HostStatus;
+use crate::placement::Placement;
+use crate::request::Request;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A store in a database: a SQLite file ([`SqlStore::open_file`]) or PostgreSQL ([`SqlStore::connect`]).
+pub struct SqlStore {
+    // Ends before the writer, whose connection is the last to close and empties SQLite's log.
+    _checkpointer: Option<Checkpointer>,
+    writer: Writer,
+    reader: Mutex<Writing>,
+}
+
+impl std::fmt::Debug for SqlStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlStore").finish_non_exhaustive()
+    }
+}
+
+impl SqlStore {
+    /// A store that changes by one connection and reads by the other; the tables are there already.
+    pub(super) fn over(
+        writing: Writing,
+        reading: Writing,
+        checkpointer: Option<Checkpointer>,
+    ) -> Result<Self> {
+        Ok(Self { _checkpointer: checkpointer, writer: Writer::start(writing)?, reader: Mutex::new(reading) })
+    }
+
+    fn read(&self) -> MutexGuard<'_, Writing> {
+        // Reading leaves nothing half done.
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&dyn Database) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer.change(change)
+    }
+}
+
+fn status_name(status: HostStatus) -> &'static str {
+    match status {
+        HostStatus::Up => "up",
+        HostStatus::Draining => "draining",
+        HostStatus::Down => "down",
+    }
+}
+
+fn status_named(name: &str) -> HostStatus {
+    match name {
+        "up" => HostStatus::Up,
+        "draining" => HostStatus::Draining,
+        _ => HostStatus::Down,
+    }
+}
+
+fn read_host(row: &Row) -> Result<StoredHost> {
+    let (body, status): (String, String) = (row.get(0)?, row.get(1)?);
+    let host = serde_json::from_str(&body)?;
+    Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)? })
+}
+
+/// So many rows; 0 is all.
+fn limit(limit: usize) -> i64 {
+    if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
+}
+
+impl Store for SqlStore {
+    fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
+        host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
+        let host = host.clone();
+        self.change(move |db| tables::put_host(db, &host, overcommit_percent))
+    }
+
+    fn hosts(&self) -> Result<Vec<StoredHost>> {
+        let db = self.read();
+        db.rows("SELECT body, status, seen_at FROM hosts ORDER BY name", &[])?.iter().map(read_host).collect()
+    }
+
+    fn host(&self, name: &str) -> Result<StoredHost> {
+        let db = self.read();
+        let found = db.row("SELECT body, status, seen_at FROM hosts WHERE name = ?1", values![name])?;
+        read_host(&found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?)
+    }
+
+    fn set_host_status(&self, host: &str, status: HostStatus, seen: bool) -> Result<()> {
+        let host = host.to_string();
+        self.change(move |db| {
+            let (id, old) = tables::host_id(db, &host)?;
+            let sql =
+                "UPDATE hosts SET status = ?2, seen_at = CASE WHEN ?3 THEN ?4 ELSE seen_at END WHERE id = ?1";
+            db.run(sql, values![id, status_name(status), seen, now()])?;
+            if old != status_name(status) {
+                tables::record(db, None, Some(&host), status_name(status), "")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
+        self.writer.submit(move |db| tables::reserve(db, &reservation))
+    }
+
+    fn vm(&self, id: VmId) -> Result<Vm> {
+        tables::vm(&**self.read(), id)
+    }
+
+    fn find_vm(&self, tenant: &str, name: &str) -> Result<Option<Vm>> {
+        let db = self.read();
+        let columns = tables::VM_COLUMNS;
+        let sql = format!("SELECT {columns} FROM vms WHERE tenant = ?1 AND name = ?2 AND state <> 'deleted'");
+        db.row(&sql, values![tenant, name])?.as_ref().map(read_vm).transpose()
+    }
+
+    fn vms(&self, query: &VmQuery) -> Result<Vec<Vm>> {
+        let db = self.read();
+        let mut sql = format!("SELECT {} FROM vms WHERE id > ?1", tables::VM_COLUMNS);
+        let mut values = vec![Value::from(query.after)];
+        if let Some(host) = &query.host {
+            values.push(host.into());
+            sql += &format!(" AND host = (SELECT id FROM hosts WHERE name = ?{})", values.len());
+        }
+        if let Some(tenant) = &query.tenant {
+            values.push(tenant.into());
+            sql += &format!(" AND tenant = ?{}", values.len());
+        }
+        if !query.deleted {
+            sql += " AND state <> 'deleted'";
+        }
+        values.push(limit(query.limit).into());
+        sql += &format!(" ORDER BY id LIMIT ?{}", values.len());
+        db.rows(&sql, &values)?.iter().map(read_vm).collect()
+    }
+
+    fn set_intent(&self, id: VmId, intent: Intent) -> Result<Vm> {
+        self.change(move |db| tables::set_intent(db, id, intent))
+    }
+
+    fn transition(&self, id: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
+        let problem = problem.map(str::to_string);
+        self.change(move |db| tables::transition(db, id, from, to, problem.as_deref()))
+    }
+
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm> {
+        let target = target.clone();
+        self.change(move |db| tables::begin_move(db, id, &target))
+    }
+
+    fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm> {
+        let (request, placement) = (request.clone(), placement.clone());
+        self.change(move |db| tables::resize(db, id, &request, &placement))
+    }
+
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm> {
+        self.change(move |db| tables::end_move(db, id, arrived))
+    }
+
+    fn events(&self, after: i64, most: usize) -> Result<Vec<Event>> {
+        let db = self.read();
+        let sql = "SELECT number, at, vm, hosts.name, kind, text FROM events
+            LEFT JOIN hosts ON hosts.id = events.host WHERE number > ?1 ORDER BY number LIMIT ?2";
+        let event = |r: &Row| {
+            Ok(Event {
+                number: r.get(0)?,
+                at: r.get(1)?,
+                vm: r.get(2)?,
+                host: r.get(3)?,
+                kind: r.get(4)?,
+                text: r.get(5)?,
+            })
+        };
+        db.rows(sql, values![after, limit(most)])?.iter().map(event).collect()
+    }
+
+    fn record(&self, event: &Event) -> Result<()> {
+        let event = event.clone();
+        self.change(move |db| tables::record(db, event.vm, event.host.as_deref(), &event.kind, &event.text))
+    }
+
+    fn news(&self, after: i64, origin: i64) -> Result<(Vec<String>, i64)> {
+        let db = self.read();
+        let last = db.row("SELECT coalesce(max(number), 0) FROM events", &[])?;
+        let last: i64 = last.map_or(Ok(0), |row| row.get(0))?;
+        let sql = "SELECT DISTINCT hosts.name FROM events JOIN hosts ON hosts.id = events.host
+            WHERE number > ?1 AND number <= ?2 AND origin <> ?3";
+        let names = db.rows(sql, values![after, last, origin])?;
+        Ok((names.iter().map(|row| row.get(0)).collect::<Result<_>>()?, last))
+    }
+
+    fn raise_alarm(&self, host: &str, node: Option<u32>, kind: &str, value: f64) -> Result<bool> {
+        let (host, kind) = (host.to_string(), kind.to_string());
+        self.change(move |db| {
+            let sql = "INSERT INTO alarms (host, node, kind, value, raised_at) VALUES (?1, ?2, ?3, ?4, ?5)
+                ON CONFLICT DO NOTHING";
+            Ok(db.run(sql, values![host, node, kind, value, now()])? > 0)
+        })
+    }
+
+    fn clear_alarm(&self, host: &str, node: Option<u32>, kind: &str) -> Result<bool> {
+        let (host, kind) = (host.to_string(), kind.to_string());
+        self.change(move |db| {
+            let sql = "UPDATE alarms SET cleared_at = ?4
+                WHERE host = ?1 AND node IS NOT DISTINCT FROM ?2 AND kind = ?3 AND cleared_at IS NULL";
+            Ok(db.run(sql, values![host, node, kind, now()])? > 0)
+        })
+    }
+
+    fn alarms(&self, standing_only: bool, most: usize) -> Result<Vec<Alarm>> {
+        let db = self.read();
+        let sql = "SELECT host, node, kind, value, raised_at, cleared_at FROM alarms
+            WHERE cleared_at IS NULL OR NOT ?1 ORDER BY number DESC LIMIT ?2";
+        let alarm = |r: &Row| {
+            Ok(Alarm {
+                host: r.get(0)?,
+                node: r.get(1)?,
+                kind: r.get(2)?,
+                value: r.get(3)?,
+                raised_at: r.get(4)?,
+                cleared_at: r.get(5)?,
+            })
+        };
+        db.rows(sql, values![standing_only, limit(most)])?.iter().map(alarm).collect()
+    }
+
+    fn put_token(&self, token: &Token) -> Result<()> {
+        let token = token.clone();
+        self.change(move |db| accounts::put_token(db, &token))
+    }
+
+    fn tokens(&self) -> Result<Vec<Token>> {
+        accounts::tokens(&**self.read())
+    }
+
+    fn remove_token(&self, name: &str) -> Result<bool> {
+        let name = name.to_string();
+        self.change(move |db| Ok(db.run("DELETE FROM tokens WHERE name = ?1", values![name])? > 0))
+    }
+
+    fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<()> {
+        let (tenant, quota) = (tenant.to_string(), *quota);
+        self.change(move |db| accounts::set_quota(db, &tenant, &quota))
+    }
+
+    fn tenants(&self) -> Result<Vec<TenantUse>> {
+        accounts::tenants(&**self.read())
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        let db = self.read();
+        let db: &dyn Database = &**db;
+        // One view of all tables.
+        db.begin_view()?;
+        let view = Open::begun(db);
+        let mut wrong = Vec::new();
+        let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
+        let mut tenants: BTreeMap<String, (u32, u32, u64)> = BTreeMap::new();
+        let sql = format!("SELECT {} FROM vms WHERE state <> 'deleted'", tables::VM_COLUMNS);
+        for row in db.rows(&sql, &[])? {
+            let vm = read_vm(&row)?;
+            let tenant = tenants.entry(vm.request.tenant.clone()).or_default();
+            *tenant = (tenant.0 + 1, tenant.1 + vm.request.vcpus, tenant.2 + vm.request.memory_mib);
+            for place in vm.placement.iter().chain(&vm.target) {
+                let tally = place.tally();
+                let mut add =
+                    |what: String, n: i64| *sums.entry((place.host.clone(), what)).or_default() += n;
+                for (node, cpu) in tally.exclusive {
+                    add(format!("CPU {cpu} of virtual machine {}", vm.id), 1);
+                    add(format!("exclusive CPUs of node {node}"), 1);
+                }
+                tally
+                    .shared
+                    .iter()
+                    .for_each(|(node, n)| add(format!("virtual CPUs of node {node}"), (*n).into()));
+                let memory = tally.memory.into_iter();
+                memory
+                    .for_each(|((node, kib), mib)| add(format!("MiB of node {node}, {kib} KiB"), mib as i64));
+                tally.devices.into_iter().for_each(|(name, n)| add(format!("slots of {name}"), n.into()));
+            }
+        }
+        let tables = "SELECT h.name, 'exclusive CPUs of node ' || node, exclusive FROM nodes JOIN hosts h ON h.id = host
+            UNION ALL SELECT h.name, 'virtual CPUs of node ' || node, shared FROM nodes JOIN hosts h ON h.id = host
+            UNION ALL SELECT h.name, 'MiB of node ' || node || ', ' || page_kib || ' KiB', used_mib
+                FROM pools JOIN hosts h ON h.id = host
+            UNION ALL SELECT h.name, 'slots of ' || d.name, used FROM devices d JOIN hosts h ON h.id = host
+            UNION ALL SELECT h.name, 'CPU ' || cpu || ' of virtual machine ' || vm, CAST(1 AS BIGINT)
+                FROM exclusive_cpus JOIN hosts h ON h.id = host";
+        for row in db.rows(tables, &[])? {
+            let (host, what, kept): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let sum = sums.remove(&(host.clone(), what.clone())).unwrap_or(0);
+            if sum != kept {
+                wrong.push(format!("{host}: {what}: {kept} kept, {sum} by the placements"));
+            }
+        }
+        for kept in accounts::tenants(db)? {
+            let sum = tenants.remove(&kept.tenant).unwrap_or_default();
+            if sum != (kept.vms, kept.vcpus, kept.memory_mib) {
+                wrong.push(format!("tenant {}: {kept:?} kept, {sum:?} by its virtual machines", kept.tenant));
+            }
+        }
+        wrong.extend(tenants.into_keys().map(|tenant| format!("tenant {tenant}: its sums are missing")));
+        wrong.extend(
+            sums.into_iter()
+                .map(|((host, what), n)| format!("{host}: {what}: none kept, {n} by the placements")),
+        );
+        view.commit()?;
+        Ok(wrong)
+    }
+}

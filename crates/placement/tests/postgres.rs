@@ -1,0 +1,176 @@
+//! What only a server can do to a store: go away and come back, lose sessions, be asked by several at once, refuse what is not safe.
+//! Without LONGMA_TEST_POSTGRES nothing is tested here.
+
+#[path = "support/databases.rs"]
+mod databases;
+
+use databases::{Database, admin};
+use longma_placement::request::CpuPolicy;
+use longma_placement::store::{Reservation, StoreError, VmQuery};
+use longma_placement::{Allocator, Host, Policy, Request, Scheduler, SqlStore, Store};
+use longma_topology::Machine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+fn host(name: &str) -> Host {
+    Host::of_machine(&Machine::open("hygon-8node").unwrap(), name).unwrap().with_first_core_reserved()
+}
+
+fn on_server(test: impl Fn(&Database, &str)) {
+    match std::env::var("LONGMA_TEST_POSTGRES") {
+        Ok(server) => test(&Database::on(&server), &server),
+        Err(_) => eprintln!("not tested: LONGMA_TEST_POSTGRES names no server"),
+    }
+}
+
+/// Ends all sessions of the database, as a server that is restarted does.
+fn end_sessions(database: &Database, server: &str) {
+    let Database::Server { name, .. } = database else { unreachable!("a server has it") };
+    admin(
+        server,
+        &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
+    );
+}
+
+#[test]
+fn a_store_goes_on_when_its_sessions_were_ended() {
+    on_server(|database, server| {
+        let store = database.open();
+        store.put_host(&host("h"), 200).unwrap();
+        for round in 0..5 {
+            end_sessions(database, server);
+            assert_eq!(store.hosts().unwrap().len(), 1, "reading, round {round}");
+            end_sessions(database, server);
+            store.raise_alarm("h", Some(round), "cpu", 1.0).unwrap();
+        }
+        assert_eq!(store.alarms(true, 0).unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_nothing_twice() {
+    on_server(|database, server| {
+        let first = database.open();
+        (0..4).for_each(|h| first.put_host(&host(&format!("h{h}")), 200).unwrap());
+        let (over, answers) = (&AtomicBool::new(false), &AtomicU32::new(0));
+        let answered = std::thread::scope(|scope| {
+            // Opened before sessions begin to end: who cannot open a store is told so.
+            let stores: Vec<_> = (0..3u64).map(|t| (t, database.open())).collect();
+            let threads: Vec<_> = stores
+                .into_iter()
+                .map(|(t, store)| {
+                    scope.spawn(move || {
+                        let mut answered = Vec::new();
+                        for v in 0..60 {
+                            let name = format!("t{t}-v{v}");
+                            let cpu = if v % 2 == 0 { CpuPolicy::Exclusive } else { CpuPolicy::Range };
+                            let request = Request { cpu, ..Request::new(&name, 1, 256) };
+                            // Whoever does not know whether it was done asks again with the key.
+                            for _ in 0..50 {
+                                let Ok(mut allocator) =
+                                    Allocator::open(store.clone(), Policy::default(), 1 + t)
+                                else {
+                                    continue;
+                                };
+                                if let Ok(reserved) = allocator.place(&request, Some(&name)) {
+                                    answered.push((name.clone(), reserved.id));
+                                    answers.fetch_add(1, Ordering::SeqCst);
+                                    break;
+                                }
+                            }
+                        }
+                        answered
+                    })
+                })
+                .collect();
+            scope.spawn(move || {
+                // After so many more answers and a while that differs: however slow the machine, they get on.
+                for round in 0u32.. {
+                    while answers.load(Ordering::SeqCst) < round * 4 {
+                        if over.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(u64::from(round * 7 % 23)));
+                    end_sessions(database, server);
+                }
+            });
+            let answered: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
+            over.store(true, Ordering::SeqCst);
+            answered.into_iter().flat_map(|thread| thread.unwrap()).collect::<Vec<_>>()
+        });
+        let store = database.open();
+        assert_eq!(answered.len(), 180, "each was answered in the end");
+        let kept = store.vms(&VmQuery::default()).unwrap();
+        assert_eq!(kept.len(), 180, "each is there once");
+        for (name, id) in answered {
+            assert!(kept.iter().any(|vm| vm.id == id && vm.request.name == name), "{name} was answered");
+        }
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn events_have_their_numbers_in_the_order_of_their_commits() {
+    on_server(|database, _| {
+        let store = database.open();
+        store.put_host(&host("h"), 10_000).unwrap();
+        let placement = {
+            let mut scheduler = Scheduler::new(Policy { overcommit_percent: 10_000, ..Policy::default() }, 1);
+            scheduler.put_host(&host("h")).unwrap();
+            scheduler.decide(&Request::new("a", 1, 1)).unwrap()
+        };
+        std::thread::scope(|scope| {
+            for t in 0..3 {
+                let placement = placement.clone();
+                scope.spawn(move || {
+                    let store = database.open();
+                    for v in 0..50 {
+                        let request = Request::new(&format!("t{t}-v{v}"), 1, 1);
+                        let (placement, key) = (placement.clone(), None);
+                        store.reserve(Reservation { request, placement, key, origin: t }).wait().unwrap();
+                    }
+                });
+            }
+            // A follower that saw number n never finds a smaller one later.
+            let (mut seen, mut after) = (0, 0);
+            while seen < 150 {
+                let events = store.events(after, 0).unwrap();
+                seen += events.iter().filter(|e| e.kind == "reserved").count();
+                after = events.last().map_or(after, |e| e.number);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_server_that_forgets_what_it_committed_and_tables_of_a_later_version_are_refused() {
+    on_server(|database, server| {
+        drop(database.open());
+        let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
+        client.batch_execute("INSERT INTO longma_placement_version (version) VALUES (99)").unwrap();
+        let refused = SqlStore::connect(&database.url()).unwrap_err();
+        assert!(matches!(&refused, StoreError::Format(said) if said.contains("version 99")), "{refused}");
+        let refused = SqlStore::connect(&format!("{server} dbname=there_is_none")).unwrap_err();
+        assert!(refused.to_string().contains("there_is_none"), "{refused}");
+        for url in ["postgresql://[", "host=/there-is-no-such-folder user=x", "nonsense"] {
+            assert!(SqlStore::connect(url).is_err(), "{url}");
+        }
+    });
+}
+
+#[test]
+fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
+    on_server(|database, _| {
+        let store = database.open();
+        store.put_host(&host("h"), 200).unwrap();
+        // It has the lock of those that change something, and does nothing more.
+        let mut stopped = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
+        let held =
+            "SET idle_in_transaction_session_timeout = '2s'; BEGIN; SELECT pg_advisory_xact_lock(1282436193)";
+        stopped.batch_execute(held).unwrap();
+        let store: Arc<SqlStore> = store;
+        store.raise_alarm("h", None, "cpu", 1.0).expect("the server ends who has the lock and is silent");
+    });
+}

@@ -1,0 +1,64 @@
+//! The databases that a store's tests run on: a SQLite file always, and a PostgreSQL server where LONGMA_TEST_POSTGRES is the URL of
+//! one on which databases may be made (`tests/postgres.py` starts one).
+#![allow(dead_code, reason = "every test program uses a part")]
+
+use longma_placement::SqlStore;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A database of one test, gone with it.
+pub enum Database {
+    File(tempfile::TempDir),
+    Server { server: String, name: String },
+}
+
+/// Runs a test on each database.
+pub fn on_each(test: impl Fn(&Database)) {
+    test(&Database::File(tempfile::tempdir().unwrap()));
+    match std::env::var("LONGMA_TEST_POSTGRES") {
+        Ok(server) => test(&Database::on(&server)),
+        Err(_) => eprintln!("not tested on PostgreSQL: LONGMA_TEST_POSTGRES names no server"),
+    }
+}
+
+impl Database {
+    /// A new database of a server.
+    pub fn on(server: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("longma_{}_{count}", std::process::id());
+        admin(server, &format!("CREATE DATABASE {name}"));
+        Database::Server { server: server.into(), name }
+    }
+
+    /// A store on it: one more, if there is one already.
+    pub fn open(&self) -> Arc<SqlStore> {
+        Arc::new(match self {
+            Database::File(folder) => SqlStore::open_file(&folder.path().join("placement.db")).unwrap(),
+            Database::Server { .. } => SqlStore::connect(&self.url()).unwrap(),
+        })
+    }
+
+    /// Where it is, if a server has it.
+    pub fn url(&self) -> String {
+        match self {
+            Database::File(_) => unreachable!("a file has no URL"),
+            Database::Server { server, name } => format!("{server} dbname={name}"),
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let Database::Server { server, name } = self {
+            admin(server, &format!("DROP DATABASE {name} WITH (FORCE)"));
+        }
+    }
+}
+
+/// Runs a statement on the server itself.
+pub fn admin(server: &str, sql: &str) {
+    let url = format!("{server} dbname=postgres");
+    let mut client = postgres::Client::connect(&url, postgres::NoTls).expect("the server is there");
+    client.batch_execute(sql).unwrap();
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Tests `longma placement` on a real PostgreSQL server of its own: the store's tests, and two services of one database that are killed.
+
+It starts a server in a folder of its own, reached by a socket in that folder only, and stops it after. PostgreSQL does not run as root: as
+root it is started as the user `postgres` that Debian's package makes. Source: PostgreSQL's manual, initdb and pg_ctl.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import pwd
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class Wrong(Exception):
+    """Something is not as it should be."""
+
+
+def must(is_so, said):
+    if not is_so:
+        raise Wrong(said)
+
+
+def until(what, is_so, seconds=30):
+    """Waits until something is so, and returns what it is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := is_so():
+            return value
+        time.sleep(0.1)
+    raise Wrong(f"{what}: not within {seconds} s")
+
+
+def programs():
+    """The folder of the newest server's programs, or None."""
+    if found := shutil.which("initdb"):
+        return pathlib.Path(found).parent
+    versions = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(versions, key=lambda path: float(path.parent.name), default=None)
+
+
+class Server:
+    """A PostgreSQL server."""
+
+    def __init__(self, programs, folder):
+        self.programs, self.folder = programs, folder
+        self.user = None
+        if os.geteuid() == 0:
+            self.user = pwd.getpwnam("postgres")
+            os.chown(folder, self.user.pw_uid, self.user.pw_gid)
+        self.run("initdb", "-D", "data", "-A", "trust", "-U", "longma", "-E", "UTF8", "--no-sync")
+        self.start()
+
+    def run(self, name, *words):
+        user = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
+        with (self.folder / "commands.log").open("a") as log:
+            subprocess.run(
+                [self.programs / name, *words], cwd=self.folder, check=True, timeout=120, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, env={**os.environ, "HOME": str(self.folder), "LC_ALL": "C"}, **user,
+            )
+
+    def start(self):
+        options = f"-k {self.folder} -c listen_addresses='' -c max_connections=200"
+        self.run("pg_ctl", "-D", "data", "-o", options, "-l", "server.log", "-w", "start")
+
+    def stop(self, how="fast"):
+        self.run("pg_ctl", "-D", "data", "-m", how, "-w", "stop")
+
+    @property
+    def url(self):
+        return f"host={self.folder} user=longma"
+
+    def sql(self, statement, database="postgres"):
+        words = ["psql", "-h", self.folder, "-U", "longma", "-d", database, "-Atqc", statement]
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+class Service:
+    """`longma placement serve` with a fake host of its own."""
+
+    def __init__(self, longma, folder, name, database):
+        self.longma, self.state, self.name, self.database = longma, folder / name, name, database
+        self.log = (folder / f"{name}.log").open("a")
+        self.process = None
+
+    def start(self):
+        words = ["placement", "serve", "--all-in-one", "--hypervisor", "fake", "--machine", "hygon-8node", "--name", self.name]
+        words += ["--listen", "127.0.0.1:0", "--state", self.state, "--database", self.database]
+        shutil.rmtree(self.state / "client.json", ignore_errors=True)
+        self.process = subprocess.Popen([self.longma, *words], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        until(f"{self.name} answers", lambda: self.ask("hosts") is not None)
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        self.process.wait(timeout=90)
+
+    def ask(self, *words):
+        """What a command says as JSON, or None if it failed."""
+        words = [self.longma, "placement", *words, "--state", self.state, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
+
+
+def two_services(longma, server, folder, kills):
+    """Two services on one database, requests by both, one killed now and then: nothing twice, nothing lost, and all agrees."""
+    server.sql("CREATE DATABASE shared")
+    both = [Service(longma, folder, name, f"{server.url} dbname=shared") for name in ("one", "two")]
+    for service in both:
+        service.start()
+    until("each knows both hosts", lambda: all(len(s.ask("hosts") or []) == 2 for s in both))
+    chance, answered = random.Random(7), {}
+    for turn in range(kills):
+        victim, other = both if chance.random() < 0.5 else both[::-1]
+        busy = [
+            subprocess.Popen(
+                [longma, "placement", "request", f"v{turn}-{n}", "--vcpus", "2", "--memory", "64MiB",
+                 *(["--cpu", "exclusive"] if n == 0 else []), "--state", (victim if n % 2 else other).state, "--json"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )
+            for n in range(4)
+        ]
+        time.sleep(chance.random() * 0.15)
+        victim.kill()
+        time.sleep(chance.random() * 0.5)
+        # What lies on its host runs when its agent, which is in the same process, is back.
+        victim.start()
+        for n, process in enumerate(busy):
+            said, _ = process.communicate(timeout=120)
+            if process.returncode == 0:
+                answered[f"v{turn}-{n}"] = json.loads(said)["id"]
+        # Half of what is there goes again, asked for at the service that may not have its agent.
+        for name in [name for name in answered if chance.random() < 0.5]:
+            if other.ask("delete", name) is not None:
+                del answered[name]
+
+    def agree():
+        machines = {vm["request"]["name"]: vm for vm in both[0].ask("list") or []}
+        return all(name in machines and machines[name]["state"] == "running" for name in answered) and machines
+
+    until("all that was answered runs", agree, 60)
+    found = both[1].ask("list")
+    owners = {}
+    for vm in found:
+        placement = vm["placement"]
+        for cell in placement["cells"] if placement and vm["request"].get("cpu") == "exclusive" else []:
+            for cpu in cell["cpus"]:
+                must(owners.setdefault((placement["host"], cpu), vm["id"]) == vm["id"], f"CPU {cpu} is promised twice")
+    # The server goes down under them and comes back.
+    server.stop("immediate")
+    must(both[0].ask("list") is None, "a service without its database says so")
+    server.start()
+    until("they answer again", lambda: all(s.ask("list") for s in both), 60)
+    for service in both:
+        service.kill(signal.SIGTERM)
+        must(service.process.returncode == 0, f"{service.name} ended with {service.process.returncode}")
+    print(f"postgres: {kills} kills, {len(answered)} virtual machines kept, {len(owners)} exclusive CPUs, nothing twice")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--longma", type=pathlib.Path, help="the command: also tests two services")
+    parser.add_argument("--kills", type=int, default=8, help="how often one of the two services is killed")
+    arguments = parser.parse_args()
+    found = programs()
+    if found is None:
+        print("left out: placement on PostgreSQL: install postgresql")
+        return 0
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="longma-postgres-", dir="/tmp")))
+        folder.chmod(0o755)
+        kept = folder / "server"
+        kept.mkdir()
+        server = Server(found, kept)
+        stack.callback(server.stop)
+        # Whatever stops this stops the server.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        tests = ["cargo", "test", "--locked", "--workspace", "--test", "store", "--test", "postgres"]
+        subprocess.run(tests, cwd=ROOT, check=True, env={**os.environ, "LONGMA_TEST_POSTGRES": server.url}, timeout=1800)
+        if arguments.longma:
+            two_services(arguments.longma.resolve(), server, folder, arguments.kills)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (Wrong, subprocess.SubprocessError) as error:
+        sys.exit(f"postgres: {error}")
