@@ -2,6 +2,7 @@
 //! Not the caches behind it.
 //! Source: our own boundary.
 
+use crate::translation::Side;
 use longma_sim::Cycle;
 
 /// Where the data of an access came from.
@@ -50,6 +51,15 @@ pub trait MemoryPort {
 
     /// Stores `bytes` to guest-virtual `address`; also atomic read-modify-writes, which need the line exclusively.
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer;
+
+    /// Where TLBs are refilled by an exception: what that adds to a lone access to `bytes` from guest-virtual `address` because no TLB has an
+    /// entry for them, cycles; 0 if the access goes on. The entry is there from now on: so a core asks just before it fetches, loads
+    /// or stores, and in program order, because the oldest access is the one that traps. Who does not ask waits as for a walker.
+    #[inline(always)]
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        let _ = (side, address, bytes);
+        0
+    }
 
     /// A software prefetch: nobody waits for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);

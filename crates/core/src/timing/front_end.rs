@@ -2,7 +2,7 @@
 //! Not the wrong path: what a mispredicted branch would have fetched is not executed and does not disturb caches.
 //! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1) for fetch that runs ahead by cycle counts.
 
-use longma_memory::{MemoryPort, Source};
+use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 use longma_topology::parts;
 
@@ -24,6 +24,9 @@ const TARGET_MISS_CYCLES: u64 = 3;
 /// Cycles that fetch may be ahead of dispatch: the depth of the queue between them. Estimate: eight cycles of decoded instructions,
 /// as in queues of 28 to 32 entries behind four-wide decoders (Fog, 2023).
 const FETCH_AHEAD_CYCLES: u64 = 8;
+
+/// From an access's issue to what an exception makes of it if there is nothing older: translation is the first thing that is done.
+pub(super) const TRAP_CYCLES: u64 = 1;
 
 /// How a front end fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +95,9 @@ pub(super) trait BackEnd {
 
     /// The cycles of the last dispatch and of the last retirement.
     fn progress(&self) -> [u64; 2];
+
+    /// When everything that has been executed is out of the pipeline.
+    fn emptied(&self) -> u64;
 
     /// Slots of the last stage from the beginning of time.
     fn position(&self) -> u64;
@@ -175,7 +181,8 @@ pub(super) fn execute(
     let mut addresses = record.addresses.iter();
     let (mut index, mut pc, mut resolved) = (0, block.start, 0);
     while index < executed {
-        let (line, source) = back.front().fetch(pc, port);
+        let emptied = back.emptied();
+        let (line, source) = back.front().fetch(pc, emptied, port);
         counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
         let end = executed.min(index + line.min(back.front().together()) as usize);
         back.wait_for_fetch();
@@ -187,7 +194,10 @@ pub(super) fn execute(
             }
             pc = pc.wrapping_add(4);
         }
-        back.front().advance((end - index) as u64);
+        // What was fetched again is fetched from there on.
+        let again =
+            back.front().again.take().map_or(index, |from| ((from.wrapping_sub(block.start)) / 4) as usize);
+        back.front().advance((end - again) as u64);
         index = end;
     }
     back.front().end(record.block, block, executed, resolved);
@@ -243,6 +253,8 @@ pub(super) struct FrontEnd {
     /// Where the next block begins if nothing branches.
     next: u64,
     pending: Option<Pending>,
+    /// Instructions from this address on were fetched twice.
+    again: Option<u64>,
     /// Why the next dispatch waits, if it waits for fetch.
     pub cause: Cause,
     pub counts: BranchCounts,
@@ -278,6 +290,7 @@ impl FrontEnd {
             last_line: u64::MAX,
             next: 0,
             pending: None,
+            again: None,
             cause: Cause::FrontEnd,
             counts: BranchCounts::default(),
             direction: parameters::direction(core)?,
@@ -378,6 +391,15 @@ impl FrontEnd {
         self.cause = cause;
     }
 
+    /// An exception empties the pipeline in cycle `taken` for the instruction at `pc`, which has got as far as `stages` cycles behind
+    /// dispatch; it adds `cycles` to what a lone instruction takes, unless coming as far again takes longer.
+    #[cold]
+    pub fn trap(&mut self, pc: u64, taken: u64, stages: u64, cycles: u32) {
+        let again = self.depth + stages + TRAP_CYCLES;
+        self.redirect(taken + u64::from(cycles).saturating_sub(again), Cause::Translation);
+        self.again = Some(pc);
+    }
+
     /// Nothing is fetched or leaves `last_stage` before `cycle`, for `cause`.
     pub fn advance_to(&mut self, last_stage: &mut Timeline, cycle: u64, cause: Cause) {
         if cycle > last_stage.now() {
@@ -395,9 +417,9 @@ impl FrontEnd {
     }
 
     /// Instructions from `address` on to the end of its line, after fetching that line unless it was the last one fetched. The
-    /// line's source, if it was fetched.
+    /// line's source, if it was fetched. What is older is out of the pipeline at `emptied`.
     #[inline]
-    pub fn fetch(&mut self, address: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
+    pub fn fetch(&mut self, address: u64, emptied: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
         let line = self.line_of(address);
         // At least one: an address that is not a multiple of four must not stop the clock.
         let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address) / 4).max(1);
@@ -405,6 +427,13 @@ impl FrontEnd {
             return (instructions, None);
         }
         self.last_line = line;
+        let refill_cycles = port.refill(Side::Instruction, address, 4);
+        if refill_cycles > 0 {
+            // An instruction that could not be fetched goes through the pipeline in its place.
+            let taken = (self.dispatchable() + TRAP_CYCLES).max(emptied);
+            self.trap(address, taken, 0, refill_cycles);
+            self.again = None;
+        }
         let answer = port.fetch(address, Cycle(self.cycle));
         let late = answer.ready.0.saturating_sub(self.cycle + self.options.hit_cycles);
         if late > 0 {

@@ -159,6 +159,15 @@ impl TimingModel {
         }
     }
 
+    /// The kernel has the core until `cycle` for work of its own: as [`system_until`](Self::system_until), and in the counting model, too,
+    /// where it is time that passes as if the core were idle.
+    pub fn kernel_until(&mut self, cycle: Cycle) {
+        match &mut self.0 {
+            Model::Counting(model) => model.advance_to(cycle.0),
+            Model::InOrder(_) | Model::OutOfOrder(_) => self.system_until(cycle),
+        }
+    }
+
     /// One instruction that is in no trace, an access to a device's register, keeps the core until `cycle`. Everything before it has
     /// retired, and nothing behind it begins before.
     pub fn access_device_until(&mut self, cycle: Cycle) {

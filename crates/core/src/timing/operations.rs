@@ -57,6 +57,15 @@ pub(super) struct MicroOperation {
     pub file: u8,
 }
 
+impl MicroOperation {
+    /// True if it loads or stores and needs a translation, of which a prefetch only makes use.
+    #[inline]
+    pub fn is_access(&self) -> bool {
+        self.kind != Kind::Plain
+            && matches!(self.kind, Kind::Load | Kind::Store | Kind::Atomic | Kind::AtomicBarrier)
+    }
+}
+
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BranchKind {

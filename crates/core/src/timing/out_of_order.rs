@@ -2,7 +2,7 @@
 //! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no replays, no partial registers.
 //! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
 
-use longma_memory::{MemoryPort, Source};
+use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 use longma_topology::parts;
 
@@ -10,7 +10,7 @@ use super::{
     ModelError,
     accesses::Accesses,
     calendar::Calendar,
-    front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place},
+    front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::PipelineLog,
@@ -123,6 +123,34 @@ impl OutOfOrder {
         self.last_issue
     }
 
+    /// Issues an access: when it issues with a translation.
+    #[inline(always)]
+    fn issue_access(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        place: Place,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        let issue = self.issue(ready, operation);
+        match port.refill(Side::Data, place.address, operation.bytes.into()) {
+            0 => issue,
+            cycles => self.issue_again(issue, operation, place.pc, cycles),
+        }
+    }
+
+    /// An access that issued at `issue` found no translation. When everything older has retired, an exception brings it, and the access
+    /// is fetched again: when it issues. What is younger than it was is taken not to have been there before.
+    #[cold]
+    fn issue_again(&mut self, issue: u64, operation: &MicroOperation, pc: u64, cycles: u32) -> u64 {
+        let taken = (issue + TRAP_CYCLES).max(self.retired.cycle());
+        self.front.trap(pc, taken, ISSUE_CYCLES, cycles);
+        self.wait_for_fetch();
+        self.dispatched = 1;
+        self.calendar.pass_to(self.dispatch);
+        self.issue(self.dispatch + ISSUE_CYCLES, operation)
+    }
+
     /// What is neither plain nor a load nor a store.
     #[cold]
     fn rare(
@@ -146,7 +174,8 @@ impl OutOfOrder {
             Kind::Atomic | Kind::AtomicBarrier => {
                 let barrier = operation.kind == Kind::AtomicBarrier;
                 let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
-                let at = self.issue(if barrier { oldest.max(memory_done) } else { oldest }, operation);
+                let oldest = if barrier { oldest.max(memory_done) } else { oldest };
+                let at = self.issue_access(oldest, operation, Place { pc, address }, port);
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
                 counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
@@ -228,6 +257,10 @@ impl BackEnd for OutOfOrder {
         [self.dispatch, self.retired.cycle()]
     }
 
+    fn emptied(&self) -> u64 {
+        self.retired.cycle()
+    }
+
     fn position(&self) -> u64 {
         self.retired.position()
     }
@@ -258,11 +291,11 @@ impl BackEnd for OutOfOrder {
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
             Kind::Load => {
-                let issue = self.issue(ready.max(self.memory_floor), operation);
+                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
                 self.accesses.load(issue, operation.bytes.into(), place, counts, port)
             }
             Kind::Store => {
-                let issue = self.issue(ready.max(self.memory_floor), operation);
+                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
             _ => self.rare(ready, operation, place, counts, port),

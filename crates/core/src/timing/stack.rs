@@ -38,7 +38,7 @@ pub enum Cause {
     Structural,
     /// Accesses to the registers of devices, until they are answered.
     Device,
-    /// The kernel, for system calls.
+    /// The kernel, for system calls and for work of its own.
     System,
     /// No thread ran, or it waited outside the core.
     Idle,

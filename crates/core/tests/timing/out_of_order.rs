@@ -1,12 +1,14 @@
 //! The out-of-order core on the LA464: four wide, 128 entries of reorder buffer, 12 cycles a misprediction, loads of 4 cycles.
 
+use std::collections::HashSet;
+
 use longma_core::timing::{
     Cause,
     ModelKind::{InOrder, OutOfOrder},
     TimingModel,
 };
 use longma_loongarch::{Instruction, Op};
-use longma_memory::Source;
+use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::{Cycle, Statistics};
 
 use crate::program::*;
@@ -369,4 +371,77 @@ fn the_first_instructions_stages_can_be_drawn() {
         Kanata\t0004|C=\t0|I\t0\t0\t0|L\t0\t0\t10000: ld.d $a0, $a1, 0|S\t0\t0\tF|I\t1\t1\t0|L\t1\t0\t10004: addi.d $a2, $a0, 0|S\t1\t0\tF|\
         C\t10|S\t0\t0\tDs|S\t1\t0\tDs|C\t1|S\t0\t0\tX|C\t4|S\t0\t0\tCm|R\t0\t0\t0|S\t1\t0\tX|C\t1|S\t1\t0\tCm|R\t1\t1\t0|";
     assert_eq!(model.pipeline_log().unwrap().replace('\n', "|"), expected);
+}
+
+/// A core's memory in which pages come into the TLB one by one, each by an exception that adds 60 cycles.
+struct Paged(FixedData, HashSet<u64>);
+
+impl Paged {
+    fn new() -> Self {
+        // The code's page is known.
+        Self(FixedData::new(4), [0x1_0000 >> 14].into())
+    }
+}
+
+impl MemoryPort for Paged {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        self.0.fetch(address, at)
+    }
+
+    fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.0.load(address, bytes, instruction, at)
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.0.store(address, bytes, instruction, at)
+    }
+
+    fn refill(&mut self, _: Side, address: u64, _: u32) -> u32 {
+        if self.1.insert(address >> 14) { 60 } else { 0 }
+    }
+
+    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
+}
+
+fn page(index: usize) -> u64 {
+    0x10_0000 + ((index as u64) << 14)
+}
+
+#[test]
+fn a_refill_exception_adds_what_the_file_says_to_a_lone_access() {
+    for kind in [OutOfOrder, InOrder] {
+        for (access, alone) in [(op(Op::LdD, 4, 4, 0), 4), (op(Op::AmaddD, 4, 4, 4), 5)] {
+            let chain = Program::straight(&repeat(&[access], 50), page);
+            assert_about(
+                chain.cycles(&mut model(kind, &[]), &mut Paged::new()),
+                50 * (60 + alone),
+                FILL + 50,
+            );
+        }
+    }
+}
+
+#[test]
+fn refill_exceptions_empty_the_pipeline_and_do_not_overlap() {
+    for kind in [OutOfOrder, InOrder] {
+        for access in [op(Op::LdD, 4, 0, 0), op(Op::StD, 4, 0, 0)] {
+            let apart = Program::straight(&repeat(&[access], 50), page);
+            let mut model = model(kind, &[]);
+            let cycles = apart.cycles(&mut model, &mut Paged::new());
+            assert!((50 * 59..50 * 66).contains(&cycles), "{kind:?} {access}: {cycles}");
+            let translation = model.stack().unwrap().cycles(Cause::Translation);
+            assert!(translation > 50.0 * 50.0, "{translation} of {cycles} cycles");
+        }
+    }
+}
+
+#[test]
+fn an_exception_waits_for_what_is_older() {
+    // A division of 25 cycles, and beside it a load of a page that no TLB has.
+    let step = [op(Op::DivD, 5, 5, 6), op(Op::LdD, 4, 0, 0)];
+    for kind in [OutOfOrder, InOrder] {
+        let program = Program::straight(&repeat(&step, 50), page);
+        let cycles = program.cycles(&mut model(kind, &[]), &mut Paged::new());
+        assert!((50 * 80..50 * 95).contains(&cycles), "{kind:?}: {cycles}");
+    }
 }

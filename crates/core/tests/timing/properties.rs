@@ -2,7 +2,7 @@
 
 use longma_core::timing::{Cause, ModelKind, TimingModel};
 use longma_loongarch::{Instruction, Op};
-use longma_memory::{Answer, MemoryPort, Source};
+use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::{Cycle, Statistics};
 use proptest::prelude::*;
 
@@ -208,15 +208,30 @@ impl<P: MemoryPort> MemoryPort for Asked<P> {
         self.0.store(address, bytes, instruction, at)
     }
 
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        let cycles = self.0.refill(side, address, bytes);
+        self.1.push((4 + side as u8, address, bytes.into(), cycles.into()));
+        cycles
+    }
+
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
         self.1.push((3, address, instruction, at.0));
         self.0.prefetch(address, instruction, at);
     }
 }
 
-/// Mostly hits, and now and then by time a miss: what a program meets that has been running for a while.
-#[derive(Clone)]
-struct MostlyHits;
+/// Mostly hits, and now and then by time a miss: what a program meets that has been running for a while. Translations of `pages` pages
+/// are known, those that were missed last.
+struct MostlyHits {
+    translated: [Vec<u64>; 2],
+    pages: usize,
+}
+
+impl MostlyHits {
+    fn new(pages: usize) -> Self {
+        Self { translated: [Vec::new(), Vec::new()], pages }
+    }
+}
 
 impl MemoryPort for MostlyHits {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
@@ -237,6 +252,16 @@ impl MemoryPort for MostlyHits {
 
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         self.load(address, bytes, instruction, at)
+    }
+
+    fn refill(&mut self, side: Side, address: u64, _: u32) -> u32 {
+        let (known, page) = (&mut self.translated[side as usize], address / 256);
+        if known.contains(&page) {
+            return 0;
+        }
+        known.push(page);
+        known.drain(..known.len().saturating_sub(self.pages));
+        20 + (page % 3) as u32 * 40
     }
 
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
@@ -269,6 +294,7 @@ proptest! {
         shape in repeating(),
         pause in 0u64..400,
         small_queues in any::<bool>(),
+        pages in prop_oneof![1usize..12, Just(1000)],
         cut in any::<prop::sample::Index>(),
     ) {
         let program = program_of(&shape);
@@ -283,7 +309,7 @@ proptest! {
         for repeats in [true, false] {
             let mut model = model(ModelKind::InOrder, changes);
             model.set_repetition(repeats);
-            let mut port = Asked(MostlyHits, Vec::new());
+            let mut port = Asked(MostlyHits::new(pages), Vec::new());
             for half in &halves {
                 model.drain(half, &program.blocks, &mut port);
                 model.advance_to(model.now() + pause);

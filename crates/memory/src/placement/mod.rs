@@ -69,6 +69,8 @@ pub struct AddressSpaces {
     spaces: Vec<Space>,
     physical: PhysicalMap,
     counts: PlacementCounts,
+    /// Pages touched for the first time since somebody asked, if anybody does.
+    touched: Option<Vec<u64>>,
 }
 
 /// What became of pages.
@@ -149,7 +151,7 @@ impl AddressSpaces {
         let distances = machine.hosts[instance.of].distances.as_ref();
         let nearest = (0..nodes.len()).map(|from| nearest(from, instance, distances)).collect();
         let counts = PlacementCounts::default();
-        Ok(Self { page_shift, nodes, nearest, spaces: Vec::new(), physical, counts })
+        Ok(Self { page_shift, nodes, nearest, spaces: Vec::new(), physical, counts, touched: None })
     }
 
     /// Sets where pages of `space` go from now on; pages that are in place stay.
@@ -222,6 +224,12 @@ impl AddressSpaces {
                 self.nodes[node].give_back(std::mem::replace(page, ABSENT));
             }
         }
+    }
+
+    /// The virtual pages that were touched for the first time since this was asked last, in order; none before it is asked for the first
+    /// time.
+    pub fn take_touched(&mut self) -> Vec<u64> {
+        self.touched.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Bytes of a page.
@@ -305,6 +313,7 @@ impl AddressSpaces {
         let policy = std::mem::take(&mut self.space(space).policy);
         let page = self.allocate(&policy, virtual_page, touching_node);
         self.counts.touched += 1;
+        self.touched.iter_mut().for_each(|touched| touched.push(virtual_page));
         let space = self.space(space);
         space.policy = policy;
         if let Some(table) = space.table(part) {

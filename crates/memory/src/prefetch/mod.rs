@@ -30,7 +30,7 @@ struct Reach {
     degree: i64,
     /// How far ahead of the access, in lines or strides.
     distance: i64,
-    /// Lines of a page, a power of two: physical addresses beyond are another page's.
+    /// Lines of a page, a power of two: physical addresses beyond are another page's. 2^63 for a prefetcher that goes on there.
     page_lines: u64,
 }
 
@@ -65,7 +65,8 @@ impl Reach {
 }
 
 impl Prefetcher {
-    /// A prefetcher as the machine file describes it, for pages of `page_lines` lines (a power of two).
+    /// A prefetcher as the machine file describes it, for pages of `page_lines` lines (a power of two). Where it goes on beyond a page's end,
+    /// whoever asks must see which page lies there.
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
         let table = match parameters.kind {
@@ -75,6 +76,7 @@ impl Prefetcher {
         };
         let degree = i64::from(parameters.degree.clamp(1, MAX_DEGREE));
         let distance = i64::from(parameters.distance.max(1));
+        let page_lines = if parameters.crosses_pages { 1 << 63 } else { page_lines };
         Self { table, reach: Reach { degree, distance, page_lines } }
     }
 

@@ -211,7 +211,7 @@ impl MemorySystem {
             flags = flags.without(Flags::DIRTY);
         }
         // The first level's prefetches are requests like others: streams must not end where it takes them over (Intel 248966, streamer).
-        self.prefetch_level2(core, access, at);
+        self.prefetch_level2(core, unit, access, at);
         Got { flags, ..got }
     }
 
@@ -248,7 +248,7 @@ impl MemorySystem {
             given = given.without(Flags::DIRTY);
         }
         if first_use {
-            self.prefetch_level2(core, access, at);
+            self.prefetch_level2(core, unit, access, at);
         }
         Got { ready, source, flags: given }
     }
@@ -286,6 +286,9 @@ impl MemorySystem {
         let Some(prefetcher) = &mut l1.prefetcher else { return };
         let wanted = prefetcher.observe(access.line, access.instruction);
         for line in wanted.lines() {
+            if !self.is_next_in_memory(core, unit, access.line, *line) {
+                continue;
+            }
             let l1 = self.cores[core].level1(unit);
             // Demand comes first: without a free register the prefetch is dropped.
             let busy = self.path.timing && l1.registers.start(at) > at;
@@ -302,12 +305,30 @@ impl MemorySystem {
         }
     }
 
-    fn prefetch_level2(&mut self, core: usize, access: Access, at: u64) {
+    /// True if `line` is on the page of `from`, which `core` has just accessed, or on the page of the program before or behind it, where that
+    /// lies next to it in memory.
+    pub(super) fn is_next_in_memory(&mut self, core: usize, unit: Unit, from: Line, line: Line) -> bool {
+        let private = &self.cores[core];
+        let page_of = |line: Line| line.0 >> (private.page_bits - self.line_bits);
+        let (here, there) = (page_of(from), page_of(line));
+        let last = private.last_page[unit as usize];
+        let next = match there.wrapping_sub(here) as i64 {
+            0 => return true,
+            step @ (-1 | 1) if last.physical >> private.page_bits == here => {
+                last.number.checked_add_signed(step)
+            }
+            _ => None,
+        };
+        let space = private.space;
+        next.and_then(|next| self.path.spaces.lookup(space, next)).is_some_and(|page| page.0 == there)
+    }
+
+    fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
         let Some(l2) = &mut self.cores[core].second else { return };
         let Some(prefetcher) = &mut l2.prefetcher else { return };
         let wanted = prefetcher.observe(access.line, access.instruction);
         for line in wanted.lines() {
-            if self.cores[core].has(*line) {
+            if self.cores[core].has(*line) || !self.is_next_in_memory(core, unit, access.line, *line) {
                 continue;
             }
             let timing = self.path.timing;

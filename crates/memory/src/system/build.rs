@@ -20,7 +20,7 @@ use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
 use longma_sim::{Clock, Duration, Resource};
-use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, WritePolicy};
+use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, TlbRefill, WritePolicy};
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
@@ -247,6 +247,7 @@ impl<'a> Plan<'a> {
     fn core(&self, core: usize, stacks: &[Stack], domains: &[Domain]) -> Result<Private, BuildError> {
         let stack = stacks[core];
         let instance = &self.host.cores[core];
+        let kind = &self.machine.cores[&instance.core];
         let hz = self.clock(core).hz();
         let clock =
             Clock::new(hz).map_err(|error| impossible(format!("core {core}: {error}"), "mend its clock"))?;
@@ -265,8 +266,9 @@ impl<'a> Plan<'a> {
             probe_ps: self.private_ps(core, &stack),
             line_bits: self.line_bits,
             page_bits: self.page_bytes.trailing_zeros(),
-            tlbs: Tlbs::new(&self.machine.cores[&instance.core], self.page_bytes),
-            walker: MissRegisters::new(1),
+            tlbs: Tlbs::new(kind, self.page_bytes),
+            walkers: MissRegisters::new(kind.page_walkers.max(1) as usize),
+            refills_by_exception: self.timing && kind.tlb_refill == TlbRefill::Exception,
             space: SpaceId::default(),
             last_page: [LastPage::NONE; 2],
             counted: [0; 2],

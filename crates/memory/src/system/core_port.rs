@@ -102,6 +102,18 @@ impl<'a> CorePort<'a> {
         }
     }
 
+    /// What the exceptions cost that refill the TLBs for an access whose page was not the last one of its side.
+    #[inline(never)]
+    fn refill_pages(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        if side == Side::Data && self.in_store(address, Cycle(0)).is_some() {
+            return 0;
+        }
+        let page_bits = self.system.cores[self.core].page_bits;
+        let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
+        let pages = address >> page_bits..=last >> page_bits;
+        pages.map(|page| self.system.refill_by_exception(self.core, side, page)).fold(0, u32::saturating_add)
+    }
+
     /// The answer to an access to an in-core store.
     fn in_store(&self, address: u64, at: Cycle) -> Option<Answer> {
         let found = self.system.stores.iter().find(|store| store.range.contains(&address))?;
@@ -168,8 +180,27 @@ impl MemoryPort for CorePort<'_> {
         }
     }
 
+    #[inline(always)]
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        let core = &self.system.cores[self.core];
+        if !core.refills_by_exception {
+            return 0;
+        }
+        let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
+        let known = core.last_page[side as usize].number;
+        if address >> core.page_bits == known && last >> core.page_bits == known {
+            return 0;
+        }
+        self.refill_pages(side, address, bytes)
+    }
+
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
         if self.in_store(address, at).is_some() {
+            return;
+        }
+        let core = &self.system.cores[self.core];
+        // A prefetch raises no exception: without a translation it does nothing (LoongArch Reference Manual, volume 1, PRELD).
+        if core.refills_by_exception && !core.tlbs.has(Side::Data, core.space, address >> core.page_bits) {
             return;
         }
         self.reach(Unit::Data, Kind::Prefetch, address, 1, instruction, at);
@@ -281,16 +312,27 @@ impl MemorySystem {
         (physical | offset, wait(arrival).max(first_level))
     }
 
-    /// Fetches the translation of a page that no TLB has, for an access at `at`: when it is there. A core does so for one page after
-    /// another.
+    /// Fetches the translation of a page that no TLB has, for an access at `at`: when it is there. No more pages at a
+    /// time than the core has walkers.
     fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
         let private = &mut self.cores[core];
-        let (space, start) = (private.space, private.walker.start(at));
+        let (space, start) = (private.space, private.walkers.start(at));
         let mut end = start + u64::from(translation.extra_cycles);
         if translation.found == Found::Walk {
             end += self.walk(core, space, page, end);
         }
-        end + self.cores[core].walker.hold(start, end)
+        end + self.cores[core].walkers.hold(start, end)
+    }
+
+    /// Brings an entry that no TLB of `core` has, as a handler does; what its exception adds to a lone access, cycles.
+    fn refill_by_exception(&mut self, core: usize, side: Side, page: u64) -> u32 {
+        let Private { space, node, .. } = self.cores[core];
+        if self.cores[core].tlbs.has(side, space, page) {
+            return 0;
+        }
+        let spaces = &mut self.path.spaces;
+        let resolve = || spaces.translate(space, page, node);
+        self.cores[core].tlbs.translate(side, space, page, resolve).extra_cycles
     }
 
     /// Loads the page table's last entry through the data cache, as hardware walkers do; says how many cycles that took.

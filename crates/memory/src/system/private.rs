@@ -56,8 +56,10 @@ pub(crate) struct Private {
     pub line_bits: u32,
     pub page_bits: u32,
     pub tlbs: Tlbs,
-    /// What fetches translations that no TLB has: the one walker of most cores, or the core itself in its refill exception.
-    pub walker: MissRegisters,
+    /// What fetches translations that no TLB has.
+    pub walkers: MissRegisters,
+    /// The core's refill exception does so, if times are wanted.
+    pub refills_by_exception: bool,
     /// The address space of the running program.
     pub space: SpaceId,
     /// By side.

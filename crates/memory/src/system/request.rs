@@ -6,6 +6,7 @@
 use super::MemorySystem;
 use super::access::Got;
 use super::domain::{Directory, Shared};
+use super::private::Unit;
 use super::probe::{Probe, bits};
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
@@ -289,7 +290,11 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some(prefetcher) = &mut shared.prefetcher else { return };
         let wanted = prefetcher.observe(line, 0);
+        let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
         for line in wanted.lines() {
+            if !self.is_next_in_memory(core, unit, request.line, *line) {
+                continue;
+            }
             let part = &self.domains[domain];
             let Some(shared) = &part.shared else { return };
             let here = shared.tags.find(*line).is_some();

@@ -52,6 +52,11 @@ impl Buffer {
         Some(slot)
     }
 
+    /// True if there is an entry for `key`.
+    pub(super) fn has(&self, key: u64) -> bool {
+        self.slot(key).is_some()
+    }
+
     /// Puts in an entry that is not there: its slot, and the group that had to go for it, if any.
     pub(super) fn insert(&mut self, key: u64) -> (u32, Option<u64>) {
         let group = key >> self.group_shift;

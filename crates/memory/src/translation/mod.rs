@@ -191,6 +191,15 @@ impl Tlbs {
         Some((PhysicalPage(known.page), known.arrival))
     }
 
+    /// True if some level has the page's entry. Nothing is counted, and nothing used.
+    pub fn has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
+        let key = key(space, virtual_page);
+        let levels = &self.sides[side as usize];
+        levels.filter[slot_of(key)].key == key
+            || levels.levels.is_empty()
+            || levels.levels.iter().any(|level| self.buffers[*level].has(key))
+    }
+
     fn look_up(&mut self, side: usize, key: u64, page: PhysicalPage) -> Translation {
         let SideLevels { levels, hit_cycles, miss_cycles, counts, .. } = &mut self.sides[side];
         let mut slot = 0;

@@ -73,13 +73,14 @@ fn check_core(core: &Core, problems: &mut Problems) {
     }
 }
 
-fn parallel_of(core: &Core) -> [(&'static str, Option<u32>); 5] {
+fn parallel_of(core: &Core) -> [(&'static str, Option<u32>); 6] {
     [
         ("threads", Some(core.threads)),
         ("fetch_width", core.fetch_width),
         ("decode_width", core.decode_width),
         ("issue_width", core.issue_width),
         ("retire_width", core.retire_width),
+        ("page_walkers", Some(core.page_walkers)),
     ]
 }
 

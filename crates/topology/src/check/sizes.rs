@@ -2,7 +2,7 @@
 //! Not speeds: see `rates`.
 //! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
 
-use crate::parts::{Cache, CacheIndex, MachineFile, Tlb, Zoned};
+use crate::parts::{Cache, CacheIndex, Core, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
 use crate::read::{Marks, Problems};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
@@ -16,10 +16,12 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
             ("issue_width", core.issue_width),
             ("retire_width", core.retire_width),
             ("rob_entries", core.rob_entries),
+            ("page_walkers", Some(core.page_walkers)),
         ];
         widths.into_iter().for_each(|(key, value)| positive(m, key, value.unwrap_or(1), problems));
         core.units.iter().for_each(|u| positive(&u.marks, "count", u.count, problems));
         core.tlbs.iter().for_each(|t| check_tlb(t, problems));
+        check_refill(core, problems);
         if let (Some(idma), None) = (&core.idma, &core.store) {
             let help = "add a `store` table, or leave out `idma`".into();
             problems.warn(idma.marks.at(), "the core has IDMA but no in-core store".into(), "here", help);
@@ -179,6 +181,24 @@ fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
         let help = "page sizes are powers of two, such as \"16 KiB\"".into();
         problems.error(m.key("page_sizes"), "a page size is not a power of two".into(), "here", help);
     }
+}
+
+/// A handler's cost is nobody's default: where an exception refills TLBs, a TLB of each kind's last level says it.
+fn check_refill(core: &Core, problems: &mut Problems) {
+    let last =
+        |tlb: &&Tlb| !core.tlbs.iter().any(|other| other.level > tlb.level && serves(other.kind, tlb.kind));
+    if core.tlb_refill != TlbRefill::Exception {
+        return;
+    }
+    for tlb in core.tlbs.iter().filter(last).filter(|tlb| tlb.miss.is_none()) {
+        let help = "add `miss`: what a miss adds to a lone load, as a microbenchmark measures it".into();
+        problems.error(tlb.marks.at(), "nothing says what the refill exception costs".into(), "here", help);
+    }
+}
+
+/// Whether a TLB of kind `further` also holds what one of kind `kind` does.
+fn serves(further: TlbKind, kind: TlbKind) -> bool {
+    further == TlbKind::Joint || further == kind || kind == TlbKind::Joint
 }
 
 /// `cpus` must name each hardware thread of the cluster once.

@@ -273,6 +273,8 @@ impl Builder<'_> {
             operations: Map::new(),
             instruction_timing: None,
             tlbs: Vec::new(),
+            tlb_refill: TlbRefill::Walker,
+            page_walkers: 1,
             store: None,
             idma: None,
             cam: None,

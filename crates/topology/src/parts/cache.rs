@@ -142,7 +142,7 @@ choice! {
 }
 
 part! {
-    /// A hardware prefetcher of a cache. It fills the cache it belongs to and stays within a page.
+    /// A hardware prefetcher of a cache. It fills the cache it belongs to.
     pub struct Prefetcher = "prefetcher" {
         /// How it finds out what will be asked for.
         kind: PrefetcherKind,
@@ -152,6 +152,8 @@ part! {
         distance: u32 = 1,
         /// Streams, or instructions, followed at a time.
         streams: u32 = 16,
+        /// Whether it goes on beyond the end of a page, if the next page of the program lies next to it in memory too.
+        crosses_pages: bool = false,
         /// Where the numbers come from.
         source: Cited,
     }

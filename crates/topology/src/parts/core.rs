@@ -140,6 +140,10 @@ part! {
         instruction_timing: Option<InstructionTiming>,
         /// Translation look-aside buffers.
         tlbs: Vec<Tlb>,
+        /// What brings a translation that no TLB has.
+        tlb_refill: TlbRefill = TlbRefill::Walker,
+        /// Page walks in hardware that a core has under way at most.
+        page_walkers: u32 = 1,
         /// Scratchpad in the core.
         store: Option<InCoreStore>,
         /// Copy engine in the core.
@@ -211,6 +215,17 @@ choice! {
     }
 }
 
+choice! {
+    /// What brings a translation that no TLB has.
+    pub enum TlbRefill = "a way to refill TLBs" {
+        /// Hardware that walks the page table while the core goes on.
+        Walker = "walker",
+        /// An exception: when all that is older has retired, the kernel's handler runs, and from the access on everything is fetched
+        /// again.
+        Exception = "exception",
+    }
+}
+
 part! {
     /// A translation look-aside buffer.
     pub struct Tlb = "tlb" {
@@ -228,7 +243,8 @@ part! {
         page_sizes: Vec<Size>,
         /// Added to a load that hits here and not before.
         latency: Option<Latency>,
-        /// Added to a load that misses here, when no further level hits.
+        /// Added to a lone load that misses here, when no further level hits: the walk, or the exception with its handler and what it takes
+        /// to come to the load again.
         miss: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,

@@ -130,10 +130,22 @@ part! {
         kernel: Option<String>,
         /// Page size.
         page_size: Option<Size>,
-        /// From the device's signal to the handler's first instruction.
+        /// From a device's signal to the handler's first instruction: work of the core that takes the interrupt; none if left out.
         interrupt: Option<Latency>,
-        /// Switch between two processes on one core.
+        /// From the handler to the deferred work that it asks for, and back from that to what ran before; none if left out.
+        softirq: Option<Latency>,
+        /// Switch from one thread to another, or from an idle core to a thread: work of the core; none if left out.
         context_switch: Option<Latency>,
+        /// Making a thread runnable: work of the core that wakes it; none if left out.
+        wake_up: Option<Latency>,
+        /// Telling another core that it has a thread to run: work of that core, its interrupt included; none if left out.
+        wake_up_interrupt: Option<Latency>,
+        /// A page's first access without zeroing the page, which the model does line by line; free, zeroing included, if left out.
+        page_fault: Option<Latency>,
+        /// The timer's interrupt on a core that is not idle; none if left out.
+        tick: Option<Latency>,
+        /// From one of these interrupts to the next; needs `tick`.
+        tick_interval: Option<Time>,
         /// From a system call's instruction to the next one when the kernel has nothing to do but find that out; 400 cycles if left out.
         system_call: Option<Latency>,
         /// Where the numbers come from.

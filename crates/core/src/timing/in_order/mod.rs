@@ -7,13 +7,13 @@ mod replay;
 mod schedules;
 mod shapes;
 
-use longma_memory::{MemoryPort, Source};
+use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 use longma_topology::parts;
 
 use super::{
     ModelError,
-    front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place},
+    front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
     operations::{Kind, MicroOperation},
     parameters::Parameters,
     pipeline::PipelineLog,
@@ -163,6 +163,16 @@ impl InOrder {
         }
     }
 
+    /// An access that issued at `at` found no translation. When everything older is done, an exception brings it, and the access is
+    /// fetched again: when it issues.
+    #[cold]
+    fn issue_again(&mut self, at: u64, operation: &MicroOperation, pc: u64, cycles: u32) -> u64 {
+        let taken = (at + TRAP_CYCLES).max(self.emptied());
+        self.front.trap(pc, taken, 0, cycles);
+        self.wait_for_fetch();
+        self.units.issue(self.issued.next(), operation.units, operation.interval_cycles)
+    }
+
     fn access_atomically(
         &mut self,
         operation: &MicroOperation,
@@ -227,6 +237,10 @@ impl BackEnd for InOrder {
         [self.issued.cycle(); 2]
     }
 
+    fn emptied(&self) -> u64 {
+        self.last_result.max(self.recording.results_before)
+    }
+
     fn position(&self) -> u64 {
         self.issued.position()
     }
@@ -264,8 +278,15 @@ impl BackEnd for InOrder {
             self.wait_for_queues(operation.kind);
         }
         // The width bounds what a cycle issues already: it is never more than the units' together.
-        let at = self.units.issue(self.issued.next(), operation.units, operation.interval_cycles);
+        let mut at = self.units.issue(self.issued.next(), operation.units, operation.interval_cycles);
         self.issued.wait(at, Cause::Execution);
+        if operation.is_access() && !self.script.knows_next() {
+            let cycles = port.refill(Side::Data, place.address, operation.bytes.into());
+            if cycles > 0 {
+                at = self.issue_again(at, operation, place.pc, cycles);
+                self.issued.wait(at, Cause::Execution);
+            }
+        }
         self.issued.take();
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))

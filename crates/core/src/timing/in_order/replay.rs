@@ -3,7 +3,7 @@
 //! and for the same cycles; where an answer differs, the block is timed instruction by instruction from its beginning.
 //! Source: Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
 
-use longma_memory::{Answer, MemoryPort, Source};
+use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 
 use super::{
@@ -35,6 +35,8 @@ pub(super) struct Recording {
     pub is_open: bool,
     /// An access waited for its queue: the schedule is good for this once only.
     pub is_special: bool,
+    /// When what was executed before the block is done.
+    pub results_before: u64,
     /// Of each load and store, in program order.
     accesses: Vec<Noted>,
 }
@@ -48,8 +50,9 @@ struct Noted {
 }
 
 impl Recording {
-    fn begin(&mut self) {
+    fn begin(&mut self, results_before: u64) {
         self.accesses.clear();
+        self.results_before = results_before;
         (self.is_open, self.is_special) = (true, false);
     }
 
@@ -110,6 +113,8 @@ enum Why {
     Late(Answer),
     /// An access has to wait for its queue.
     Queue,
+    /// A line or an access needs an exception that takes so many cycles.
+    Refill(u32),
     /// A load has this result, if it can be written down.
     Load(Option<Data>),
 }
@@ -119,7 +124,10 @@ struct Noting<'a, P> {
     port: &'a mut P,
     /// When each line was asked for.
     asked: Vec<u64>,
-    any_late: bool,
+    /// A line came late, or an exception refilled the TLBs.
+    is_special: bool,
+    /// The exception that was found last, which is not asked for again.
+    refill: Option<u32>,
     /// Lines that were fetched in time already, and the answer for the one behind them if it was late.
     fetched: usize,
     late: Option<Answer>,
@@ -135,7 +143,7 @@ impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
             Some(answer) if nth == self.fetched => answer,
             _ => self.port.fetch(address, at),
         };
-        self.any_late |= !is_in_time(&answer, at.0, self.hit_cycles);
+        self.is_special |= !is_in_time(&answer, at.0, self.hit_cycles);
         answer
     }
 
@@ -145,6 +153,16 @@ impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
 
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         self.port.store(address, bytes, instruction, at)
+    }
+
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        let answered = self.fetched + usize::from(self.late.is_some());
+        if side == Side::Instruction && self.asked.len() < answered {
+            return 0;
+        }
+        let cycles = self.refill.take().unwrap_or_else(|| self.port.refill(side, address, bytes));
+        self.is_special |= cycles > 0;
+        cycles
     }
 
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle) {
@@ -248,6 +266,10 @@ impl InOrder {
             match next {
                 Event::Fetch { offset, at } => {
                     let at = base.wrapping_add_signed((*at).into());
+                    let cycles = port.refill(Side::Instruction, start.wrapping_add((*offset).into()), 4);
+                    if cycles > 0 {
+                        return deviation(Why::Refill(cycles));
+                    }
                     let answer = port.fetch(start.wrapping_add((*offset).into()), Cycle(at));
                     if !is_in_time(&answer, at, hit_cycles) {
                         return deviation(Why::Late(answer));
@@ -259,7 +281,12 @@ impl InOrder {
                         return deviation(Why::Queue);
                     }
                     let (at, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    let value = self.accesses.load(at, bytes, place(access), &mut entry.counts, port);
+                    let place = place(access);
+                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    if cycles > 0 {
+                        return deviation(Why::Refill(cycles));
+                    }
+                    let value = self.accesses.load(at, bytes, place, &mut entry.counts, port);
                     self.script.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
@@ -273,7 +300,12 @@ impl InOrder {
                         return deviation(Why::Queue);
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
-                    self.accesses.store(done, bytes, place(access), &mut entry.counts, port);
+                    let place = place(access);
+                    let cycles = port.refill(Side::Data, place.address, bytes);
+                    if cycles > 0 {
+                        return deviation(Why::Refill(cycles));
+                    }
+                    self.accesses.store(done, bytes, place, &mut entry.counts, port);
                     self.script.push(Value::computed(done));
                 }
             }
@@ -313,11 +345,15 @@ impl InOrder {
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
-        self.recording.begin();
+        self.recording.begin(last_result);
         let mut noting = Noting {
             port,
             asked: Vec::new(),
-            any_late: false,
+            is_special: false,
+            refill: deviation.and_then(|deviation| match deviation.why {
+                Why::Refill(cycles) => Some(cycles),
+                _ => None,
+            }),
             fetched: deviation.map_or(0, |deviation| deviation.fetched),
             late: deviation.and_then(|deviation| match deviation.why {
                 Why::Late(answer) => Some(answer),
@@ -326,7 +362,7 @@ impl InOrder {
             hit_cycles: self.front.hit_cycles(),
         };
         front_end::execute(self, entry, record, &mut noting);
-        let (asked, is_special) = (noting.asked, noting.any_late | self.recording.is_special);
+        let (asked, is_special) = (noting.asked, noting.is_special | self.recording.is_special);
         self.recording.is_open = false;
         self.script.clear();
         let latest = self.last_result;

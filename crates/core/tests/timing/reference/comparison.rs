@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::{
     OPERATIONS, PIPELINED, Sizes, Stages, in_order,
-    memory::Memory,
+    memory::{Memory, Translated},
     out_of_order,
     random::{Shape, shapes, sizes},
 };
@@ -24,7 +24,7 @@ fn modelled(kind: ModelKind, sizes: Sizes, shape: &Shape) -> Vec<[u64; 4]> {
     let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
     let mut model = TimingModel::new(&sizes.core(), Some(kind), fetch).unwrap();
     model.log_pipeline(executed.len());
-    program.cycles(&mut model, &mut Memory);
+    program.cycles(&mut model, &mut Memory(Translated::new(shape.refill_cycles)));
     stages_of(&model.pipeline_log().unwrap(), executed.len())
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Executed, Stages};
+use super::{Executed, Stages, trap_ends};
 
 /// Cycles that a taken branch costs whose target is not known yet.
 const UNKNOWN_TARGET: u64 = 3;
@@ -37,6 +37,11 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
+    /// Cycles from fetch to dispatch.
+    pub fn depth(&self) -> u64 {
+        self.depth
+    }
+
     pub fn new(width: u64, depth: u64) -> Self {
         Self {
             width,
@@ -61,6 +66,13 @@ impl FrontEnd {
 
     fn fetch(&mut self, index: usize, program: &[Executed], stages: &[Stages]) -> Option<()> {
         let it = &program[index];
+        // An exception waits until everything older has retired.
+        let older = stages[..index].iter().map(|stages| stages.retired);
+        let emptied = if it.refill_fetch == 0 {
+            0
+        } else {
+            older.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0)
+        };
         if let Some(last) = index.checked_sub(1) {
             let before = &program[last];
             let mispredicted = before.branch.filter(|(target, taken)| (*target < before.pc) != *taken);
@@ -81,6 +93,11 @@ impl FrontEnd {
         }
         if it.pc / LINE_BYTES != self.line {
             self.line = it.pc / LINE_BYTES;
+            if it.refill_fetch > 0 {
+                // What takes its place in the pipeline is the oldest a cycle after its dispatch.
+                let taken = (self.cycle + self.depth + 1).max(emptied);
+                self.begin(trap_ends(taken, self.depth + 1, it.refill_fetch));
+            }
             self.begin(self.cycle + line_late(it.pc));
         }
         self.dispatchable = self.cycle + self.depth;
@@ -89,6 +106,16 @@ impl FrontEnd {
             self.begin(self.cycle + 1);
         }
         Some(())
+    }
+
+    /// An exception sends the front end back to the instruction that it fetched last, from `cycle` on.
+    pub fn fetch_again(&mut self, cycle: u64) {
+        (self.cycle, self.fetched) = (cycle, 0);
+        self.dispatchable = self.cycle + self.depth;
+        self.fetched += 1;
+        if self.fetched == self.width {
+            self.begin(self.cycle + 1);
+        }
     }
 
     /// Nothing is fetched before `cycle` from now on.

@@ -1,6 +1,8 @@
 //! A core that issues in program order.
 
-use super::{Access, Executed, Sizes, Stages, Window, front_end::FrontEnd, happened, memory::data_cycles};
+use super::{
+    Access, Executed, Sizes, Stages, Window, front_end::FrontEnd, happened, memory::data_cycles, trap_ends,
+};
 
 /// Runs `program`; when each of its instructions went through the core. They are dispatched when they issue, and retire when they are done.
 pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
@@ -33,6 +35,13 @@ impl Window<'_> {
             && self.passes_barriers(index, cycle)
             && self.has_queue_entry(index, cycle)
             && self.take_unit(index, cycle);
+        if possible && !self.translated[index] {
+            self.translated[index] = true;
+            let older = self.stages[..index].iter().filter_map(|stages| stages.retired).max();
+            let taken = (cycle + 1).max(older.unwrap_or(0));
+            front.fetch_again(trap_ends(taken, front.depth() + 1, self.program[index].refill_access));
+            return false;
+        }
         if possible {
             self.stages[index].dispatched = Some(cycle);
             self.stages[index].issued = Some(cycle);

@@ -1,7 +1,9 @@
 //! What a load waits for: the stores before it that are not in the cache yet, byte by byte; and a memory that takes a time of its
 //! own for each line.
 
-use longma_memory::{Answer, MemoryPort, Source};
+use std::collections::HashSet;
+
+use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 
 use super::{Executed, Window, front_end::line_late, happened};
@@ -16,8 +18,32 @@ pub fn data_cycles(address: u64) -> u64 {
     }
 }
 
+/// Pages are small, so that programs use several.
+const PAGE_BYTES: u64 = 128;
+
+/// Pages that have a translation: those of instructions and those of data.
+#[derive(Default)]
+pub struct Translated {
+    pages: [HashSet<u64>; 2],
+    /// What an exception costs; 0 if every page has a translation.
+    refill_cycles: u64,
+}
+
+impl Translated {
+    pub fn new(refill_cycles: u64) -> Self {
+        Self { refill_cycles, ..Self::default() }
+    }
+
+    /// What an access adds that lies on a page for the first time.
+    pub fn refill(&mut self, side: Side, address: u64, bytes: u64) -> u64 {
+        let pages = address / PAGE_BYTES..=(address + bytes - 1) / PAGE_BYTES;
+        let new = pages.filter(|page| self.pages[side as usize].insert(*page)).count();
+        new as u64 * self.refill_cycles
+    }
+}
+
 /// That memory, as the models ask it.
-pub struct Memory;
+pub struct Memory(pub Translated);
 
 impl MemoryPort for Memory {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
@@ -30,6 +56,10 @@ impl MemoryPort for Memory {
 
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         self.load(address, bytes, instruction, at)
+    }
+
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        self.0.refill(side, address, bytes.into()) as u32
     }
 
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}

@@ -141,6 +141,10 @@ pub struct Executed {
     pub begins_block: bool,
     /// Of a branch: where it goes if it is taken, and whether it was.
     pub branch: Option<(u64, bool)>,
+    /// What an exception adds that has to bring the translation of the page that it lies in, and of the one that it accesses, cycles; 0
+    /// without an exception.
+    pub refill_fetch: u64,
+    pub refill_access: u64,
 }
 
 impl Executed {
@@ -202,6 +206,12 @@ fn happened(what: Option<u64>, cycle: u64) -> bool {
     what.is_some_and(|when| when <= cycle)
 }
 
+/// When the handler of an exception is over that was taken in cycle `taken`, if it adds `cycles` to what a lone instruction takes, `again` of
+/// which are the way to where it was.
+fn trap_ends(taken: u64, again: u64, cycles: u64) -> u64 {
+    taken + cycles.saturating_sub(again)
+}
+
 /// Everything that a core keeps of a program.
 struct Window<'a> {
     sizes: Sizes,
@@ -209,11 +219,19 @@ struct Window<'a> {
     stages: Vec<Stages>,
     /// When each unit takes the next operation.
     unit_free: [u64; 7],
+    /// Accesses whose page has a translation, by an exception or without.
+    translated: Vec<bool>,
 }
 
 impl<'a> Window<'a> {
     fn new(sizes: Sizes, program: &'a [Executed]) -> Self {
-        Self { sizes, program, stages: vec![Stages::default(); program.len()], unit_free: [0; 7] }
+        Self {
+            sizes,
+            program,
+            stages: vec![Stages::default(); program.len()],
+            unit_free: [0; 7],
+            translated: program.iter().map(|it| it.refill_access == 0).collect(),
+        }
     }
 
     /// The operation that writes what instruction `reader` reads in `register`, if the program does.

@@ -5,6 +5,7 @@ use super::{
     front_end::FrontEnd,
     happened,
     memory::{From, data_cycles},
+    trap_ends,
 };
 
 /// Runs `program`; when each of its instructions went through the core.
@@ -28,6 +29,7 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
     for cycle in 0.. {
         core.settle();
         core.retire(cycle);
+        core.trap(cycle);
         core.drain(cycle);
         core.dispatch(cycle);
         core.issue(cycle);
@@ -76,6 +78,21 @@ impl Core<'_> {
         }
     }
 
+    /// The oldest instruction issued and found no translation: an exception brings it, and the instruction comes again.
+    fn trap(&mut self, cycle: u64) {
+        let index = self.retired;
+        let issued = self.window.stages.get(index).and_then(|stages| stages.issued);
+        if issued.is_none_or(|issued| issued >= cycle) || self.window.translated[index] {
+            return;
+        }
+        // From fetch to issue is a cycle more than to dispatch.
+        let again = self.front.depth() + 2;
+        self.front.fetch_again(trap_ends(cycle, again, self.window.program[index].refill_access));
+        self.window.translated[index] = true;
+        self.window.stages[index] = Stages::default();
+        self.dispatched = index;
+    }
+
     /// A retired store leaves for the cache, one a cycle.
     fn drain(&mut self, cycle: u64) {
         let Some(&store) = self.stores.get(self.left) else { return };
@@ -89,7 +106,9 @@ impl Core<'_> {
     fn dispatch(&mut self, cycle: u64) {
         for _ in 0..self.window.sizes.decode_width {
             let index = self.dispatched;
-            if index == self.window.program.len() || !self.has_room(index, cycle) {
+            // What is younger than an access that traps would be thrown away.
+            let traps = index > 0 && !self.window.translated[index - 1];
+            if index == self.window.program.len() || traps || !self.has_room(index, cycle) {
                 return;
             }
             let stages = &self.window.stages;
@@ -138,7 +157,9 @@ impl Core<'_> {
             }
             room -= 1;
             self.window.stages[index].issued = Some(cycle);
-            self.execute(index, cycle);
+            if self.window.translated[index] {
+                self.execute(index, cycle);
+            }
         }
     }
 

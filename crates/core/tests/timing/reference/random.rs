@@ -2,9 +2,10 @@
 
 use longma_core::BlockNumber;
 use longma_loongarch::Instruction;
+use longma_memory::translation::Side;
 use proptest::prelude::*;
 
-use super::{Access, BRANCH, Executed, File, MACHINE_UNITS, OPERATIONS, Sizes};
+use super::{Access, BRANCH, Executed, File, MACHINE_UNITS, OPERATIONS, Sizes, memory::Translated};
 use crate::program::{Program, core, op, units_of_the_file};
 
 /// Where the first block lies.
@@ -18,6 +19,8 @@ type Step = (usize, u8, u8, u8, u64);
 pub struct Shape {
     pub blocks: Vec<(Vec<Step>, Option<usize>)>,
     pub ways: Vec<bool>,
+    /// What it costs to come to a page for the first time, cycles.
+    pub refill_cycles: u64,
 }
 
 /// Programs of the first `operations` operations.
@@ -27,8 +30,9 @@ pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
         .prop_map(|(line, place, part)| 0x10_0000 + 64 * line + 2048 * place + 4 * part);
     let step = (0..operations, 4u8..8, 4u8..8, 4u8..8, address);
     let block = (prop::collection::vec(step, 0..24), prop::option::of(any::<prop::sample::Index>()));
-    (prop::collection::vec(block, 1..6), prop::collection::vec(any::<bool>(), 0..14)).prop_map(
-        |(blocks, ways)| {
+    let refill_cycles = prop_oneof![2 => Just(0u64), 1 => 1u64..30, 1 => 30u64..200];
+    (prop::collection::vec(block, 1..6), prop::collection::vec(any::<bool>(), 0..14), refill_cycles).prop_map(
+        |(blocks, ways, refill_cycles)| {
             let count = blocks.len();
             let target = |(nth, target): (usize, Option<prop::sample::Index>)| {
                 target.map(|target| target.index(count)).filter(|target| *target != nth + 1)
@@ -39,7 +43,7 @@ pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
                 let steps = if steps.is_empty() && target.is_none() { vec![(0, 4, 4, 4, 0)] } else { steps };
                 (steps, target)
             });
-            Shape { blocks: numbered.collect(), ways }
+            Shape { blocks: numbered.collect(), ways, refill_cycles }
         },
     )
 }
@@ -126,7 +130,7 @@ impl Shape {
             instructions.extend(target.iter().map(branch));
             program.block_at(starts[nth], &instructions);
         }
-        let (mut executed, mut ways, mut next) = (Vec::new(), self.ways.iter(), 0);
+        let (mut executed, mut ways, mut next) = (Vec::<Executed>::new(), self.ways.iter(), 0);
         while let Some((steps, target)) = self.blocks.get(next) {
             let begin = executed.len();
             executed.extend((0..).zip(steps).map(|(nth, step)| execute(step, starts[next] + 4 * nth)));
@@ -142,6 +146,8 @@ impl Shape {
                     address: 0,
                     begins_block: false,
                     branch: Some((starts[*target], taken.is_some())),
+                    refill_fetch: 0,
+                    refill_access: 0,
                 });
             }
             executed[begin].begins_block = true;
@@ -152,6 +158,13 @@ impl Shape {
                 break;
             }
             next = taken.map_or(next + 1, |(target, _)| target);
+        }
+        let mut translated = Translated::new(self.refill_cycles);
+        for it in &mut executed {
+            it.refill_fetch = translated.refill(Side::Instruction, it.pc, 4);
+            if it.operation.bytes > 0 {
+                it.refill_access = translated.refill(Side::Data, it.address, it.operation.bytes);
+            }
         }
         (executed, program)
     }
@@ -176,5 +189,16 @@ fn execute(&(index, d, j, k, address): &Step, pc: u64) -> Executed {
         Access::Barrier => ([None; 2], None),
     };
     let address = if operation.bytes > 0 { address } else { 0 };
-    Executed { operation, pc, reads, writes, address, begins_block: false, branch: None }
+    let (refill_fetch, refill_access) = (0, 0);
+    Executed {
+        operation,
+        pc,
+        reads,
+        writes,
+        address,
+        begins_block: false,
+        branch: None,
+        refill_fetch,
+        refill_access,
+    }
 }

@@ -1,0 +1,116 @@
+"""Small LoongArch programs made on the spot: words by the table of instructions, a loop around them, and an ELF file around that.
+
+Not an assembler: operands are given by field, and nothing is checked but their size. Python's standard library only.
+Source: encodings from crates/loongarch/instructions.tsv; ELF-64 Object File Format; the system call's number from Linux.
+"""
+
+import dataclasses
+import re
+import struct
+
+from children import ROOT
+
+TABLE = ROOT / "crates" / "loongarch" / "instructions.tsv"
+# Where the code lies, and behind it data that is all zero.
+CODE = 0x1_0000
+DATA = 0x100_0000
+ZERO, COUNT, BASE, OTHER = 0, 12, 13, 14  # registers: none, the loop's, an address, another one
+EXIT_GROUP = 94
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One instruction of the table."""
+
+    match: int
+    operands: tuple
+    reads: tuple
+    writes: tuple
+    kind: str
+
+
+def rows():
+    """Every instruction, by its mnemonic."""
+    found = {}
+    for line in TABLE.read_text().splitlines():
+        if line and not line.startswith("#"):
+            match, name, operands, reads, writes, _, _, kind = line.split("\t")
+            split = lambda text: () if text == "-" else tuple(text.split(","))
+            found[name] = Row(int(match, 16), split(operands), split(reads), split(writes), kind)
+    return found
+
+
+ROWS = rows()
+
+
+def word(name, *values):
+    """An instruction's word: its operands in assembly order, immediates as the word has them."""
+    row = ROWS[name]
+    made = row.match
+    for operand, value in zip(row.operands, values, strict=True):
+        parts = re.findall(r"(\d+)(?::(\d+))?", operand.split("<<")[0].split("+")[0])
+        for low, width in reversed(parts):
+            width = int(width) if width else 5
+            made |= (value & ((1 << width) - 1)) << int(low)
+            value >>= width
+    return made
+
+
+def constant(register, value):
+    """Puts a number of 32 bits without a sign into a register."""
+    return [word("lu12i.w", register, value >> 12), word("ori", register, register, value & 0xFFF), word("lu32i.d", register, 0)]
+
+
+def branch(name, distance, *registers):
+    """A branch over so many words; registers as the instruction has them."""
+    return word(name, *registers, distance)
+
+
+def loop(body, times, before=(), between=()):
+    """A program that does `before`, then `body` so many times, and ends. `between` is only done once more than that: each time round."""
+    again = [*body, *between, word("addi.d", COUNT, COUNT, -1)]
+    again.append(branch("bnez", -len(again), COUNT))
+    end = [word("ori", 4, ZERO, 0), word("ori", 11, ZERO, EXIT_GROUP), word("syscall", 0)]
+    return [*before, *constant(COUNT, times), *again, *end]
+
+
+def elf(words, data_bytes):
+    """An executable of these words, with so many bytes that are zero at DATA."""
+    code = struct.pack(f"<{len(words)}I", *words)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, 258, 1, CODE + 176, 64, 0, 0x43, 64, 56, 2, 64, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, CODE, CODE, 176 + len(code), 176 + len(code), 1 << 16)
+    zero = struct.pack("<IIQQQQQQ", 1, 6, 0, DATA, DATA, 0, data_bytes, 1 << 16)
+    return head + load + zero + code
+
+
+# --- Single instructions ----------------------------------------------------------------------------------------------
+
+# What a chain or a row of independent instructions is made of; others touch memory, branch, or wait for the pipeline.
+COMPUTES = re.compile(r"alu|shift|bit|mul|div|crc|move|fp-.*|vector-.*|lbt|lbt-mul")
+
+
+def chain(name):
+    """An instruction that waits for the one before it: its destination is its first source of the same kind. None if it has none."""
+    row = ROWS[name]
+    if not COMPUTES.fullmatch(row.kind) or not row.writes or row.writes[0] not in row.operands:
+        return None
+    written = row.writes[0]
+    same = [operand for operand in row.operands if operand[0] == written[0] and operand in row.reads]
+    if not same or any(operand[0] not in "rfvxsu" for operand in row.operands):
+        return None
+    number = lambda operand: {written: 8, same[0]: 8}.get(operand, 9 if operand[0] in "rfvx" else 1)
+    return [word(name, *map(number, row.operands))]
+
+
+def independent(name):
+    """Sixteen of an instruction that share sources and have destinations of their own; None if it has no destination."""
+    row = ROWS[name]
+    if not COMPUTES.fullmatch(row.kind) or not row.writes or row.writes[0] not in row.operands:
+        return None
+    written = row.writes[0]
+    if written[0] not in "rfvx" or any(operand[0] not in "rfvxsu" for operand in row.operands):
+        return None
+    # Integer registers that nothing else here uses.
+    places = [4, 5, 6, 7, 8, 10, 15, 16, 17, 18, 19, 20, 23, 24, 25, 26] if written[0] == "r" else range(8, 24)
+    number = lambda operand, place: place if operand == written else 9 if operand[0] in "rfvx" else 1
+    return [word(name, *(number(operand, place) for operand in row.operands)) for place in places]

@@ -1,0 +1,97 @@
+//! Translations that no TLB has: brought by an exception, or by walkers.
+//! Not what an exception does to a pipeline: that is the core's.
+//! Source: the sums are in the tests.
+
+use longma_memory::placement::SpaceId;
+use longma_memory::translation::Side;
+use longma_memory::{Answer, Detail, MemoryPort, MemorySystem, Source};
+use longma_sim::Cycle;
+use longma_topology::Machine;
+
+const SPACE: SpaceId = SpaceId(0);
+const PAGE: u64 = 16 << 10;
+/// What the machine file says of a miss.
+const MISS: u32 = 60;
+const WALKER: (&str, &str) = ("tlb_refill = \"exception\"", "tlb_refill = \"walker\"");
+
+/// The 3A5000 after each `(from, to)` was replaced once in its machine file.
+fn system(detail: Detail, changes: &[(&str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "the machine file has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
+    MemorySystem::new(&machine, 0, detail, 1).unwrap()
+}
+
+fn refill(system: &mut MemorySystem, side: Side, address: u64, bytes: u32) -> u32 {
+    let mut port = system.port(0);
+    port.set_space(SPACE);
+    port.refill(side, address, bytes)
+}
+
+fn load(system: &mut MemorySystem, address: u64, at: u64) -> Answer {
+    let mut port = system.port(0);
+    port.set_space(SPACE);
+    port.load(address, 8, 0x1000, Cycle(at))
+}
+
+#[test]
+fn a_page_that_no_tlb_has_raises_one_exception() {
+    let mut system = system(Detail::Timing, &[]);
+    assert_eq!(refill(&mut system, Side::Data, 10 * PAGE + 8, 8), MISS);
+    assert_eq!(refill(&mut system, Side::Data, 10 * PAGE + 8, 8), 0, "the handler has brought it");
+    assert_eq!(load(&mut system, 10 * PAGE + 8, 1000).translation_cycles, 0);
+    assert_eq!(refill(&mut system, Side::Data, 11 * PAGE, 8), 0, "an entry holds two pages");
+    // Instructions have a first level of their own; the second has the page.
+    assert_eq!(refill(&mut system, Side::Instruction, 10 * PAGE, 4), 0);
+    assert_eq!(refill(&mut system, Side::Instruction, 20 * PAGE, 4), MISS);
+    // Both pages of an access must be there.
+    assert_eq!(refill(&mut system, Side::Data, 32 * PAGE - 4, 8), 2 * MISS);
+    assert_eq!(refill(&mut system, Side::Data, 34 * PAGE - 4, 8), MISS);
+}
+
+#[test]
+fn a_prefetch_raises_nothing_and_without_a_translation_does_nothing() {
+    for (known, source) in [(false, Source::LocalMemory), (true, Source::Level1)] {
+        let mut system = system(Detail::Timing, &[]);
+        if known {
+            refill(&mut system, Side::Data, PAGE, 8);
+        }
+        let mut port = system.port(0);
+        port.set_space(SPACE);
+        port.prefetch(PAGE + 640, 0x1000, Cycle(1000));
+        assert_eq!(refill(&mut system, Side::Data, PAGE + 640, 8), if known { 0 } else { MISS });
+        assert_eq!(load(&mut system, PAGE + 640, 9000).source, source);
+    }
+}
+
+#[test]
+fn neither_a_walker_nor_a_model_without_times_raises_an_exception() {
+    for mut system in [system(Detail::Timing, &[WALKER]), system(Detail::Counts, &[])] {
+        assert_eq!(refill(&mut system, Side::Data, PAGE, 8), 0);
+        assert_eq!(refill(&mut system, Side::Instruction, PAGE, 4), 0);
+    }
+}
+
+#[test]
+fn as_many_walks_overlap_as_there_are_walkers() {
+    for walkers in [1u64, 2, 4] {
+        let how_many = format!("tlb_refill = \"walker\"\npage_walkers = {walkers}");
+        let mut system = system(Detail::Timing, &[(WALKER.0, &how_many)]);
+        // A page's neighbour is in the same entry.
+        let waits: Vec<u64> =
+            (1..9).map(|page| load(&mut system, 2 * page * PAGE, 1000).translation_cycles.into()).collect();
+        let expected: Vec<u64> = (0..8).map(|nth| (nth / walkers + 1) * u64::from(MISS)).collect();
+        assert_eq!(waits, expected, "{walkers} walkers");
+    }
+}
+
+#[test]
+fn what_is_stated_of_an_exception_is_asked_for() {
+    let (_, text) = Machine::text("loongson-3a5000").unwrap();
+    let without = text.replacen("miss = \"60 cycles\"", "", 1);
+    let report = Machine::parse("test.toml", &without).unwrap_err().render(100, false);
+    assert!(report.contains("nothing says what the refill exception costs"), "{report}");
+}
