@@ -17,8 +17,12 @@
 #define RECEIVE_PATH __attribute__((section("receive_path"), noinline))
 
 enum { ETHERNET_BYTES = 14, IP_BYTES = 20, TCP_BYTES = 20, HEADER_BYTES = ETHERNET_BYTES + IP_BYTES + TCP_BYTES };
+// The largest segment is that of packets of 1500 bytes, if nobody says otherwise.
+#ifndef LARGEST_SEGMENT
+#define LARGEST_SEGMENT 1460
+#endif
 // The window scale is Linux's for its largest receive buffer, 6 MiB (tcp_rmem in tcp(7)).
-enum { MSS = 1460, WINDOW_SCALE = 7, ACKNOWLEDGEMENT_BYTES = 62 };
+enum { MSS = LARGEST_SEGMENT, WINDOW_SCALE = 7, ACKNOWLEDGEMENT_BYTES = 62 };
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
 
 // One received frame, as sk_buff: what the stack knows of it, apart from its data.

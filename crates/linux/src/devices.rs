@@ -5,13 +5,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longma_guest::Errno;
 use longma_guest::host::held::Held;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
-use crate::Process;
+use crate::{Process, Thread};
 
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
@@ -26,7 +27,15 @@ pub struct DeviceFile {
     window: Window,
     bytes: u64,
     file: OwnedFd,
+    /// The core that its interrupts go to; none if nobody has said.
+    interrupts: AtomicUsize,
 }
+
+/// ioctl(2) on a device's file: the calling thread handles the device's interrupts, on the core that it is on. `_IO('L', 1)`.
+pub(crate) const HANDLE_INTERRUPTS: u32 = 0x4c01;
+
+/// No core.
+const NO_CORE: usize = usize::MAX;
 
 impl DeviceFile {
     /// The file of device `number`, which has `bytes` of registers: an eventfd, ready to be read when somebody adds to it.
@@ -37,7 +46,7 @@ impl DeviceFile {
         // SAFETY: no pointers; a new descriptor disturbs nobody.
         let file = descriptors::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
         let file = descriptors::keep(file)?;
-        Ok(Self { name: name.into(), window: Window::Registers(number), bytes, file })
+        Ok(Self::of(name, Window::Registers(number), bytes, file))
     }
 
     /// The file of device `number`, which is `bytes` of memory, all zeros at first.
@@ -56,7 +65,30 @@ impl DeviceFile {
             descriptors::done(libc::ftruncate(file.as_raw_fd(), bytes as i64))?;
             descriptors::done(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
         }
-        Ok(Self { name: name.into(), window: Window::Memory(number), bytes, file })
+        Ok(Self::of(name, Window::Memory(number), bytes, file))
+    }
+
+    fn of(name: &str, window: Window, bytes: u64, file: OwnedFd) -> Self {
+        Self { name: name.into(), window, bytes, file, interrupts: AtomicUsize::new(NO_CORE) }
+    }
+
+    /// The core that the program wants its interrupts to go to.
+    pub fn interrupted_core(&self) -> Option<usize> {
+        Some(self.interrupts.load(Ordering::Relaxed)).filter(|core| *core != NO_CORE)
+    }
+
+    /// `thread` handles the interrupts of the device whose file is open as `descriptor`, if it is one: from now on they go to the core
+    /// that the thread is on, it goes first there, and calling it is no context switch.
+    pub(crate) fn handle(thread: &Thread, descriptor: RawFd) -> Result<u64, Errno> {
+        let process = thread.process();
+        let same = |file: &&Self| is_same_file(file.file.as_raw_fd(), descriptor);
+        let found = process.config.devices.iter().find(same);
+        let (Some(file), Some(simulation)) = (found, process.simulation()) else {
+            return Err(Errno(libc::ENOTTY));
+        };
+        let core = simulation.scheduler.handle_interrupts(thread.number());
+        file.interrupts.store(core, Ordering::Relaxed);
+        Ok(0)
     }
 
     /// Where the program finds it.

@@ -61,6 +61,9 @@ impl Scheduler for Alone {
     }
     fn signals_sent(&self, _: ThreadNumber) {}
     fn files_changed(&self) {}
+    fn handle_interrupts(&self, _: ThreadNumber) -> usize {
+        0
+    }
     fn cores(&self) -> usize {
         2
     }

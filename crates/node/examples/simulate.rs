@@ -3,7 +3,7 @@
 //! Not a report of what was counted: `longma run --level timing` makes one.
 //! Source: none; it shows how a [`Clockwork`] is written.
 //!
-//! `simulate [--cores N | --machine NAME] [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
+//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--wire DEVICE:BYTES] [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
 //! or `simulate --restore FILE`
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
 use longma_linux::simulated::SimulationConfig;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
+use longma_node::devices::{TcpOptions, WireEnd};
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};
 use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
@@ -63,21 +64,38 @@ fn main() -> ExitCode {
     }
 }
 
+/// What of a machine's model is asked for.
+#[derive(Default)]
+struct Wanted {
+    seed: u64,
+    counts_only: bool,
+    region: bool,
+    wires: BTreeMap<String, WireEnd>,
+}
+
+/// A sender of a stream at the other end of a device's wire.
+fn wire(text: &str) -> Result<(String, WireEnd), String> {
+    let parsed = text.split_once(':').and_then(|(device, bytes)| Some((device, bytes.parse().ok()?)));
+    let (device, total_bytes) = parsed.ok_or("write --wire DEVICE:BYTES")?;
+    let tcp = TcpOptions { total_bytes, message_bytes: 1 << 17, mss: 9000, ..TcpOptions::default() };
+    Ok((device.into(), WireEnd::Tcp(tcp)))
+}
+
 /// The NUMA nodes of a machine's cores, and its model.
-fn model(machine: Arc<Machine>, seed: u64) -> Result<(Vec<usize>, SharedSimulation), String> {
+fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSimulation), String> {
     let nodes = Simulation::core_nodes(&machine, 0);
     let config = simulation::SimulationConfig {
         machine,
         host: 0,
-        level: Level::Timing(None),
-        region: Region::Whole,
+        level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
+        region: if wanted.region { Region::OfInterest } else { Region::Whole },
         warm_instructions: 0,
         placement: Policy::default(),
-        seed,
+        seed: wanted.seed,
         restored_at: None,
         save: None,
         timeline: None,
-        wires: BTreeMap::new(),
+        wires: wanted.wires,
     };
     let simulation = Simulation::new(config).map_err(|error| error.to_string())?;
     Ok((nodes, simulation.shared()))
@@ -89,7 +107,13 @@ fn start() -> Result<Never, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
     let (mut save_at, mut save_to, mut restore, mut machine) = (0, None, None, None);
+    let magic;
+    let (mut wanted, mut statistics, mut environment) = (Wanted::default(), None, vec!["HOME=/".into()]);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
+        if option.to_str() == Some("--region") {
+            wanted.region = true;
+            continue;
+        }
         let value = arguments.next().ok_or("an option needs a value")?;
         let text = value.to_string_lossy();
         let number = || text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
@@ -97,6 +121,10 @@ fn start() -> Result<Never, String> {
             Some("--cores") => cores = number()? as usize,
             Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
             Some("--seed") => seed = number()?,
+            Some("--level") => wanted.counts_only = text == "cache",
+            Some("--wire") => wanted.wires.extend([wire(&text)?]),
+            Some("--set") => environment.push(value),
+            Some("--statistics") => statistics = Some(PathBuf::from(&value)),
             Some("--save-at") => save_at = number()?,
             Some("--save-to") => save_to = Some(PathBuf::from(&value)),
             Some("--restore") => restore = Some(PathBuf::from(&value)),
@@ -122,8 +150,10 @@ fn start() -> Result<Never, String> {
     };
     let tracer = log.as_ref().map(|log| Arc::new(write(log)) as longma_node::Sink);
     let turns = tracer.clone();
-    let model = machine.map(|machine| model(Arc::new(machine), seed)).transpose()?;
+    (wanted.seed, magic) = (seed, wanted.region);
+    let model = machine.map(|machine| model(Arc::new(machine), wanted)).transpose()?;
     let (nodes, model) = model.unzip();
+    let devices = model.as_ref().map(|model| held(model).device_files()).unwrap_or_default();
     let schedule = SchedulerConfig {
         nodes: nodes.unwrap_or_else(|| (0..cores).map(|core| core / 2).collect()),
         log: turns.map(|sink| -> longma_node::schedule::Log {
@@ -140,7 +170,8 @@ fn start() -> Result<Never, String> {
     let process = ProcessConfig {
         program: program.into(),
         arguments: given,
-        environment: vec!["HOME=/".into()],
+        environment,
+        devices,
         tracer,
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
         simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed, memory_bytes: 16 << 30 }),
@@ -149,11 +180,12 @@ fn start() -> Result<Never, String> {
     let saver = Saver::new();
     let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
     let toy = || Box::new(Toy { quantum, save, saver: saver.clone() }) as Box<dyn Clockwork>;
+    let counted = model.clone();
     let clockwork = model.map_or_else(toy, |model| Box::new(model));
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
-        execution: Execution { tracing: true, ..Execution::default() },
+        execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
         simulated: Some(Simulated::new(scheduler, clockwork, Some(saver))),
     };
     let node = match &checkpoint {
@@ -161,5 +193,18 @@ fn start() -> Result<Never, String> {
         None => Node::load(config),
     }
     .map_err(|error| error.to_string())?;
-    node.run(|_, _| {})
+    node.run(move |_, _| {
+        if let (Some(model), Some(path)) = (&counted, &statistics) {
+            let text = held(model).statistics().map(|statistics| statistics.to_json().to_string());
+            if let Err(error) = text.map_err(|e| e.to_string()).and_then(|text| {
+                std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+            }) {
+                eprintln!("simulate: {error}");
+            }
+        }
+    })
+}
+
+fn held(model: &SharedSimulation) -> longma_guest::host::locks::MutexGuard<'_, Simulation> {
+    model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -4,6 +4,7 @@
 mod advise;
 mod check;
 mod matrix;
+mod modelled;
 mod page;
 mod report;
 mod restore;

@@ -2,7 +2,8 @@
 //! Not the measurement: that is `longma-affinity`.
 
 use super::{
-    Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, pair, report, restore,
+    Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
+    report, restore,
 };
 use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
@@ -29,6 +30,8 @@ pub struct Arguments {
     what: What,
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    model: Model,
     /// The file of results; a sweep that was stopped goes on where it was.
     #[arg(long, short, value_name = "FILE", default_value = "affinity.jsonl")]
     output: PathBuf,
@@ -37,6 +40,20 @@ pub struct Arguments {
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+/// A model in place of this host.
+#[derive(clap::Args)]
+struct Model {
+    /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report.
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "output", "repeats", "seconds"])]
+    model: Option<String>,
+    /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not.
+    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), requires = "model")]
+    frame_cycles: u32,
+    /// 10^6 bytes that are counted of each pair, behind the first eight.
+    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
+    megabytes: u64,
 }
 
 /// The network and the load.
@@ -112,6 +129,16 @@ pub struct Ground {
 pub fn run(arguments: &Arguments) -> Outcome {
     let stop = interruption()?;
     let which = &arguments.which;
+    if let Some(machine) = &arguments.model.model {
+        let pairs = match &which.cpus {
+            Some(only) => all_pairs(&only.iter().collect::<Vec<_>>()),
+            None => which.pairs.clone(),
+        };
+        let Model { frame_cycles, megabytes, .. } = arguments.model;
+        let sweep =
+            modelled::Sweep { machine, pairs, frame_cycles, bytes: megabytes * 1_000_000, seed: which.seed };
+        return modelled::run(&sweep, arguments.format, &stop);
+    }
     let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64;
     let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
     let pairs = which.pairs(&ground)?;

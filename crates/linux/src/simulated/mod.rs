@@ -155,6 +155,9 @@ pub trait Scheduler: Send + Sync {
     /// The running thread may have made a file ready that others wait for.
     fn files_changed(&self);
 
+    /// `thread` handles a device's interrupts from now on: it goes first on its core, whose number this gives.
+    fn handle_interrupts(&self, thread: ThreadNumber) -> usize;
+
     /// The number of cores.
     fn cores(&self) -> usize;
 

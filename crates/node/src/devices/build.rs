@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize},
+};
 
 use longma_devices::{
     bus::Attachment,
@@ -19,8 +22,9 @@ use longma_sim::Duration;
 use longma_topology::{
     HostInstance, Machine,
     parts::{Bus as BusPart, Ethernet, Host, Placed},
-    units::{Frequency, Latency},
 };
+
+use crate::kernel::{Kernel, duration};
 
 use super::bus::Seat;
 use super::line::Line;
@@ -87,7 +91,7 @@ struct Builder<'a> {
 
 impl Devices {
     /// The devices of host number `host` of `machine`, which must exist; `wires` says what is at the other ends of MACs' wires, by
-    /// their names.
+    /// their names. Interrupts are work that is posted to `kernel`.
     ///
     /// # Errors
     /// The machine file describes what is not modelled, or the host has no descriptors left.
@@ -96,6 +100,7 @@ impl Devices {
         host: usize,
         memory: &mut MemorySystem,
         wires: &BTreeMap<String, WireEnd>,
+        kernel: Arc<Kernel>,
     ) -> Result<Self, DevicesError> {
         let instance = &machine.layout().hosts[host];
         let host = &machine.hosts[instance.of];
@@ -120,9 +125,6 @@ impl Devices {
             return Err(builder.no_mac(name));
         }
         let Builder { files, parts, stores, wires, .. } = builder;
-        let os = host.os.as_ref();
-        let clock = machine.cores[&instance.cores[0].core].clock;
-        let wake = duration(os.and_then(|os| os.context_switch), clock);
         let mut devices = Self {
             files: files.into(),
             next: vec![NEVER; parts.len() + wires.len()],
@@ -136,8 +138,9 @@ impl Devices {
             published: Arc::new(Published {
                 next: AtomicU64::new(NEVER),
                 ready: AtomicU64::new(NEVER),
-                wake,
+                interrupted: AtomicUsize::new(0),
             }),
+            kernel,
             accesses: 0,
             notes: None,
         };
@@ -145,10 +148,6 @@ impl Devices {
         devices.publish();
         Ok(devices)
     }
-}
-
-fn duration(latency: Option<Latency>, clock: Frequency) -> Duration {
-    Duration::from_ps(latency.map_or(0, |latency| latency.ps(clock)))
 }
 
 impl<'a> Builder<'a> {

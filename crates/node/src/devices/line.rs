@@ -1,5 +1,5 @@
 //! A device's interrupt line, from the device to the file that a program waits for.
-//! Not what the kernel does then: that is a delay.
+//! Not what the kernel does then: that is work of a core, of which this knows how long it takes.
 //! Source: our own; level-triggered, as PCI and the 3A5000's interrupt controller are.
 
 use longma_linux::DeviceFile;
@@ -27,6 +27,11 @@ impl Line {
     /// A line that is not asserted, `latency` away from its file.
     pub fn new(latency: Duration) -> Self {
         Self { latency, ..Self::default() }
+    }
+
+    /// From the line's assertion to the file's being ready.
+    pub fn latency(&self) -> Duration {
+        self.latency
     }
 
     /// The device sets the line's level.

@@ -13,13 +13,15 @@ mod wire;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use longma_guest::{GuestMemory, Window};
 use longma_linux::DeviceFile;
 use longma_memory::{MemorySystem, StoreWindow};
 use longma_sim::{Duration, Time};
+
+use crate::kernel::{Kernel, Work};
 
 pub use build::{DevicesError, has_devices};
 pub(crate) use notes::{Note, Row};
@@ -41,8 +43,8 @@ pub(crate) struct Published {
     next: AtomicU64,
     /// When the first file became ready of which nobody was told yet.
     ready: AtomicU64,
-    /// What passes from an interrupt until a thread that slept runs.
-    wake: Duration,
+    /// The core that was interrupted then.
+    interrupted: AtomicUsize,
 }
 
 impl Published {
@@ -51,17 +53,21 @@ impl Published {
         time(self.next.load(Ordering::Relaxed))
     }
 
-    /// When files have become ready since this was asked last: the first moment.
-    pub fn take_ready(&self) -> Option<Time> {
+    /// When files have become ready since this was asked last: the first moment, and the core that was interrupted then.
+    pub fn take_ready(&self) -> Option<(Time, usize)> {
         if self.ready.load(Ordering::Relaxed) == NEVER {
             return None;
         }
-        time(self.ready.swap(NEVER, Ordering::Relaxed))
+        let core = self.interrupted.load(Ordering::Relaxed);
+        time(self.ready.swap(NEVER, Ordering::Relaxed)).map(|at| (at, core))
     }
 
-    /// What passes from an interrupt until a thread that slept runs.
-    pub fn wake(&self) -> Duration {
-        self.wake
+    /// A file has become ready, for an interrupt of `core`.
+    fn is_ready(&self, at: Time, core: usize) {
+        if at.ps() < self.ready.load(Ordering::Relaxed) {
+            self.ready.store(at.ps(), Ordering::Relaxed);
+            self.interrupted.store(core, Ordering::Relaxed);
+        }
     }
 }
 
@@ -94,6 +100,7 @@ pub(crate) struct Devices {
     /// When each part, then each wire, acts next.
     next: Vec<u64>,
     published: Arc<Published>,
+    kernel: Arc<Kernel>,
     /// What was counted before the region of interest.
     before: Vec<u64>,
     accesses: u64,
@@ -129,7 +136,6 @@ impl Devices {
 
     /// A thread runs from `at` on: the arrows from interrupts that lead to it.
     pub fn take_told(&mut self, at: Time) -> Vec<u64> {
-        let at = Time::from_ps(at.ps().saturating_sub(self.published.wake.ps()));
         self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_told(at))
     }
 
@@ -208,11 +214,8 @@ impl Devices {
                 None => self.part_acts(number, at, self.horizon(number, at, limit), memory),
                 Some(wire) => self.wire_acts(wire, at),
             };
-            if became_ready {
-                self.published.ready.fetch_min(at.ps(), Ordering::Relaxed);
-                if stops {
-                    return at;
-                }
+            if became_ready && stops {
+                return at;
             }
         }
     }
@@ -232,9 +235,18 @@ impl Devices {
     /// Lets part `number` act from `at` until `horizon`; true if its file became ready.
     fn part_acts(&mut self, number: usize, at: Time, horizon: Time, memory: &mut MemorySystem) -> bool {
         let part = &mut self.parts[number];
-        let ready = part.line.deliver(at, &self.files[part.file]);
-        if ready && let Some(notes) = &mut self.notes {
-            notes.delivered(number, at);
+        let file = &self.files[part.file];
+        let ready = part.line.deliver(at, file);
+        if ready {
+            // Taking the interrupt is work of the core that it goes to.
+            let core = file.interrupted_core().unwrap_or(part.seat.core);
+            let takes = part.line.latency();
+            let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
+            self.kernel.post_taking(core, from, Work::Interrupt, takes);
+            self.published.is_ready(at, core);
+            if let Some(notes) = &mut self.notes {
+                notes.delivered(number, at);
+            }
         }
         self.act(number, memory, |model, bus| model.device().advance(horizon, bus));
         self.settle(number);

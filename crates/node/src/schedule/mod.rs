@@ -10,6 +10,6 @@ mod scheduler;
 pub use longma_linux::simulated::{CoreSet, SimulationConfig as SimulatedProcess, ThreadNumber};
 pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
-pub use run::{Clockwork, Interlude, Place, Simulated};
+pub use run::{Clockwork, Interlude, KernelWork, Place, Simulated};
 pub(crate) use scheduler::Standing;
 pub use scheduler::{DeviceClock, Log, Scheduler, SchedulerConfig, ThreadStatus};

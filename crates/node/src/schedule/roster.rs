@@ -25,6 +25,10 @@ struct ModelCore {
     queue: VecDeque<u32>,
     /// How much of its slice the first one has used.
     used: Duration,
+    /// The thread, no handler of interrupts, that ran last.
+    last: Option<u32>,
+    /// A handler of interrupts has run since.
+    handled: bool,
 }
 
 /// What the roster knows of a thread.
@@ -37,6 +41,21 @@ struct Placed {
     ready_at: Time,
     run_time: Duration,
     queued: bool,
+    /// It has slept since it ran last.
+    slept: bool,
+    /// It handles a device's interrupts: where it can run, it goes first.
+    handles: bool,
+}
+
+/// What the kernel does on a core for a turn to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Nothing: the same thread goes on, or goes on where a handler of interrupts had stopped it.
+    None,
+    /// Another thread, or one that has slept.
+    Thread,
+    /// A handler of interrupts.
+    Handler,
 }
 
 /// Who goes next.
@@ -143,6 +162,8 @@ impl Roster {
                 ready_at: Time::from_ps(placed.ready_ps),
                 run_time: Duration::from_ps(placed.run_time_ps),
                 queued: false,
+                slept: false,
+                handles: false,
             });
         }
         if same {
@@ -183,6 +204,8 @@ impl Roster {
             ready_at: now,
             run_time: Duration::ZERO,
             queued: false,
+            slept: false,
+            handles: false,
         });
         // A new thread has been nowhere: it goes where there is least to do.
         self.threads[number as usize].core = self.least_loaded(allowed);
@@ -216,7 +239,20 @@ impl Roster {
             core.time = core.time.max(placed.ready_at);
             core.used = Duration::ZERO;
         }
-        core.queue.push_back(thread);
+        match placed.handles {
+            true => core.queue.push_front(thread),
+            false => core.queue.push_back(thread),
+        }
+    }
+
+    /// `thread` handles a device's interrupts from now on.
+    pub fn set_handler(&mut self, thread: u32) {
+        self.threads[thread as usize].handles = true;
+    }
+
+    /// Whether `thread` handles a device's interrupts.
+    pub fn is_handler(&self, thread: u32) -> bool {
+        self.threads[thread as usize].handles
     }
 
     /// `thread` cannot run any more. A core that is left without threads takes one that waits elsewhere.
@@ -225,6 +261,7 @@ impl Roster {
         if !std::mem::take(&mut placed.queued) {
             return;
         }
+        placed.slept = true;
         let number = placed.core;
         let core = &mut self.cores[number];
         placed.ready_at = placed.ready_at.max(core.time);
@@ -283,9 +320,22 @@ impl Roster {
         turns.min_by_key(|turn| (turn.at, turn.core))
     }
 
-    /// `turn` begins.
-    pub fn begin(&mut self, turn: Turn) {
-        self.cores[turn.core].time = turn.at;
+    /// `turn` begins: what the kernel does for that.
+    pub fn begin(&mut self, turn: Turn) -> Switch {
+        let (core, placed) = (&mut self.cores[turn.core], &mut self.threads[turn.thread as usize]);
+        core.time = turn.at;
+        let slept = std::mem::take(&mut placed.slept);
+        if placed.handles {
+            let goes_on = std::mem::replace(&mut core.handled, true) && !slept;
+            return if goes_on { Switch::None } else { Switch::Handler };
+        }
+        core.handled = false;
+        let former = core.last.replace(turn.thread);
+        if slept || former.is_some_and(|former| former != turn.thread) {
+            Switch::Thread
+        } else {
+            Switch::None
+        }
     }
 
     /// How long `thread` has run, or all of them.
@@ -400,6 +450,39 @@ mod tests {
         let mut roster = with_threads(4, 1);
         roster.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
         assert_eq!(roster.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
+    }
+
+    #[test]
+    fn the_kernel_switches_to_another_thread_and_to_one_that_has_slept() {
+        let mut roster = with_threads(1, 2);
+        let begin = |roster: &mut Roster| roster.begin(roster.next().unwrap());
+        assert_eq!(begin(&mut roster), Switch::None, "the first thread is there already");
+        roster.charge(0, at(10));
+        assert_eq!(begin(&mut roster), Switch::None, "it goes on");
+        roster.rotate(0);
+        assert_eq!(begin(&mut roster), Switch::Thread);
+        roster.dequeue(0);
+        roster.dequeue(1);
+        roster.enqueue(1, at(50));
+        assert_eq!(begin(&mut roster), Switch::Thread, "it has slept");
+    }
+
+    #[test]
+    fn a_handler_of_interrupts_goes_first_and_the_thread_behind_it_goes_on() {
+        let mut roster = with_threads(1, 2);
+        roster.set_handler(1);
+        roster.dequeue(1);
+        roster.begin(roster.next().unwrap());
+        roster.charge(0, at(10));
+        roster.enqueue(1, at(10));
+        let turn = roster.next().unwrap();
+        assert_eq!((turn.thread, roster.begin(turn)), (1, Switch::Handler));
+        roster.charge(1, at(20));
+        let turn = roster.next().unwrap();
+        assert_eq!((turn.thread, roster.begin(turn)), (1, Switch::None), "it is not done");
+        roster.dequeue(1);
+        let turn = roster.next().unwrap();
+        assert_eq!((turn.thread, roster.begin(turn)), (0, Switch::None), "it was interrupted, no more");
     }
 
     proptest! {

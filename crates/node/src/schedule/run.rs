@@ -14,6 +14,7 @@ use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
 use super::scheduler::{DeviceClock, Scheduler};
+use crate::kernel::Kernel;
 
 /// Where and when a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,10 @@ pub struct Place {
     pub alone: bool,
 }
 
+/// The kernel's own work, shared by who makes it and who does it.
+#[derive(Clone, Debug)]
+pub struct KernelWork(pub(crate) Arc<Kernel>);
+
 /// Runs guest threads and says how long that takes on the modelled machine.
 pub trait Clockwork: Send {
     /// Runs `guest` for a quantum, or until it stops; gives why it stopped and the time the core has reached: more than
@@ -41,6 +46,11 @@ pub trait Clockwork: Send {
 
     /// The devices that act by themselves, if there are any.
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
+        None
+    }
+
+    /// What the kernel does of itself, if that is work of cores.
+    fn kernel(&self) -> Option<KernelWork> {
         None
     }
 
@@ -89,6 +99,9 @@ impl Simulated {
     ) -> Self {
         if let Some(devices) = clockwork.devices() {
             scheduler.attend_to(devices);
+        }
+        if let Some(KernelWork(kernel)) = clockwork.kernel() {
+            scheduler.work_for(kernel);
         }
         Self {
             scheduler,

@@ -5,6 +5,7 @@
 
 mod check;
 mod functions;
+mod kernel;
 mod result;
 mod timeline;
 mod warming;
@@ -36,10 +37,12 @@ use longma_topology::{
 use crate::{
     Ending, Report,
     devices::{Devices, DevicesError, Published, WireEnd},
-    schedule::{Clockwork, DeviceClock, Place},
+    kernel::{Costs, Kernel},
+    schedule::{Clockwork, DeviceClock, KernelWork, Place},
 };
 pub use check::refusals;
 pub use functions::FunctionTime;
+use kernel::KernelCounts;
 pub use longma_memory::{Traffic, placement::Policy};
 pub use result::{RunResult, Summary};
 pub use timeline::{Timeline, TraceWriter};
@@ -167,6 +170,10 @@ struct ModelledCore {
     passed: Cycle,
     /// What a system call takes at least.
     system_call_cycles: u64,
+    /// What the kernel has done of itself.
+    kernel: KernelCounts,
+    /// When the timer interrupts next, if it does.
+    next_tick: Time,
 }
 
 /// The models of one host, driven by what its cores execute.
@@ -175,6 +182,7 @@ pub struct Simulation {
     memory: MemorySystem,
     devices: Devices,
     cores: Vec<ModelledCore>,
+    kernel: Arc<Kernel>,
     phase: Phase,
     warming: Warming,
     /// When counting began last, and how long it lasted before.
@@ -217,7 +225,8 @@ impl Simulation {
         };
         let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
         memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
-        let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires)?;
+        let kernel = Arc::new(Kernel::new(Costs::of(&machine, config.host)));
+        let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires, kernel.clone())?;
         if let Some(timeline) = &mut config.timeline {
             timeline.name_devices(&devices.names());
             devices.begin_notes();
@@ -232,6 +241,9 @@ impl Simulation {
         if let Some(start) = config.restored_at {
             cores.iter_mut().for_each(|core| core.model.pass_to(Cycle(core.clock.cycle_at(start))));
         }
+        if let Some(interval) = kernel.costs().tick_interval {
+            cores.iter_mut().for_each(|core| core.next_tick = Time::from_ps(interval.ps()));
+        }
         let models = config.level != Level::Functional;
         let counts = models && (config.region == Region::Whole || config.restored_at.is_some());
         let phase = if counts { Phase::Counted } else { Phase::Passed };
@@ -243,6 +255,7 @@ impl Simulation {
             memory,
             devices,
             cores,
+            kernel,
             phase,
             counted_since: start,
             counted_before: Duration::ZERO,
@@ -337,7 +350,10 @@ impl Simulation {
         if self.regions == 0 {
             self.memory.clear_statistics();
             self.devices.clear_counts();
-            self.cores.iter_mut().for_each(|core| core.model.reset());
+            for core in &mut self.cores {
+                core.model.reset();
+                core.kernel = KernelCounts::default();
+            }
         }
         // A core that stood still while others passed over the set-up would count the difference as idle.
         for core in &mut self.cores {
@@ -426,8 +442,9 @@ impl Simulation {
     fn add_to(&self, mut statistics: Statistics) -> Result<Statistics, StatisticsError> {
         result::add_run(self, &mut statistics)?;
         for (number, core) in self.cores.iter().enumerate() {
-            if statistics.wants(core.model.instructions()) {
+            if statistics.wants(core.model.instructions() + core.kernel.total()) {
                 core.model.statistics(&mut statistics, &format!("core{number}"))?;
+                core.kernel.report(&mut statistics, &format!("core{number}.kernel"))?;
             }
         }
         self.memory.report(&mut statistics, self.counted_time(self.end))?;
@@ -478,7 +495,8 @@ fn model_core(
         .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
     let system_call = os.and_then(|os| os.system_call).unwrap_or(SYSTEM_CALL);
     let system_call_cycles = latency_cycles(system_call, core.clock);
-    Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles })
+    let kernel = KernelCounts::default();
+    Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles, kernel, next_tick: Time::ZERO })
 }
 
 /// A simulation that the thread which sees the program's end can ask for its result.
@@ -501,12 +519,8 @@ impl DeviceClock for SharedDevices {
         simulation.devices.advance_to_event(limit, &mut simulation.memory);
     }
 
-    fn take_ready(&self) -> Option<Time> {
+    fn take_ready(&self) -> Option<(Time, usize)> {
         self.published.take_ready()
-    }
-
-    fn wake_delay(&self) -> Duration {
-        self.published.wake()
     }
 }
 
@@ -514,6 +528,10 @@ impl Clockwork for SharedSimulation {
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
         let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
         Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
+    }
+
+    fn kernel(&self) -> Option<KernelWork> {
+        Some(KernelWork(self.lock().unwrap_or_else(PoisonError::into_inner).kernel.clone()))
     }
 
     fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
@@ -544,6 +562,7 @@ impl Simulation {
         guest.set_quantum(self.words_to_event(words, place));
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(place);
+        self.forget_touched();
         let contends = self.memory.begin_turn(place.core, place.start) && self.phase == Phase::Counted;
         let mut stop = if contends {
             self.run_closely(place.core, guest)
@@ -552,6 +571,8 @@ impl Simulation {
             self.account(place.core, guest);
             stop
         };
+        self.fault_pages(place.core, guest);
+        self.tick(place.core);
         if let Stop::Trap(Trap::Memory(fault)) = stop
             && fault.cause == FaultCause::BeyondFile
         {
@@ -621,6 +642,8 @@ impl Simulation {
 
     /// A thread gets a core, which may have been idle until then.
     fn arrive(&mut self, place: Place) {
+        self.do_kernel_work(place.start);
+        self.skip_ticks(place.core, place.start);
         let core = &mut self.cores[place.core];
         let start = Cycle(core.clock.cycle_at(place.start));
         match self.phase {

@@ -124,6 +124,12 @@ impl Timeline {
         }
     }
 
+    /// The kernel has had `core` for work of its own.
+    pub(super) fn kernel(&mut self, core: usize, what: &str, begin: Time, takes: Duration) {
+        let done = self.events.slice(Self::track(core), what, begin, takes);
+        self.note(done);
+    }
+
     fn flush(&mut self, core: usize) {
         let Some(Running { thread, since, until }) = self.running[core].take() else { return };
         let duration = until.checked_since(since).unwrap_or_default();

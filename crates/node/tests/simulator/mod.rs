@@ -1,6 +1,7 @@
 //! The program that the tests run guests with, the guests, and what they print elsewhere.
 //! Not how they are run: that differs from test to test.
 //! Source: `examples/simulate.rs`; `guests/expected`.
+#![allow(dead_code, reason = "every test program uses a part")]
 
 use std::path::{Path, PathBuf};
 

@@ -75,7 +75,9 @@ impl linux::Scheduler for Scheduler {
 
     fn wake(&self, thread: ThreadNumber) {
         let now = self.now();
-        self.rouse(&mut self.lock(), thread.0, Awoken::Woken, now);
+        let mut state = self.lock();
+        let by = self.running_core(&state);
+        self.rouse(&mut state, thread.0, (Awoken::Woken, now), by);
     }
 
     fn yield_now(&self, thread: ThreadNumber) {
@@ -111,8 +113,16 @@ impl linux::Scheduler for Scheduler {
     fn files_changed(&self) {
         if self.file_sleepers.load(Ordering::Relaxed) > 0 {
             let now = self.now();
-            self.look_at_files(&mut self.lock(), now);
+            let mut state = self.lock();
+            let by = self.running_core(&state);
+            self.look_at_files(&mut state, now, by);
         }
+    }
+
+    fn handle_interrupts(&self, thread: ThreadNumber) -> usize {
+        let mut state = self.lock();
+        state.roster.set_handler(thread.0);
+        state.roster.core_of(thread.0)
     }
 
     fn cores(&self) -> usize {

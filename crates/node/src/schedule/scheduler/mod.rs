@@ -14,10 +14,11 @@ use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_guest::host::seat::{self, Seat};
 use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
 use longma_linux::{Process, Sink};
-use longma_sim::{Duration, Time};
+use longma_sim::Time;
 
 use super::idle;
-use super::roster::{Roster, RosterImage, Turn};
+use super::roster::{Roster, RosterImage, Switch, Turn};
+use crate::kernel::{Kernel, Work};
 
 /// A message to a waiting thread: it runs.
 const GO: u32 = 1;
@@ -35,11 +36,8 @@ pub trait DeviceClock: Send + Sync {
     /// Lets them act up to `limit`, or up to the first moment at which a file becomes ready.
     fn advance(&self, limit: Time);
 
-    /// When files have become ready since this was asked last: the first moment.
-    fn take_ready(&self) -> Option<Time>;
-
-    /// What passes from a file's being ready until a thread that slept runs.
-    fn wake_delay(&self) -> Duration;
+    /// When files have become ready since this was asked last: the first moment, and the core that was interrupted then.
+    fn take_ready(&self) -> Option<(Time, usize)>;
 }
 
 /// What a scheduler decides for.
@@ -187,6 +185,7 @@ pub struct Scheduler {
     file_sleepers: AtomicUsize,
     process: OnceLock<Weak<Process>>,
     devices: OnceLock<Arc<dyn DeviceClock>>,
+    kernel: OnceLock<Arc<Kernel>>,
     pub(super) bell: OwnedFd,
     config: SchedulerConfig,
 }
@@ -214,6 +213,7 @@ impl Scheduler {
             file_sleepers: AtomicUsize::new(0),
             process: OnceLock::new(),
             devices: OnceLock::new(),
+            kernel: OnceLock::new(),
             bell: idle::bell()?,
             config,
         })
@@ -239,6 +239,25 @@ impl Scheduler {
     pub(crate) fn attend_to(&self, devices: Arc<dyn DeviceClock>) {
         // A process is on one machine.
         let _ = self.devices.set(devices);
+    }
+
+    /// What the kernel does for threads is work of cores; only the first call counts.
+    pub(crate) fn work_for(&self, kernel: Arc<Kernel>) {
+        // A process has one kernel.
+        let _ = self.kernel.set(kernel);
+    }
+
+    /// `core` has work of the kernel's to do from `at` on: when that is done.
+    fn post(&self, core: usize, at: Time, work: Work) -> Time {
+        self.kernel.get().map_or(at, |kernel| kernel.post(core, at, work))
+    }
+
+    /// The core of the thread whose turn it is.
+    fn running_core(&self, state: &State) -> Option<usize> {
+        match state.holder {
+            Holder::Thread(thread) => Some(state.roster.core_of(thread)),
+            Holder::Idler | Holder::Nobody => None,
+        }
     }
 
     /// The first turn begins: every thread is there.
@@ -401,13 +420,17 @@ impl Scheduler {
             self.look_at_devices(&mut state);
             if state.roster.next().is_none() {
                 let now = linux::Scheduler::now(self);
-                self.look_at_files(&mut state, now);
+                self.look_at_files(&mut state, now, None);
             }
             let turn = state.roster.next();
             let event = self.next_event(&state);
             match (turn, event) {
                 (Some(turn), event) if event.is_none_or(|event| event > turn.at) => {
-                    state.roster.begin(turn);
+                    match state.roster.begin(turn) {
+                        Switch::None => {}
+                        Switch::Thread => drop(self.post(turn.core, turn.at, Work::ContextSwitch)),
+                        Switch::Handler => drop(self.post(turn.core, turn.at, Work::Softirq)),
+                    }
                     self.set_now(turn.at);
                     if let Some(log) = &self.config.log {
                         log(turn);
@@ -455,12 +478,11 @@ impl Scheduler {
         true
     }
 
-    /// Rouses those who wait for files that devices have made ready. Waking a thread takes the kernel a while.
+    /// Rouses those who wait for files that devices have made ready.
     fn look_at_devices(&self, state: &mut State) {
         let Some(devices) = self.devices.get() else { return };
-        if let Some(at) = devices.take_ready() {
-            let at = at.checked_add(devices.wake_delay()).unwrap_or(at);
-            self.look_at_files(state, at);
+        if let Some((at, core)) = devices.take_ready() {
+            self.look_at_files(state, at, Some(core));
         }
     }
 
@@ -470,7 +492,9 @@ impl Scheduler {
         while let Some(&(deadline, thread)) =
             state.deadlines.first().filter(|(deadline, _)| *deadline <= time)
         {
-            self.rouse(&mut state, thread, Awoken::Late, deadline);
+            let core = state.roster.core_of(thread);
+            self.post(core, deadline, Work::Interrupt);
+            self.rouse(&mut state, thread, (Awoken::Late, deadline), Some(core));
         }
         let process = self.process();
         let simulation = process.as_ref().and_then(|process| process.simulation());
@@ -478,7 +502,7 @@ impl Scheduler {
             if simulation.expire_timers(time) {
                 state = self.settle(state, me, time);
             }
-            self.look_at_files(&mut state, time);
+            self.look_at_files(&mut state, time, None);
         }
         state
     }
@@ -512,8 +536,9 @@ impl Scheduler {
         }
     }
 
-    /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on.
-    fn rouse(&self, state: &mut State, thread: u32, awoken: Awoken, at: Time) {
+    /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on. Core `by` makes it runnable, if the model has the one who does; a
+    /// handler is not woken on the core that was interrupted but called.
+    fn rouse(&self, state: &mut State, thread: u32, (awoken, at): (Awoken, Time), by: Option<usize>) {
         let member = &mut state.members[thread as usize];
         if member.phase != Phase::Asleep {
             return;
@@ -526,7 +551,14 @@ impl Scheduler {
         if !member.sleep.files.is_empty() {
             self.file_sleepers.fetch_sub(1, Ordering::Relaxed);
         }
+        let called = state.roster.is_handler(thread) && by == Some(state.roster.core_of(thread));
+        let waker = by.filter(|_| !called);
+        let at = waker.map_or(at, |core| self.post(core, at, Work::WakeUp));
         state.roster.enqueue(thread, at);
+        let core = state.roster.core_of(thread);
+        if waker.is_some_and(|waker| waker != core) {
+            self.post(core, at, Work::WakeUpInterrupt);
+        }
     }
 
     /// Has every sleeping thread look whether a signal has arrived for it, and waits until all have.
@@ -547,7 +579,7 @@ impl Scheduler {
         }
         for thread in 0..state.members.len() as u32 {
             if state.members[thread as usize].sleep.any_signal {
-                self.rouse(&mut state, thread, Awoken::Woken, now);
+                self.rouse(&mut state, thread, (Awoken::Woken, now), None);
             }
         }
         state
@@ -558,17 +590,18 @@ impl Scheduler {
         let arrived = seat::arrived_signals();
         state.members[thread as usize].seen_signals = state.signals;
         if arrived & !state.members[thread as usize].arrived_before != 0 {
-            self.rouse(state, thread, Awoken::Signalled, now);
+            let by = self.running_core(state);
+            self.rouse(state, thread, (Awoken::Signalled, now), by);
         }
     }
 
-    /// Rouses those whose files are ready.
-    fn look_at_files(&self, state: &mut State, now: Time) {
+    /// Rouses those whose files are ready; `by` is the core that has made them so.
+    fn look_at_files(&self, state: &mut State, now: Time, by: Option<usize>) {
         if self.file_sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
         for thread in idle::ready(&self.awaited_files(state)) {
-            self.rouse(state, thread, Awoken::Woken, now);
+            self.rouse(state, thread, (Awoken::Woken, now), by);
         }
     }
 
@@ -586,7 +619,7 @@ impl Scheduler {
         for thread in threads {
             // It may have been roused since, and sleep for something else.
             if !state.members[*thread as usize].sleep.files.is_empty() {
-                self.rouse(state, *thread, Awoken::Woken, now);
+                self.rouse(state, *thread, (Awoken::Woken, now), None);
             }
         }
     }
@@ -640,7 +673,7 @@ impl Scheduler {
             let was_asleep = member.phase == Phase::Asleep;
             if was_asleep && arrived & !member.arrived_before != 0 {
                 let now = linux::Scheduler::now(self);
-                self.rouse(&mut state, thread, Awoken::Signalled, now);
+                self.rouse(&mut state, thread, (Awoken::Signalled, now), None);
             }
             state.members[thread as usize].seen_signals = state.signals;
             if messages & LOOK != 0 {

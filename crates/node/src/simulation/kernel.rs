@@ -1,0 +1,162 @@
+//! The kernel's own work, done on the cores that it falls to: cycles that nobody else on them has.
+//! Not what it costs, nor who makes it: see `crate::kernel`.
+//! Source: our own.
+
+use longma_core::Core;
+use longma_memory::{MemoryPort, placement::SpaceId};
+use longma_sim::{Cycle, Duration, Region, Statistics, StatisticsError, Time};
+
+use super::{Phase, Simulation};
+use crate::kernel::{Due, Work};
+
+/// Cycles between two lines that the kernel zeroes: eight stores of eight bytes, one a cycle. An estimate.
+const ZEROED_LINE_CYCLES: u64 = 8;
+
+/// How often the kernel has done each kind of work on a core, and for how many cycles.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KernelCounts {
+    times: [u64; Work::ALL.len()],
+    cycles: [u64; Work::ALL.len()],
+}
+
+impl KernelCounts {
+    fn add(&mut self, work: Work, cycles: u64) {
+        self.times[work as usize] += 1;
+        self.cycles[work as usize] += cycles;
+    }
+
+    /// Cycles of all kinds.
+    pub fn total(&self) -> u64 {
+        self.cycles.iter().sum()
+    }
+
+    /// Adds them below `prefix`.
+    pub fn report(&self, to: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
+        for work in Work::ALL {
+            let (times, cycles) = (self.times[work as usize], self.cycles[work as usize]);
+            if to.wants(times) {
+                let name = work.name();
+                to.count(&format!("{prefix}.{name}.times"), times, "times", work.description())?;
+                to.count(&format!("{prefix}.{name}.cycles"), cycles, "cycles", "that the core had for that")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Simulation {
+    /// What is due until `until` is done, on every core: none of them has a turn before that, since the one that has come least far goes
+    /// first.
+    pub(super) fn do_kernel_work(&mut self, until: Time) {
+        for due in self.kernel.take(until) {
+            self.do_work(due);
+        }
+    }
+
+    fn do_work(&mut self, due: Due) {
+        let cycles = self.memory.cycles_of(due.core, due.takes).max(1);
+        let core = &mut self.cores[due.core];
+        let from = Cycle(core.clock.cycle_at(due.at));
+        let begin = match self.phase {
+            Phase::Counted => {
+                core.model.advance_to(from);
+                let begin = core.model.now();
+                core.model.kernel_until(begin + cycles);
+                core.kernel.add(due.work, cycles);
+                begin
+            }
+            Phase::Passed => {
+                let begin = core.passed.max(from);
+                core.passed = begin + cycles;
+                begin
+            }
+        };
+        self.show(due, begin, cycles);
+    }
+
+    /// Draws what was done of `due` in the trace, if there is one.
+    fn show(&mut self, due: Due, begin: Cycle, cycles: u64) {
+        let clock = self.cores[due.core].clock;
+        if let Some(timeline) = &mut self.config.timeline
+            && let Some(begin) = clock.start_of(begin.0)
+            && let Some(takes) = clock.cycles(cycles)
+        {
+            timeline.kernel(due.core, due.work.name(), begin, takes);
+        }
+    }
+
+    /// The timer interrupts core `number` if that is due; one that was idle is not interrupted for what it has missed.
+    pub(super) fn tick(&mut self, number: usize) {
+        let Some(interval) = self.kernel.costs().tick_interval else { return };
+        let now = self.time(number, Time::ZERO);
+        if now >= self.cores[number].next_tick {
+            let takes = self.kernel.costs().takes(Work::Tick);
+            self.do_work(Due { core: number, at: now, work: Work::Tick, takes });
+            self.cores[number].next_tick = after(now, interval);
+        }
+    }
+
+    /// Core `number` may have been idle until `start`: no timer has interrupted it meanwhile.
+    pub(super) fn skip_ticks(&mut self, number: usize, start: Time) {
+        let Some(interval) = self.kernel.costs().tick_interval else { return };
+        if self.time(number, Time::ZERO) < start && self.cores[number].next_tick <= start {
+            self.cores[number].next_tick = after(start, interval);
+        }
+    }
+
+    /// What was touched before a turn, by devices, faults in no program.
+    pub(super) fn forget_touched(&mut self) {
+        if self.faults() {
+            self.memory.spaces().take_touched();
+        }
+    }
+
+    /// Whether first accesses to pages are seen: of a program that is counted from its beginning.
+    fn faults(&self) -> bool {
+        let whole = self.config.region == Region::Whole && self.config.restored_at.is_none();
+        whole && self.phase == Phase::Counted && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO
+    }
+
+    /// The pages that core `number` has accessed for the first time in this quantum, at its end: the kernel finds each a frame and zeroes
+    /// it, line by line through the core's caches. What a file is mapped at is not zeroed.
+    pub(super) fn fault_pages(&mut self, number: usize, guest: &mut Core) {
+        if !self.faults() {
+            return;
+        }
+        let page_bytes = self.memory.spaces().page_bytes();
+        let takes = self.kernel.costs().takes(Work::PageFault);
+        for page in self.memory.spaces().take_touched() {
+            let address = page * page_bytes;
+            let zeroed = !guest.cpu().guest().memory().is_of_file(address);
+            let begin = self.cores[number].model.now();
+            let mut end = begin + self.memory.cycles_of(number, takes);
+            if zeroed {
+                end = self.zero(number, address, page_bytes, end);
+            }
+            let core = &mut self.cores[number];
+            core.model.kernel_until(end);
+            core.kernel.add(Work::PageFault, end.0 - begin.0);
+            let at = core.clock.start_of(begin.0).unwrap_or_default();
+            self.show(Due { core: number, at, work: Work::PageFault, takes }, begin, end.0 - begin.0);
+        }
+    }
+
+    /// Core `number` zeroes `bytes` from `address` on, beginning at `at`: when it has.
+    fn zero(&mut self, number: usize, address: u64, bytes: u64, mut at: Cycle) -> Cycle {
+        let line_bytes = self.memory.line_bytes();
+        let mut port = self.memory.port(number);
+        port.set_space(SpaceId(0));
+        let mut end = at;
+        for line in (address..address + bytes).step_by(line_bytes as usize) {
+            let answer = port.store(line, line_bytes as u32, 0, at);
+            at = at + ZEROED_LINE_CYCLES;
+            end = end.max(at).max(answer.ready);
+        }
+        end
+    }
+}
+
+/// The first multiple of `interval` behind `now`.
+fn after(now: Time, interval: Duration) -> Time {
+    Time::from_ps((now.ps() / interval.ps()).saturating_add(1).saturating_mul(interval.ps()))
+}

@@ -1,0 +1,142 @@
+//! The kernel's own work is work of a core: cycles that nobody else on it has, seen in the statistics of runs.
+//! Not what each step costs: that is the machine file's.
+//! Source: `experiments/affinity-model.toml` for the set-up: a flow at 40 Gb/s, received by the guest `flow_receive`.
+
+mod simulator;
+
+use std::process::Command;
+
+use serde_json::Value;
+use simulator::{guest, simulator};
+
+/// The machine with these keys of its host's `[hosts.os]` besides, or in place of what it has.
+fn machine(edits: &[(&str, &str)]) -> tempfile::NamedTempFile {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/machines/sandybridge-2x6.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let at = lines.iter().position(|line| line == "[hosts.os]").unwrap();
+    for (key, value) in edits {
+        let stated = lines.iter().skip(at).position(|line| line.starts_with(&format!("{key} = ")));
+        if let Some(stated) = stated {
+            lines.remove(at + stated);
+        }
+        lines.insert(at + 1, format!("{key} = \"{value}\""));
+    }
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(file.path(), lines.join("\n")).unwrap();
+    file
+}
+
+/// What a run counted and what it printed.
+struct Run {
+    statistics: Value,
+    printed: String,
+}
+
+impl Run {
+    fn count(&self, name: &str) -> f64 {
+        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
+        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
+    }
+
+    fn gbps(&self) -> f64 {
+        self.printed.split_whitespace().next().unwrap().parse().unwrap()
+    }
+}
+
+/// What the guest is told besides: a flow of which 3 MB count, and one that keeps a core busy, of which 4 MB count between others that
+/// wait.
+const LIGHT: &[&str] = &["begin=1000000"];
+const FULL: &[&str] = &["begin=6000000", "bytes=10000000", "path=3000"];
+
+/// A flow whose interrupts and protocol are on one core and whose reader is on another.
+fn receive(
+    (flow, application): (usize, usize),
+    settings: &[&str],
+    edits: &[(&str, &str)],
+    options: &[&str],
+) -> Run {
+    let (machine, out) = (machine(edits), tempfile::NamedTempFile::new().unwrap());
+    let output = Command::new("timeout")
+        .arg("300")
+        .arg(simulator())
+        .arg("--machine")
+        .arg(machine.path())
+        .arg("--region")
+        .args(["--wire", if settings == FULL { "eth0:14000000" } else { "eth0:4000000" }, "--statistics"])
+        .arg(out.path())
+        .args(options)
+        .args(["--set", &format!("flow={flow}"), "--set", &format!("application={application}")])
+        .args(settings.iter().flat_map(|setting| ["--set", setting]))
+        .arg(guest("flow_receive-lasx"))
+        .arg("eth0")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
+    assert!(output.stdout.starts_with(b"flow_receive: "), "{printed}");
+    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+}
+
+/// All that a core does, by cause, is its time.
+fn adds_up(run: &Run, core: usize) {
+    let of = |name: &str| run.count(&format!("core{core}.{name}"));
+    let causes = run.statistics[format!("core{core}")]["cpi"].as_object().unwrap();
+    let all: f64 = causes.values().map(|cause| cause["value"].as_f64().unwrap_or(0.0)).sum();
+    let instructions = of("instructions");
+    assert!((all * instructions - of("cycles")).abs() < 1.0 + of("cycles") * 1e-9, "core {core}");
+    let hz = 2.9e9;
+    let counted = run.count("run.time") * 1e-12 * hz;
+    assert!((of("cycles") - counted).abs() < 0.02 * counted, "core {core}: {} of {counted}", of("cycles"));
+    let works = ["interrupt", "softirq", "context_switch", "wake_up", "wake_up_interrupt", "tick"];
+    let kernel: f64 = works.iter().map(|work| of(&format!("kernel.{work}.cycles"))).sum();
+    let system = of("cpi.system") * instructions;
+    assert!(kernel > 0.0 && kernel <= system + 1.0, "core {core}: {kernel} of {system}");
+}
+
+#[test]
+fn a_cores_cycles_add_up_and_the_kernels_are_among_them() {
+    for (flow, application) in [(1, 1), (1, 2), (1, 7)] {
+        let run = receive((flow, application), LIGHT, &[], &[]);
+        adds_up(&run, flow);
+        adds_up(&run, application);
+        assert!(run.count(&format!("core{flow}.kernel.interrupt.times")) > 0.0);
+    }
+}
+
+#[test]
+fn a_costlier_interrupt_takes_throughput_of_a_full_core_and_never_gives_any() {
+    for key in ["interrupt", "softirq"] {
+        let rate = |cost| receive((1, 1), FULL, &[(key, cost)], &[]).gbps();
+        let rates = ["100 ns", "4 us", "20 us"].map(rate);
+        assert!(rates.windows(2).all(|pair| pair[1] <= pair[0] * 1.02), "{key}: {rates:?}");
+        assert!(rates[2] < rates[0] * 0.9, "{key}: {rates:?}");
+    }
+}
+
+#[test]
+fn a_costlier_switch_leaves_its_core_less_idle() {
+    let idle = |cost| {
+        let run = receive((1, 2), LIGHT, &[("context_switch", cost)], &[]);
+        assert!(run.count("core2.kernel.context_switch.times") > 10.0);
+        assert_eq!(
+            run.count("core1.kernel.context_switch.times"),
+            0.0,
+            "a handler is called, not switched to"
+        );
+        run.count("core2.idle_cycles") / run.count("core2.cycles")
+    };
+    assert!(idle("3 us") < idle("100 ns") - 0.05);
+}
+
+#[test]
+fn the_same_run_gives_the_same_statistics() {
+    let (one, other) = (receive((0, 3), LIGHT, &[], &[]), receive((0, 3), LIGHT, &[], &[]));
+    assert_eq!((one.statistics, one.printed), (other.statistics, other.printed));
+}
+
+#[test]
+fn the_kernels_work_takes_time_at_level_cache_too() {
+    let rate = |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).gbps();
+    assert!(rate("20 us") < rate("100 ns"));
+}
