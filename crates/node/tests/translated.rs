@@ -1,9 +1,10 @@
-//! Programs for MIPS64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says.
+//! Programs for MIPS64 and x86-64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says
+//! or, of x86-64, this host.
 //! Not single instructions: `longma-translate` compares those.
-//! Source: our own; `mips/*.c`.
+//! Source: our own; `mips/*.c`, `x86/*.c`.
 //!
 //! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
-//! and `qemu-mips64el` (Debian: `qemu-user`).
+//! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,81 @@ fn check(name: &str, status: i32, agrees_with_qemu: bool) {
         let (printed, ended) = run(&["qemu-mips64el"], &program);
         assert_eq!((printed, ending(ended)), (expected, status), "qemu-mips64el (Debian: qemu-user)");
     }
+}
+
+/// A program of this host's own kind prints what it is to and ends with `status`, translated, interpreted and by itself.
+fn check_x86(name: &str, status: i32) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join(name);
+    if !compile_x86(name, &["-static"], &program) {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/x86").join(name);
+    let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
+    let runner = runner();
+    let runner = runner.to_str().unwrap();
+    for command in [&[runner][..], &[runner, "--interpret"], &["env"]] {
+        let (printed, ended) = run(command, &program);
+        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?}");
+    }
+}
+
+/// Compiles a program by the host's compiler; false if there is none for x86-64.
+fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/x86").join(name).with_extension("c");
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
+    let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
+    match done {
+        Ok(done) if done.status.success() && cfg!(target_arch = "x86_64") => true,
+        _ => {
+            eprintln!("left out: the host has no compiler that links programs for x86-64 statically");
+            false
+        }
+    }
+}
+
+#[test]
+fn x86_faults_and_traps_are_the_signals_that_linux_sends() {
+    check_x86("faults", 128 + 11);
+}
+
+#[test]
+fn x86_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+    check_x86("signals", 7);
+}
+
+#[test]
+fn x86_calls_with_other_numbers_and_structures_do_the_same() {
+    check_x86("files", 0);
+}
+
+#[test]
+fn x86_threads_signals_forks_and_changing_code_go_together() {
+    check_x86("threads", 0);
+}
+
+#[test]
+fn x86_code_that_changes_without_a_word_is_translated_anew() {
+    check_x86("code", 0);
+}
+
+#[test]
+fn x86_numbers_are_what_they_are_elsewhere() {
+    check_x86("numbers", 0);
+}
+
+#[test]
+fn x86_programs_that_are_not_translated_are_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    if !compile_x86("numbers", &[], &program) {
+        return;
+    }
+    let done = Command::new(runner()).arg(&program).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(126), "{said}");
+    assert!(said.contains("for x86, linked dynamically") && said.contains("-static"), "{said}");
 }
 
 #[test]

@@ -8,36 +8,14 @@ use longma_loongarch::Op as La;
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::FxHashMap;
 
-use crate::mips::code::{EXIT, Exit, Position, Unit};
-use crate::mips::unit::translate;
-
-/// The memory of a process, as far as translation touches it.
-pub trait Memory {
-    /// Reads a word of the source's code.
-    ///
-    /// # Errors
-    /// There is nothing that can be executed.
-    fn fetch(&self, address: u64) -> Result<u32, Fault>;
-
-    /// Writes words to the area of code or to the table of targets, where the program itself cannot. Addresses ascend.
-    ///
-    /// # Errors
-    /// The host gives no memory.
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault>;
-
-    /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
-    ///
-    /// # Errors
-    /// As for [`Self::place`].
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault>;
-}
+use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 
 /// The addresses that translated code takes. The program has nothing there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Translated code, below 4 GiB: an entry of the table has 32 bits.
     pub code: Range<u64>,
-    /// The entry of source address A is at A plus this.
+    /// The entry of source address A is at this plus A, shifted as the front end says.
     pub table: u64,
     /// The end of the source's addresses.
     pub limit: u64,
@@ -59,33 +37,31 @@ impl From<Fault> for Refusal {
 }
 
 /// A unit that has its place.
-struct Placed {
+struct Placed<P> {
     start: u64,
     words: u64,
-    positions: Vec<Position>,
+    positions: Vec<Position<P>>,
 }
 
 /// What is translated of one process.
-pub struct Engine {
+pub struct Engine<F: FrontEnd> {
     layout: Layout,
     next: u64,
     /// Source addresses that can be jumped to.
     entries: FxHashMap<u64, u64>,
-    exits: FxHashMap<u64, Exit>,
+    exits: FxHashMap<u64, Exit<F::Service>>,
     /// Calls of addresses in registers, by the address behind them.
     calls: FxHashMap<u64, u8>,
     /// By their addresses.
-    units: Vec<Placed>,
+    units: Vec<Placed<F::Pending>>,
     /// Source addresses whose code has been read, by pages: the entries of the units that read them.
     readers: FxHashMap<u64, Vec<u64>>,
-    /// Source instructions translated.
-    translated: u64,
 }
 
 /// The size of what is watched for changes of the source's code.
 const PAGE: u64 = 4096;
 
-impl Engine {
+impl<F: FrontEnd> Engine<F> {
     /// Nothing translated yet.
     pub fn new(layout: Layout) -> Self {
         Self {
@@ -96,7 +72,6 @@ impl Engine {
             calls: FxHashMap::default(),
             units: Vec::new(),
             readers: FxHashMap::default(),
-            translated: 0,
         }
     }
 
@@ -118,18 +93,24 @@ impl Engine {
         if let Some(&found) = self.entries.get(&pc) {
             return Ok(found);
         }
-        if !pc.is_multiple_of(4) || pc >= self.layout.limit {
-            let cause = if pc.is_multiple_of(4) { FaultCause::Unmapped } else { FaultCause::Misaligned };
+        let is_aligned = pc.is_multiple_of(F::ALIGNMENT);
+        if !is_aligned || pc >= self.layout.limit {
+            let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
-        memory.fetch(pc)?;
+        memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
         let entries = &self.entries;
-        let unit = translate(pc, &|pc| memory.fetch(pc).ok(), &|pc| entries.contains_key(&pc));
+        let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &|pc| entries.contains_key(&pc));
         self.place(unit, memory)?;
         Ok(self.entries[&pc])
     }
 
-    fn place(&mut self, mut unit: Unit, memory: &dyn Memory) -> Result<(), Refusal> {
+    /// Where the table of targets has the entry of `pc`.
+    fn entry_of(&self, pc: u64) -> u64 {
+        self.layout.table + (pc << F::ENTRY_SHIFT)
+    }
+
+    fn place(&mut self, mut unit: Unit<F::Service, F::Pending>, memory: &dyn Memory) -> Result<(), Refusal> {
         let start = self.next;
         let end = start + 4 * unit.words.len() as u64;
         if end > self.layout.code.end {
@@ -151,14 +132,13 @@ impl Engine {
         self.next = end;
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         // Indirect jumps find the entries from here on; they ascend by source address.
-        let table = unit.entries.iter().map(|(pc, offset)| (pc + self.layout.table, address(*offset) as u32));
+        let table = unit.entries.iter().map(|(pc, offset)| (self.entry_of(*pc), address(*offset) as u32));
         memory.place(&table.collect::<Vec<_>>())?;
         self.entries.extend(unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset))));
-        for (first, count) in &unit.sources {
-            for page in first / PAGE..=(first + 4 * u64::from(*count) - 1) / PAGE {
+        for (first, bytes) in &unit.sources {
+            for page in first / PAGE..=(first + bytes - 1) / PAGE {
                 self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
             }
-            self.translated += u64::from(*count);
         }
         unit.positions.sort_by_key(|position| position.offset);
         self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions });
@@ -166,7 +146,7 @@ impl Engine {
     }
 
     /// The word at `address` comes out to the engine for this.
-    pub fn exit_at(&self, address: u64) -> Option<Exit> {
+    pub fn exit_at(&self, address: u64) -> Option<Exit<F::Service>> {
         self.exits.get(&address).copied()
     }
 
@@ -189,7 +169,7 @@ impl Engine {
     }
 
     /// What stands at `address` of translated code.
-    pub fn position(&self, address: u64) -> Option<Position> {
+    pub fn position(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
         let behind = unit.positions.partition_point(|position| position.offset <= offset);
@@ -201,7 +181,7 @@ impl Engine {
         Some(Position { is_boundary, ..if is_boundary { first } else { found } })
     }
 
-    fn unit_at(&self, address: u64) -> Option<&Placed> {
+    fn unit_at(&self, address: u64) -> Option<&Placed<F::Pending>> {
         let behind = self.units.partition_point(|unit| unit.start <= address);
         let unit = &self.units[behind.checked_sub(1)?];
         (address < unit.start + 4 * unit.words).then_some(unit)
@@ -231,7 +211,7 @@ impl Engine {
         let word = leave.unwrap_or_default();
         for pc in gone {
             if let Some(code) = self.entries.remove(&pc) {
-                memory.place(&[(pc + self.layout.table, 0)])?;
+                memory.place(&[(self.entry_of(pc), 0)])?;
                 memory.replace(code, word)?;
                 self.exits.insert(code, Exit::To(pc));
             }

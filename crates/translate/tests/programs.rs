@@ -7,11 +7,11 @@ use std::process::Command;
 use longma_loongarch::{
     Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode as decode_word, semantics,
 };
-use longma_translate::engine::{Engine, Layout, Memory};
-use longma_translate::mips::code::Exit;
+use longma_translate::engine::{Engine, Layout};
+use longma_translate::front_end::{Exit, Memory, Served};
 use longma_translate::mips::instruction::{Instruction, Op, decode, patterns};
 use longma_translate::mips::registers::TABLE;
-use longma_translate::mips::{Served, serve};
+use longma_translate::mips::{Mips64, serve};
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 16 << 20;
@@ -291,7 +291,7 @@ fn translated(image: &[u8]) -> (Vec<u8>, u64) {
     low[BASE as usize..][..image.len()].copy_from_slice(image);
     let memory = Flat(low.into(), vec![0; CODE_BYTES as usize].into(), vec![0; 0x50_0000].into());
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: 0x50_0000 };
-    let mut engine = Engine::new(layout);
+    let mut engine = Engine::<Mips64>::new(layout);
     let mut state = State::default();
     state.set_r(TABLE, TABLE_AT);
     state.pc = engine.code_of(BASE, &memory).expect("there is code");

@@ -8,9 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use longma_guest::Errno;
-use longma_guest::{
-    AddressSpace, Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection, page_down, page_up,
-};
+use longma_guest::{AddressSpace, Backing, MapRequest, Origin, Placement, Protection};
 
 use super::{Image, Segment};
 
@@ -60,13 +58,13 @@ pub(crate) fn load(
     // The span's reservation goes piece by piece as segments replace it.
     let mut next = span.start.wrapping_add(bias);
     for segment in &image.segments {
-        let start = page_down(segment.address.wrapping_add(bias));
+        let start = space.page_down(segment.address.wrapping_add(bias));
         if start > next {
             space.unmap(next, start - next)?;
         }
         map_segment(space, segment, bias, file, metadata.size(), &origin)?;
         let end = segment.address.wrapping_add(bias) + segment.memory_bytes;
-        next = page_up(end).unwrap_or(end);
+        next = space.page_up(end).unwrap_or(end);
     }
     let headers = if image.headers_address == 0 { 0 } else { image.headers_address.wrapping_add(bias) };
     Ok(Loaded { bias, entry: image.entry.wrapping_add(bias), headers, end: next })
@@ -82,7 +80,7 @@ fn reserve(space: &AddressSpace, length: u64, alignment: u64, preferred: Option<
             return Ok(start);
         }
     }
-    let room = length.checked_add(alignment - PAGE_BYTES).ok_or(Errno(libc::ENOMEM))?;
+    let room = length.checked_add(alignment - space.page_bytes()).ok_or(Errno(libc::ENOMEM))?;
     let found = space.map(&MapRequest::anonymous(Placement::Hint(0), room, none))?;
     let start = found.next_multiple_of(alignment);
     if start > found {
@@ -104,12 +102,12 @@ fn map_segment(
     origin: &Arc<Origin>,
 ) -> Result<(), Errno> {
     let address = segment.address.wrapping_add(bias);
-    let start = page_down(address);
+    let start = space.page_down(address);
     let file_end = address + segment.file_bytes;
-    let end = page_up(address + segment.memory_bytes).ok_or(Errno(libc::ENOMEM))?;
+    let end = space.page_up(address + segment.memory_bytes).ok_or(Errno(libc::ENOMEM))?;
     let mut zero_from = start;
     if segment.file_bytes > 0 {
-        zero_from = page_up(file_end).ok_or(Errno(libc::ENOMEM))?;
+        zero_from = space.page_up(file_end).ok_or(Errno(libc::ENOMEM))?;
         let request = MapRequest {
             placement: Placement::Fixed(start),
             length: file_end - start,

@@ -5,11 +5,12 @@
 mod load;
 mod mips;
 mod vdso;
+mod x86;
 
 pub(crate) use load::load;
 pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
-use longma_guest::{PAGE_BYTES, Protection, page_down, page_up};
+use longma_guest::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
 
 /// EM_LOONGARCH.
 const MACHINE: u16 = 258;
@@ -116,6 +117,9 @@ pub enum ElfError {
     /// For MIPS, and not of the kind that is translated.
     #[error("it is a program for MIPS, {0}")]
     Mips(&'static str),
+    /// For x86, and not of the kind that is translated.
+    #[error("it is a program for x86, {0}")]
+    X86(&'static str),
     /// Neither executable nor PIE.
     #[error("its type is {0}, which cannot be run; link it into an executable (type 2) or a PIE (type 3)")]
     Type(u16),
@@ -166,6 +170,45 @@ pub enum Architecture {
     LoongArch64,
     /// Little-endian MIPS64 up to release 2, with the n64 calling convention: an engine translates it.
     Mips64,
+    /// x86-64 with its usual calling convention: an engine translates it.
+    X86_64,
+}
+
+impl Architecture {
+    /// The size of a page in bytes.
+    pub fn page_bytes(self) -> u64 {
+        if self == Self::X86_64 { HOST_PAGE_BYTES } else { PAGE_BYTES }
+    }
+
+    /// Of how many parts of the address space a program has one; the engine has the others.
+    pub fn share(self) -> u64 {
+        match self {
+            Self::LoongArch64 => 1,
+            Self::Mips64 => 2,
+            // Instructions have no alignment: the table of targets has an entry for each byte.
+            Self::X86_64 => 8,
+        }
+    }
+
+    /// The length of the instruction that makes a system call.
+    pub(crate) fn syscall_bytes(self) -> u64 {
+        if self == Self::X86_64 { 2 } else { 4 }
+    }
+
+    /// What a function may use below the stack pointer without saying so.
+    pub(crate) fn red_zone_bytes(self) -> u64 {
+        if self == Self::X86_64 { 128 } else { 0 }
+    }
+
+    /// AT_PLATFORM.
+    pub(crate) fn platform(self) -> &'static [u8] {
+        if self == Self::X86_64 { b"x86_64" } else { b"loongarch" }
+    }
+
+    /// Whether an engine translates it.
+    pub fn is_translated(self) -> bool {
+        self != Self::LoongArch64
+    }
 }
 
 /// A segment to be mapped.
@@ -223,7 +266,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Image {
-    /// Reads and checks an ELF file; `limit` is the first address a program may not use. Of one that is translated it is half of that.
+    /// Reads and checks an ELF file; `limit` is the first address a program may not use. Of one that is translated it is a part of that.
     ///
     /// # Errors
     /// The file is not a program that can be run, or is damaged.
@@ -250,6 +293,9 @@ impl Image {
         let architecture = if mips::is_for_mips(&header) {
             mips::check(&header).map_err(ElfError::Mips)?;
             Architecture::Mips64
+        } else if x86::is_for_x86(&header) {
+            x86::check(&header).map_err(ElfError::X86)?;
+            Architecture::X86_64
         } else {
             Architecture::LoongArch64
         };
@@ -260,7 +306,7 @@ impl Image {
         if machine != MACHINE && architecture == Architecture::LoongArch64 {
             return Err(ElfError::Machine(machine));
         }
-        let limit = if architecture == Architecture::Mips64 { limit / 2 } else { limit };
+        let limit = limit / architecture.share();
         let kind = u16_at(&header, 16);
         if kind != 2 && kind != 3 {
             return Err(ElfError::Type(kind));
@@ -294,7 +340,7 @@ impl Image {
             headers_address: 0,
             headers_count: count,
             executable_stack: false,
-            alignment: PAGE_BYTES,
+            alignment: architecture.page_bytes(),
         };
         let size = file.size()?;
         for (index, header) in table.chunks_exact(PROGRAM_HEADER_BYTES).enumerate() {
@@ -305,6 +351,9 @@ impl Image {
         }
         if architecture == Architecture::Mips64 && image.interpreter.is_some() {
             return Err(ElfError::Mips(mips::DYNAMIC));
+        }
+        if architecture == Architecture::X86_64 && image.interpreter.is_some() {
+            return Err(ElfError::X86(x86::DYNAMIC));
         }
         if image.headers_address == 0 {
             let holder =
@@ -378,17 +427,23 @@ impl Image {
         let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);
         if file_bytes > memory_bytes {
             Some("has more bytes in the file than in memory; the file is damaged")
-        } else if address.checked_add(memory_bytes).and_then(page_up).is_none_or(|end| end > limit) {
+        } else if address
+            .checked_add(memory_bytes)
+            .and_then(|end| self.page_up(end))
+            .is_none_or(|end| end > limit)
+        {
             Some("does not fit into the address space; link it lower, or the file is damaged")
         } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
             Some("needs more bytes than the file has; the file is truncated")
         } else if address < lowest {
             Some("overlaps the one before it or stands out of order; the file is damaged")
-        } else if address % PAGE_BYTES != offset % PAGE_BYTES && file_bytes > 0 {
-            Some(
-                "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000",
-            )
-        } else if !self.relocatable && page_down(address) < 1 << 16 {
+        } else if address % self.page_bytes() != offset % self.page_bytes() && file_bytes > 0 {
+            Some(if self.page_bytes() == PAGE_BYTES {
+                "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000"
+            } else {
+                "has an address and a file offset that differ within a page; the file is damaged"
+            })
+        } else if !self.relocatable && self.page_down(address) < 1 << 16 {
             Some("lies in the first 64 KiB, which are never mapped; link it higher")
         } else {
             None
@@ -398,6 +453,18 @@ impl Image {
     /// The addresses from the first to after the last segment, in whole pages, before the load bias.
     pub(crate) fn span(&self) -> std::ops::Range<u64> {
         let end = self.segments.last().map_or(0, |last| last.address + last.memory_bytes);
-        page_down(self.segments[0].address)..page_up(end).unwrap_or(end)
+        self.page_down(self.segments[0].address)..self.page_up(end).unwrap_or(end)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.architecture.page_bytes()
+    }
+
+    fn page_down(&self, address: u64) -> u64 {
+        address & !(self.page_bytes() - 1)
+    }
+
+    fn page_up(&self, address: u64) -> Option<u64> {
+        address.checked_add(self.page_bytes() - 1).map(|end| self.page_down(end))
     }
 }

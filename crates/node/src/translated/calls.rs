@@ -1,15 +1,13 @@
 //! The system calls of a translated program, and what its new threads begin with.
-//! Not what calls become (`longma_translate::mips::system`), nor what they do.
-//! Source: Linux arch/mips/kernel/scall64-n64.S (registers).
+//! Not what calls become (the front ends of `longma_translate`), nor what they do.
+//! Source: our own.
 
 use std::cell::Cell;
 
 use longma_core::Core;
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
-use longma_translate::mips::registers::{SCRATCH, STACK_POINTER, TABLE, THREAD_POINTER, general};
-use longma_translate::mips::system::{After, Step, finish, prepare};
-use longma_translate::mips::{frame, numbers};
+use longma_translate::front_end::{FrontEnd, SCRATCH, STACK_POINTER, Step};
 
 use super::{Translated, View};
 use crate::run::Shared;
@@ -17,12 +15,6 @@ use crate::run::Shared;
 // The number and the arguments of LoongArch's calls.
 const NUMBER: u8 = 11;
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
-/// v0: the number, and the result.
-const RESULT: u8 = general(2);
-/// v1: the second result of pipe(2).
-const SECOND: u8 = general(3);
-/// a3: whether it failed.
-const FAILED: u8 = general(7);
 const RT_SIGRETURN: u64 = 139;
 const CLONE: u64 = 220;
 const CLONE_SETTLS: u64 = 0x8_0000;
@@ -34,7 +26,7 @@ thread_local! {
     static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
 }
 
-impl Translated {
+impl<F: FrontEnd> Translated<F> {
     /// The system call at the program counter.
     pub(super) fn call(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
         let state = &mut core.cpu().state;
@@ -47,11 +39,10 @@ impl Translated {
         // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
         state.set_r(SCRATCH, 0);
         let before = state.x;
-        let arguments = ARGUMENTS.map(|register| state.r(register));
-        let result = match prepare(state.r(RESULT), arguments, state.r(STACK_POINTER), &view) {
+        let result = match F::call(state, &view) {
             Step::Done(result) => result.map(|value| (value, None)),
             Step::ThreadPointer(value) => {
-                state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
+                F::set_thread_pointer(state, value);
                 Ok((0, None))
             }
             Step::Flush(start, bytes) => {
@@ -73,22 +64,23 @@ impl Translated {
                     return outcome;
                 }
                 if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
-                    state.lbt.scratch[usize::from(THREAD_POINTER)] = arguments[4];
+                    F::set_thread_pointer(state, arguments[4]);
                 }
-                if let After::Mapped(..) | After::Placed(_) = after {
-                    self.forget_mapped(shared, after, returned);
+                // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
+                if let Some(changed) = F::changed(after, returned) {
+                    self.forget(shared, changed);
                 }
                 match returned {
                     LAST_ERROR.. => Err(returned.wrapping_neg()),
-                    _ => finish(after, returned, &view),
+                    _ => F::finish(after, returned, &view),
                 }
             }
         };
-        put_result(state, result);
+        F::put_result(state, result);
         if core.cpu().attention.is_requested() {
             // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
             let state = &mut core.cpu().state;
-            state.pc = source + 4;
+            state.pc = source + F::SYSCALL_BYTES;
             thread.make_again_with(before);
             core.cpu().attention.clear();
             return self.deliver(shared, core, thread, Some(code + 4));
@@ -97,28 +89,18 @@ impl Translated {
         Outcome::Continue
     }
 
-    /// What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
-    fn forget_mapped(&self, shared: &Shared, after: After, returned: u64) {
-        let (start, bytes) = match after {
-            After::Mapped(start, bytes) => (start, bytes),
-            After::Placed(bytes) if returned < LAST_ERROR => (returned, bytes),
-            _ => return,
-        };
-        self.forget(shared, start..start.saturating_add(bytes));
-    }
-
     fn return_from_handler(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
         let at = state.r(STACK_POINTER);
-        if !frame::leave(state, &View(shared)) {
+        let Some(frame) = F::leave(state, &View(shared)) else {
             let fault = Fault { address: at, access: Access::Read, cause: FaultCause::Unmapped };
             return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
-        }
+        };
         state.set_r(NUMBER, RT_SIGRETURN);
         let outcome = thread.syscall(state);
         if outcome != Outcome::Continue {
             return outcome;
         }
-        frame::after(state, at, &View(shared));
+        F::after_leaving(state, frame, &View(shared));
         self.resume(shared, state, thread)
     }
 }
@@ -135,34 +117,23 @@ fn make(state: &mut State, thread: &mut Thread, number: u64, arguments: [u64; 6]
     outcome
 }
 
-fn put_result(state: &mut State, result: Result<(u64, Option<u64>), u64>) {
-    let (value, failed) = match result {
-        Ok((value, second)) => {
-            if let Some(second) = second {
-                state.set_r(SECOND, second);
-            }
-            (value, 0)
-        }
-        Err(error) => (numbers::error(error), 1),
-    };
-    state.set_r(RESULT, value);
-    state.set_r(FAILED, failed);
-}
-
-impl Translated {
+impl<F: FrontEnd> Translated<F> {
     /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
     /// and with the registers of LoongArch's call. False if it cannot begin there.
-    pub(crate) fn give_birth(&self, shared: &Shared, state: &mut State) -> bool {
-        let Some((caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
+    pub(super) fn bear(&self, shared: &Shared, state: &mut State) -> bool {
+        let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
         if flags & CLONE_SETTLS != 0 {
-            state.lbt.scratch[usize::from(THREAD_POINTER)] = thread_pointer;
+            F::set_thread_pointer(state, thread_pointer);
+            caller[usize::from(F::THREAD_POINTER)] = state.r(F::THREAD_POINTER);
         }
         state.x = caller;
         state.set_r(STACK_POINTER, stack);
-        state.set_r(TABLE, self.layout.table);
-        put_result(state, Ok((0, None)));
-        match self.code_of(shared, state.pc) {
+        state.set_r(F::TABLE, self.layout.table);
+        F::put_result(state, Ok((0, None)));
+        // The process takes the call for one of LoongArch's, of four bytes.
+        let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
+        match self.code_of(shared, behind) {
             Ok(code) => {
                 state.pc = code;
                 true

@@ -1,4 +1,4 @@
-//! Programs for MIPS64 on cores that execute LoongArch code: what is translated of a process, and where that lies.
+//! Programs for other architectures on cores that execute LoongArch code: what is translated of a process, and where that lies.
 //! Not the translation (`longma-translate`), nor the run loop and the system calls (`run.rs`, `calls.rs`).
 //! Source: our own.
 
@@ -9,13 +9,15 @@ use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use longma_core::Core;
 use longma_guest::host::locks::{Mutex, MutexGuard};
-use longma_linux::Process;
+use longma_linux::elf::Architecture;
+use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
-use longma_translate::engine::{Engine, Layout, Memory, Refusal};
-use longma_translate::mips::instruction;
-use longma_translate::mips::registers::{SCRATCH, TABLE};
-use longma_translate::mips::system::{self, Structures};
+use longma_translate::engine::{Engine, Layout, Refusal};
+use longma_translate::front_end::{FrontEnd, Memory, Structures};
+use longma_translate::mips::Mips64;
+use longma_translate::x86::X86_64;
 
 use crate::run::Shared;
 
@@ -24,77 +26,121 @@ use crate::run::Shared;
 pub enum TranslatedError {
     /// In simulated time.
     #[error(
-        "a program for MIPS64 is translated, which the levels cache and timing do not follow; run it at level functional"
+        "a program for another architecture is translated, which the levels cache and timing do not follow; run it at level functional"
     )]
     Simulated,
     /// Under a debugger.
     #[error(
-        "a debugger cannot steer a program for MIPS64, whose translation it would see; run it without --gdb"
+        "a debugger cannot steer a program for another architecture, whose translation it would see; run it without --gdb"
     )]
     Debugged,
+}
+
+/// The translation of one process, of whichever architecture its program is.
+pub(crate) trait Translation: Send + Sync {
+    /// Gives the first thread, which is at its first source instruction, registers to begin with.
+    fn begin(&self, state: &mut State);
+
+    /// Lets a thread go on until it stops.
+    fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome;
+
+    /// Source code may have changed or gone. Whoever tells holds the map's lock, so that it is forgotten later: before any thread that
+    /// has stopped goes on.
+    fn note_change(&self, range: Range<u64>);
+
+    /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
+    /// and with the registers of LoongArch's call. False if it cannot begin there.
+    fn give_birth(&self, shared: &Shared, state: &mut State) -> bool;
+
+    /// Whether translated code lies at `address`.
+    fn is_code(&self, address: u64) -> bool;
+}
+
+/// What a process needs whose program is for another architecture; `None` for LoongArch's own.
+pub(crate) fn translation_of(process: &Process) -> Option<Box<dyn Translation>> {
+    match process.architecture() {
+        Architecture::LoongArch64 => None,
+        Architecture::Mips64 => Some(Box::new(Translated::<Mips64>::of(process)?)),
+        Architecture::X86_64 => Some(Box::new(Translated::<X86_64>::of(process)?)),
+    }
 }
 
 /// What is translated of one process.
 ///
 /// The lock is never held during a system call: the map's lock comes after it, and calls that change the map tell of it while they
-/// hold that, see [`Translated::note_change`].
-pub(crate) struct Translated {
-    engine: Mutex<Engine>,
+/// hold that, see [`Translation::note_change`].
+struct Translated<F: FrontEnd> {
+    engine: Mutex<Engine<F>>,
     /// Source code that may have changed since it was last forgotten.
     changed: Mutex<Vec<Range<u64>>>,
     has_changed: AtomicBool,
+    /// Held while it is forgotten.
+    forgetting: Mutex<()>,
     /// What the program does not have.
     layout: Layout,
 }
 
-impl Translated {
-    /// What a process needs whose program is for another architecture; `None` for LoongArch's own.
-    pub fn of(process: &Process) -> Option<Self> {
-        let areas = process.areas()?;
-        // Made now: a forked child must not find them half made.
-        let _ = (system::name(0), instruction::decode(0));
-        let layout = Layout {
-            code: areas.code.clone(),
-            table: areas.table.start,
-            limit: areas.table.end - areas.table.start,
-        };
-        Some(Self {
-            engine: Mutex::new(Engine::new(layout.clone())),
-            changed: Mutex::default(),
-            has_changed: AtomicBool::new(false),
-            layout,
-        })
-    }
-
-    fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives the first thread, which is at its first source instruction, registers to begin with: it seems to have come from a call of
-    /// an address without code.
-    pub fn begin(&self, state: &mut State) {
-        let register = 25;
-        state.set_r(register, state.pc);
-        state.set_r(SCRATCH, (-4 * i64::from(register)) as u64);
-        state.set_r(TABLE, self.layout.table);
+impl<F: FrontEnd> Translation for Translated<F> {
+    fn begin(&self, state: &mut State) {
+        F::begin(state, state.pc);
+        state.set_r(F::TABLE, self.layout.table);
         state.pc = 0;
     }
 
-    /// Source code may have changed or gone. Whoever tells holds the map's lock, so that it is forgotten later: before any thread that
-    /// has stopped goes on.
-    pub fn note_change(&self, range: Range<u64>) {
+    fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+        self.go(shared, core, thread)
+    }
+
+    fn note_change(&self, range: Range<u64>) {
         if range.start < self.layout.limit && !self.layout.code.contains(&range.start) {
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(range);
             self.has_changed.store(true, Ordering::Release);
         }
     }
 
+    fn give_birth(&self, shared: &Shared, state: &mut State) -> bool {
+        self.bear(shared, state)
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.layout.code.contains(&address)
+    }
+}
+
+impl<F: FrontEnd> Translated<F> {
+    fn of(process: &Process) -> Option<Self> {
+        let areas = process.areas()?;
+        F::prepare_process();
+        let layout = Layout {
+            code: areas.code.clone(),
+            table: areas.table.start,
+            limit: (areas.table.end - areas.table.start) >> F::ENTRY_SHIFT,
+        };
+        Some(Self {
+            engine: Mutex::new(Engine::new(layout.clone())),
+            changed: Mutex::default(),
+            has_changed: AtomicBool::new(false),
+            forgetting: Mutex::default(),
+            layout,
+        })
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine<F>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets what has been noted.
     fn forget_noted(&self, shared: &Shared) {
-        if self.has_changed.swap(false, Ordering::AcqRel) {
+        while self.has_changed.load(Ordering::Acquire) {
+            // Whoever comes meanwhile waits: the old code must not run again.
+            let _forgetting = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
             let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
             for range in changed {
                 self.forget(shared, range);
+            }
+            let noted = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+            if noted.is_empty() {
+                self.has_changed.store(false, Ordering::Release);
             }
         }
     }
@@ -121,10 +167,15 @@ struct View<'a>(&'a Shared);
 
 impl Memory for View<'_> {
     fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        if self.0.translated().is_some_and(|translated| translated.layout.code.contains(&address)) {
+        if self.0.translated().is_some_and(|translated| translated.is_code(address)) {
             return Err(Fault { address, access: Access::Execute, cause: FaultCause::Unmapped });
         }
-        self.0.process().memory().fetch(address)
+        let process = self.0.process();
+        if process.architecture() == Architecture::X86_64 {
+            // Stores take effect on code without a word: the first one is noticed.
+            process.address_space().protect_code(address);
+        }
+        process.memory().fetch(address)
     }
 
     fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {

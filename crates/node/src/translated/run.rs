@@ -1,26 +1,21 @@
 //! The run loop of a guest thread whose program is translated: what its stops mean for the program.
 //! Not its system calls (see `calls.rs`).
-//! Source: our own; Linux arch/mips/kernel/traps.c for the signals.
+//! Source: our own.
 
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, decode};
 use longma_translate::engine::Refusal;
-use longma_translate::mips::code::{EXIT, Exit, ILLEGAL, Position, SERVICE};
-use longma_translate::mips::registers::{SCRATCH, SPARE, STACK_POINTER, TABLE, general};
-use longma_translate::mips::{Served, Settle, frame, serve};
+use longma_translate::front_end::{
+    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served,
+};
 
 use super::{Translated, View};
 use crate::run::Shared;
 
-/// The code number of the spare register where a source register is named; the real one is the kernel's.
-const SPARE_SOURCE: u8 = 26;
-/// `break` of an overflow.
-const OVERFLOW: u32 = 6;
-
-impl Translated {
+impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
-    pub fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    pub(super) fn go(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
         self.forget_noted(shared);
         let stop = core.run();
         self.stopped(shared, core, thread, stop)
@@ -44,11 +39,11 @@ impl Translated {
         }
     }
 
-    /// What stands at the program counter, and what it says of hi and lo is done.
-    fn settled(&self, state: &mut State) -> Option<Position> {
+    /// What stands at the program counter, and what it says of registers that are yet to be written is done.
+    fn settled(&self, state: &mut State) -> Option<Position<F::Pending>> {
         let position = self.engine().position(state.pc)?;
         if let Some(pending) = position.pending {
-            pending.settle(state);
+            F::settle(pending, state);
         }
         Some(position)
     }
@@ -71,10 +66,8 @@ impl Translated {
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
-                match serve(instruction, state) {
-                    Served::Overflow => {
-                        return self.raise(shared, state, thread, Trap::Break(OVERFLOW));
-                    }
+                match F::serve(instruction, state, &View(shared)) {
+                    Served::Trap(trap) => return self.raise(shared, state, thread, trap),
                     Served::Done => {}
                     Served::Changed(address) => self.forget(shared, address..address.saturating_add(1)),
                 }
@@ -114,32 +107,16 @@ impl Translated {
         self.raise(shared, state, thread, trap)
     }
 
-    /// The source address that a jump has led to whose entry in the table is empty: the address behind a call knows its register; other
-    /// jumps left the distance to themselves in r1.
+    /// The source address that a jump has led to whose entry in the table is empty.
     fn target(&self, state: &State) -> u64 {
-        let link = state.r(SCRATCH);
-        let register = self.engine().call_before(link).or_else(|| {
-            let distance = state.pc.wrapping_sub(link);
-            let register = (distance / 4) as u8;
-            (distance.is_multiple_of(4) && distance < 4 * 32).then_some(if register == 0 {
-                31
-            } else {
-                register
-            })
-        });
-        match register {
-            Some(register) => source_register(state, register),
-            // Two halves of entries, of an address that is no multiple of four.
-            None => state.pc,
-        }
+        let engine = self.engine();
+        F::missed(state, &|link| engine.call_before(link))
     }
 
     /// The source address that a jump was to lead to, if its entry could not be read because the table has none for it.
     fn target_out_of_reach(&self, shared: &Shared, state: &State) -> Option<u64> {
         let word = decode(shared.process().memory().fetch(state.pc).ok()?)?;
-        let looks_up = word.op == Op::LdxWu && word.d == SCRATCH && word.k == TABLE;
-        looks_up
-            .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
+        F::looked_up(state, &word)
     }
 
     /// Raises the signal of a trap in translated code.
@@ -165,7 +142,7 @@ impl Translated {
         trap: Trap,
     ) -> Outcome {
         state.set_r(SCRATCH, 0);
-        match thread.raise(state, trap) {
+        match thread.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(shared, state, thread),
             over => over,
         }
@@ -207,13 +184,13 @@ impl Translated {
     /// Goes on at the source address that the process has left the thread at: in a handler, maybe, which gets its own frame first.
     pub(super) fn resume(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
         let back = state.r(SCRATCH);
-        if back != 0 && !frame::enter(state, back, &View(shared)) {
+        if back != 0 && !F::enter(state, back, &View(shared)) {
             state.set_r(SCRATCH, 0);
             let address = state.r(STACK_POINTER);
             let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
             return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
         }
-        state.set_r(TABLE, self.layout.table);
+        state.set_r(F::TABLE, self.layout.table);
         self.go_on(shared, state, thread, state.pc)
     }
 
@@ -267,8 +244,4 @@ impl Translated {
             (over, _) => over,
         }
     }
-}
-
-fn source_register(state: &State, number: u8) -> u64 {
-    if number == SPARE_SOURCE { state.lbt.scratch[usize::from(SPARE)] } else { state.r(general(number)) }
 }

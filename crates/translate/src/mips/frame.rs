@@ -8,7 +8,8 @@ use longma_loongarch::State;
 use super::numbers;
 use super::registers::{HIGH, LOW, STACK_POINTER, general};
 use super::service::{control, set_control};
-use super::system::{Structures, information_to_mips};
+use super::system::information_to_mips;
+use crate::front_end::Structures;
 
 // The frame of LoongArch: siginfo, then ucontext with its mask, program counter and registers.
 const OUTER_MASK: usize = 168;
@@ -85,16 +86,16 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
 }
 
 /// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that.
-pub fn leave(state: &mut State, memory: &dyn Structures) -> bool {
+pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
     if !memory.read(address, &mut frame) {
-        return false;
+        return None;
     }
     let outer_at = get(&frame, LINK);
     let mut outer = [0; OUTER_BYTES];
     if !memory.read(outer_at, &mut outer) {
-        return false;
+        return None;
     }
     for number in (1..32u8).filter(|number| general(*number) != 0) {
         put(
@@ -106,7 +107,7 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> bool {
     put(&mut outer, OUTER_PC, get(&frame, PC));
     put(&mut outer, OUTER_MASK, numbers::set_from_mips(get(&frame, MASK)));
     state.set_r(STACK_POINTER, outer_at);
-    memory.write(outer_at, &outer)
+    memory.write(outer_at, &outer).then_some(address)
 }
 
 /// What the process's own frame does not bring back of the handler's changes: call it when that has been done.

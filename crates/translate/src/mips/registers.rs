@@ -2,10 +2,7 @@
 //! Not the code.
 //! Source: our own; the n64 calling convention for what programs leave to the kernel (k0, k1).
 
-/// r1 holds nothing between two source instructions; returns jump through it, so that they are known as returns.
-pub const SCRATCH: u8 = 1;
-/// The stack pointer is where LoongArch has its own.
-pub const STACK_POINTER: u8 = 3;
+pub use crate::front_end::{SCRATCH, STACK_POINTER};
 /// Added to a source address, it gives the address of its entry in the table of targets.
 pub const TABLE: u8 = 29;
 

@@ -2,31 +2,19 @@
 //! Not plain ones, which become LoongArch code.
 //! Source: MIPS64 Architecture for Programmers, volume II-A; volume I-A, section 6.5 (FCSR).
 
-use longma_loongarch::{Fcsr, State};
+use longma_loongarch::{Fcsr, State, Trap};
 
 use super::code::Pending;
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
+use crate::front_end::Served;
 
-/// What came of an instruction that the engine has executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// It is done.
-    Done,
-    /// It overflowed.
-    Overflow,
-    /// Code at this address has changed.
-    Changed(u64),
-}
+/// `break` of an overflow.
+const OVERFLOW: u32 = 6;
 
-/// Writes hi and lo.
-pub trait Settle {
-    /// Does what has been put off.
-    fn settle(&self, state: &mut State);
-}
-
-impl Settle for Pending {
-    fn settle(&self, state: &mut State) {
+impl Pending {
+    /// Writes hi and lo.
+    pub fn settle(self, state: &mut State) {
         let [s, t] = self.operands.map(|register| state.x[usize::from(register)]);
         let (low, high) = product(self.op, s, t);
         state.lbt.scratch[usize::from(LOW)] = low;
@@ -88,7 +76,7 @@ pub fn serve(instruction: Instruction, state: &mut State) -> Served {
             return Served::Done;
         }
     };
-    let Some(value) = sum else { return Served::Overflow };
+    let Some(value) = sum else { return Served::Trap(Trap::Break(OVERFLOW)) };
     let register = general(instruction.destination());
     if register != 0 {
         state.x[usize::from(register)] = value;

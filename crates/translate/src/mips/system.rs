@@ -5,30 +5,10 @@
 use std::sync::LazyLock;
 
 use super::numbers;
-
-/// The memory of a program, for the structures of its calls.
-pub trait Structures {
-    /// Fills `bytes` from `address` on; false if that cannot be read.
-    fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-
-    /// Writes `bytes`; false if that cannot be done.
-    fn write(&self, address: u64, bytes: &[u8]) -> bool;
-}
+use crate::front_end::{self, Structures};
 
 /// What to do for a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The process's call of this number, and what remains to be done with its result.
-    Call(u64, [u64; 6], After),
-    /// It fails with this error, by the others' number, or gives this.
-    Done(Result<u64, u64>),
-    /// Back from a handler.
-    SignalReturn,
-    /// The thread pointer.
-    ThreadPointer(u64),
-    /// So much code may have changed.
-    Flush(u64, u64),
-}
+pub type Step = front_end::Step<After>;
 
 /// What remains to be done with a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

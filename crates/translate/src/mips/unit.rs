@@ -70,7 +70,7 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
         entries.insert(pc, at);
         exit(&mut lowering.assembler, &mut unit, pc, Exit::To(pc));
     }
-    unit.sources = ranges(&reach);
+    unit.sources = ranges(&reach).into_iter().map(|(first, count)| (first, 4 * u64::from(count))).collect();
     unit.words = lowering.assembler.finish(&entries);
     unit
 }

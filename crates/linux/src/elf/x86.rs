@@ -1,0 +1,28 @@
+//! Which programs for x86 are run: by their ELF headers.
+//! Not their translation.
+//! Source: System V ABI, AMD64 supplement, "ELF header".
+
+use super::u16_at;
+
+/// EM_X86_64.
+const MACHINE_X86_64: u16 = 62;
+/// EM_386.
+const MACHINE_386: u16 = 3;
+
+pub(super) const DYNAMIC: &str =
+    "linked dynamically; only static programs for x86-64 are run: link it with -static";
+
+/// Whether the header says x86.
+pub(super) fn is_for_x86(header: &[u8; 64]) -> bool {
+    let machine = u16_at(header, 18);
+    header[5] == 1 && (machine == MACHINE_X86_64 || machine == MACHINE_386)
+}
+
+/// Gives what speaks against running a program for x86, and what to do.
+pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
+    match (header[4], u16_at(header, 18)) {
+        (2, MACHINE_X86_64) => Ok(()),
+        (_, MACHINE_X86_64) => Err("of the x32 ABI; build it for x86_64-linux without -mx32"),
+        _ => Err("for 32-bit processors; build it for x86_64-linux"),
+    }
+}

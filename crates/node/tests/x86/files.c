@@ -1,0 +1,128 @@
+// Calls whose numbers, flags and structures differ: files, processes, sockets, limits, names, time.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void files(void) {
+    char folder[] = "/tmp/longma-x86-XXXXXX", text[64] = "";
+    struct stat open_one, named;
+    if (!mkdtemp(folder) || chdir(folder)) exit(1);
+    int file = open("a", O_CREAT | O_RDWR | O_TRUNC | O_APPEND, 0640);
+    printf("written: %zd\n", write(file, "hello", 5));
+    fstat(file, &open_one);
+    printf("stat: %ld %o %ld\n", (long)open_one.st_size, open_one.st_mode, (long)open_one.st_nlink);
+    int flags = fcntl(file, F_GETFL);
+    printf("flags: %d\n", flags & O_APPEND && (flags & O_ACCMODE) == O_RDWR);
+    stat("a", &named);
+    printf("the same: %d\n", named.st_ino == open_one.st_ino && named.st_mtime == open_one.st_mtime);
+    if (mkdir("d", 0755) || symlink("a", "l") || rename("a", "b")) exit(1);
+    int count = 0, sum = 0;
+    DIR *entries = opendir(".");
+    for (struct dirent *entry; (entry = readdir(entries)); count++)
+        for (char *byte = entry->d_name; *byte; byte++) sum += *byte;
+    closedir(entries);
+    printf("entries: %d, %d\n", count, sum);
+    printf("link: %zd %s\n", readlink("l", text, 63), text);
+    printf("access: %d %d\n", access("b", R_OK), access("zz", R_OK));
+    printf("removed: %d %d %d %d %d\n", unlink("l"), unlink("b"), rmdir("d"), chdir("/"), rmdir(folder));
+    open("/nonexistent/x", O_RDONLY);
+    printf("%d %s\n", errno, strerror(errno));
+    struct statfs system;
+    statfs("/proc", &system);
+    printf("statfs: %lx %ld\n", (long)system.f_type, (long)system.f_namelen);
+}
+
+static void processes(void) {
+    int ends[2], state;
+    char text[64];
+    if (pipe(ends)) exit(1);
+    for (int i = 0; i < 4; i++) {
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) _exit(write(ends[1], "child\n", 6) == 6 ? i : 99);
+        waitpid(child, &state, 0);
+        printf("status %d\n", WEXITSTATUS(state));
+    }
+    close(ends[1]);
+    ssize_t bytes = read(ends[0], text, sizeof text);
+    printf("%.*s", (int)bytes, text);
+    pid_t child = vfork();
+    if (child == 0) _exit(3);
+    waitpid(child, &state, 0);
+    printf("vfork: %d\n", WEXITSTATUS(state));
+    FILE *command = popen("echo a host program; exit 3", "r");
+    printf("%s", fgets(text, sizeof text, command));
+    printf("status %d\n", WEXITSTATUS(pclose(command)));
+    char *shared = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(stdout);
+    if (fork() == 0) {
+        shared[5] = 9;
+        _exit(0);
+    }
+    wait(NULL);
+    printf("shared: %d\n", shared[5]);
+}
+
+int main(void) {
+    files();
+    processes();
+    struct utsname names;
+    uname(&names);
+    puts(names.machine);
+    struct timespec before, after, pause = {0, 20000000};
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    nanosleep(&pause, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    printf("slept: %d\n", (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec >= 20000000);
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 77;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    printf("files: %d\n", (int)limit.rlim_cur);
+    int pair[2], kind = 0;
+    socklen_t length = sizeof kind;
+    printf("pair: %d", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
+    printf(", %zd", write(pair[0], "xyz", 3));
+    struct pollfd ready = {pair[1], POLLIN, 0};
+    printf(", poll %d", poll(&ready, 1, 1000));
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(pair[1], &set);
+    struct timeval second = {1, 0};
+    printf(", select %d", select(pair[1] + 1, &set, NULL, NULL, &second));
+    getsockopt(pair[0], SOL_SOCKET, SO_TYPE, &kind, &length);
+    printf(", stream %d\n", kind == SOCK_STREAM);
+    char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory[100] = 1;
+    memory = mremap(memory, 65536, 1 << 20, MREMAP_MAYMOVE);
+    printf("moved: %d", memory[100]);
+    printf(", %d\n", munmap(memory, 1 << 20));
+    struct epoll_event wanted[3] = {{EPOLLIN, {.u64 = 0x123456789abcdef0}}, {EPOLLOUT, {.u64 = 7}}}, found[3];
+    int set_of_events = epoll_create1(0);
+    for (int i = 0; i < 2; i++) epoll_ctl(set_of_events, EPOLL_CTL_ADD, pair[1 - i], &wanted[i]);
+    int events = epoll_wait(set_of_events, found, 3, 1000);
+    unsigned long sum = 0;
+    for (int i = 0; i < events; i++) sum += found[i].data.u64 + found[i].events;
+    printf("events: %d, %lx\n", events, sum);
+    void *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("pages: %ld, %d, %d\n", sysconf(_SC_PAGESIZE), mprotect((char *)page + 4096, 4096, PROT_NONE),
+           munmap((char *)page + 8192, 4096));
+    return 0;
+}

@@ -1,0 +1,236 @@
+//! What the engine and whoever runs translated code ask of a source architecture: one implementation a folder.
+//! Not the engine, nor the run loop.
+//! Source: our own.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use longma_loongarch::{Fault, Instruction, State};
+
+use crate::assembler::Assembler;
+
+/// `break` codes that only translated code has.
+pub const EXIT: i32 = 0x7001;
+/// The engine executes one source instruction.
+pub const SERVICE: i32 = 0x7002;
+/// The source address holds no instruction.
+pub const ILLEGAL: i32 = 0x7003;
+
+/// r1 holds nothing between two source instructions; returns jump through it, so that they are known as returns.
+pub const SCRATCH: u8 = 1;
+/// The stack pointer is where LoongArch has its own: frames and new threads speak of it.
+pub const STACK_POINTER: u8 = 3;
+
+/// Where the code of one source instruction begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position<P> {
+    /// The index of the first word.
+    pub offset: u32,
+    /// Where the program goes on if it is interrupted there: the instruction's address, or that of the branch whose slot it stands in.
+    pub pc: u64,
+    /// Before the word, every register is as it is before the instruction at `pc`.
+    pub is_boundary: bool,
+    /// It stands for an instruction of its own.
+    pub counts: bool,
+    /// What registers are yet to be.
+    pub pending: Option<P>,
+}
+
+/// Why translated code comes out to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit<S> {
+    /// To go on at a source address that has no code yet.
+    To(u64),
+    /// To have one instruction executed.
+    Service(S),
+    /// There is no instruction.
+    Illegal,
+}
+
+/// A translated unit.
+#[derive(Debug)]
+pub struct Unit<S, P> {
+    /// The LoongArch code, for any address.
+    pub words: Vec<u32>,
+    /// The source addresses that can be jumped to, and the index of the word.
+    pub entries: Vec<(u64, u32)>,
+    /// By `offset`.
+    pub positions: Vec<Position<P>>,
+    /// Words that come out to the engine.
+    pub exits: Vec<(u32, Exit<S>)>,
+    /// Calls of addresses in registers: the word, and the source register.
+    pub calls: Vec<(u32, u8)>,
+    /// The source code that was read: first address and bytes.
+    pub sources: Vec<(u64, u64)>,
+}
+
+impl<S, P> Default for Unit<S, P> {
+    fn default() -> Self {
+        Self {
+            words: Vec::new(),
+            entries: Vec::new(),
+            positions: Vec::new(),
+            exits: Vec::new(),
+            calls: Vec::new(),
+            sources: Vec::new(),
+        }
+    }
+}
+
+impl<S: Copy, P> Unit<S, P> {
+    /// Adds a word that comes out to the engine.
+    pub fn exit(&mut self, assembler: &mut Assembler, pc: u64, why: Exit<S>) {
+        let offset = assembler.words.len() as u32;
+        let is_boundary = matches!(why, Exit::To(_));
+        self.positions.push(Position { offset, pc, is_boundary, counts: false, pending: None });
+        self.exits.push((offset, why));
+        let imm = match why {
+            Exit::To(_) => EXIT,
+            Exit::Service(_) => SERVICE,
+            Exit::Illegal => ILLEGAL,
+        };
+        assembler.push(Instruction { imm, ..Instruction::new(longma_loongarch::Op::Break) });
+    }
+}
+
+/// The memory of a program, for the structures of its calls.
+pub trait Structures {
+    /// Fills `bytes` from `address` on; false if that cannot be read.
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
+
+    /// Writes `bytes`; false if that cannot be done.
+    fn write(&self, address: u64, bytes: &[u8]) -> bool;
+}
+
+/// What to do for a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<A> {
+    /// The process's call of this number, and what remains to be done with its result.
+    Call(u64, [u64; 6], A),
+    /// It fails with this error, by the others' number, or gives this.
+    Done(Result<u64, u64>),
+    /// Back from a handler.
+    SignalReturn,
+    /// The thread pointer.
+    ThreadPointer(u64),
+    /// So much code may have changed.
+    Flush(u64, u64),
+}
+
+/// What came of an instruction that the engine has executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// It is done.
+    Done,
+    /// It ends in this trap.
+    Trap(longma_loongarch::Trap),
+    /// Code at this address has changed.
+    Changed(u64),
+}
+
+/// A system call's result: the value and a second one, or the error by the others' number.
+pub type CallResult = Result<(u64, Option<u64>), u64>;
+
+/// A source architecture.
+pub trait FrontEnd: Sized + Send + Sync + 'static {
+    /// An instruction that the engine executes.
+    type Service: Copy + Debug + Send + Sync + PartialEq;
+    /// What registers are yet to be.
+    type Pending: Copy + Debug + Send + Sync;
+    /// What remains to be done with a call's result.
+    type After: Copy + Debug;
+
+    /// What its programs are called.
+    const NAME: &'static str;
+    /// An address's entry in the table of targets is at the table's start and the address shifted left by this.
+    const ENTRY_SHIFT: u32;
+    /// Instructions stand at multiples of this.
+    const ALIGNMENT: u64;
+    /// The register that holds the table's start.
+    const TABLE: u8;
+    /// The general register with the thread pointer, or 0 if that is elsewhere.
+    const THREAD_POINTER: u8;
+    /// The length of the instruction that makes a system call.
+    const SYSCALL_BYTES: u64;
+
+    /// Makes now what a forked child must not find half made.
+    fn prepare_process();
+
+    /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
+    fn translate(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+    ) -> Unit<Self::Service, Self::Pending>;
+
+    /// Gives the first thread, whose stack pointer is set, registers to begin with at `pc`: it is to seem to have come from a jump to an
+    /// address without code.
+    fn begin(state: &mut State, pc: u64);
+
+    /// Writes what registers are yet to be.
+    fn settle(pending: Self::Pending, state: &mut State);
+
+    /// Executes an instruction; the program counter is the caller's.
+    fn serve(service: Self::Service, state: &mut State, memory: &dyn Structures) -> Served;
+
+    /// The source address that a jump has led to whose entry is empty; `call` says which register the call behind an address used.
+    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;
+
+    /// The source address that a jump was to lead to, if `word` at the program counter looks an entry up.
+    fn looked_up(state: &State, word: &Instruction) -> Option<u64>;
+
+    /// What a trap of translated code is for the program.
+    fn trap(trap: longma_loongarch::Trap) -> longma_loongarch::Trap {
+        trap
+    }
+
+    /// What the system call that the registers ask for is.
+    fn call(state: &mut State, memory: &dyn Structures) -> Step<Self::After>;
+
+    /// What a call gives to the program, once it has been made.
+    ///
+    /// # Errors
+    /// The error, by the others' number.
+    fn finish(after: Self::After, result: u64, memory: &dyn Structures) -> CallResult;
+
+    /// The code that may have changed with a call.
+    fn changed(after: Self::After, result: u64) -> Option<Range<u64>>;
+
+    /// Writes a call's result.
+    fn put_result(state: &mut State, result: CallResult);
+
+    /// Sets the thread pointer.
+    fn set_thread_pointer(state: &mut State, value: u64);
+
+    /// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays the source's frame below it.
+    /// `back` is the code that handlers return to. False if the stack cannot take it.
+    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool;
+
+    /// The handler has returned: what it has made of the frame goes into the process's own, and the stack pointer to that. Gives where the
+    /// source's frame was; `None` if it cannot be read.
+    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64>;
+
+    /// What the process's own frame does not bring back of the handler's changes.
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures);
+}
+
+/// The memory of a process, as far as translation touches it.
+pub trait Memory {
+    /// Reads a word of the source's code.
+    ///
+    /// # Errors
+    /// There is nothing that can be executed.
+    fn fetch(&self, address: u64) -> Result<u32, Fault>;
+
+    /// Writes words to the area of code or to the table of targets, where the program itself cannot. Addresses ascend.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault>;
+
+    /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
+    ///
+    /// # Errors
+    /// As for [`Self::place`].
+    fn replace(&self, address: u64, word: u32) -> Result<(), Fault>;
+}

@@ -1,0 +1,447 @@
+//! Shifts, rotations and single bits.
+//! Not shifts of vectors.
+//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+
+use iced_x86::{Mnemonic, OpKind, RflagsBits};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::lower::{Lowering, is_register};
+use super::operands::{Extension, Place};
+use super::registers::*;
+use crate::assembler::{Goal, Label};
+
+/// How far to shift.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Known(u32),
+    /// In a register, not zero.
+    Variable(u8),
+}
+
+impl Lowering<'_> {
+    /// Translates an instruction of bits, or says that it is none of this file's.
+    pub fn bits(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        if i.has_lock_prefix() {
+            return false;
+        }
+        match i.mnemonic() {
+            Shl | Shr | Sar => self.shift(),
+            Rol | Ror => return self.rotate(),
+            Shld | Shrd => return self.double_shift(),
+            Bt | Bts | Btr | Btc => return self.single_bit(),
+            Bsf | Bsr | Tzcnt | Lzcnt => return self.scan(),
+            Popcnt => self.population(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The count of a shift, masked; a label behind the instruction if that may be zero.
+    fn count(&mut self, operand: u32, bytes: usize) -> (Count, Option<Label>) {
+        let i = self.instruction;
+        let mask: u32 = if bytes == 8 { 63 } else { 31 };
+        if i.op_kind(operand) == OpKind::Register {
+            let t = self.temporary();
+            self.assembler.immediate(La::Andi, t, RCX, mask as i32);
+            return (Count::Variable(t), None);
+        }
+        let count = i.immediate8() as u32 & mask;
+        (Count::Known(count), None)
+    }
+
+    /// Jumps over the flags of a shift by nothing.
+    fn unless_zero(&mut self, count: Count) -> Option<Label> {
+        let Count::Variable(t) = count else { return None };
+        let over = self.assembler.label();
+        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, Goal::Label(over));
+        Some(over)
+    }
+
+    fn shift(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let (count, _) = self.count(1, bytes);
+        let wanted = self.live & i.rflags_modified() != 0;
+        if let Count::Known(0) = count {
+            if bytes == 4 && is_register(&i, 0).is_some() {
+                let (a, _) = self.first(Extension::Zero);
+                self.write_back(a, None);
+            }
+            return;
+        }
+        let arithmetic = i.mnemonic() == Mnemonic::Sar;
+        let left = i.mnemonic() == Mnemonic::Shl;
+        let extension = match i.mnemonic() {
+            Mnemonic::Sar => Extension::Sign,
+            // The word forms look at no more.
+            Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
+            Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
+            _ => Extension::Zero,
+        };
+        let (a, place) = self.first(extension);
+        let whole = bytes == 8 && place.is_none() && !wanted;
+        let d = if whole { general(i.op0_register()) } else { self.temporary() };
+        match count {
+            Count::Known(count) => {
+                let (op, limit) = match (left, arithmetic) {
+                    (true, _) => (La::SlliD, 63),
+                    (_, true) => (La::SraiD, 63),
+                    _ if bytes == 4 && !wanted => (La::SrliW, 31),
+                    _ => (La::SrliD, 63),
+                };
+                self.assembler.immediate(op, d, a, count.min(limit) as i32);
+            }
+            Count::Variable(t) => {
+                let op = match (left, arithmetic) {
+                    (true, _) => La::SllD,
+                    (_, true) => La::SraD,
+                    _ if bytes == 4 && !wanted => La::SrlW,
+                    _ => La::SrlD,
+                };
+                self.assembler.three(op, d, a, t);
+            }
+        }
+        if place.is_some() {
+            self.write_back(d, place);
+        }
+        if wanted {
+            let over = self.unless_zero(count);
+            self.shift_flags(a, d, count, bytes);
+            if let Some(over) = over {
+                self.assembler.place(over);
+            }
+        }
+        if place.is_none() && !whole {
+            self.write_back(d, place);
+        }
+    }
+
+    /// The flags of a shift of `a`, whose result is `d`.
+    fn shift_flags(&mut self, a: u8, d: u8, count: Count, bytes: usize) {
+        let i = self.instruction;
+        let bits = 8 * bytes as u32;
+        let left = i.mnemonic() == Mnemonic::Shl;
+        let live = self.live;
+        if live & (RflagsBits::CF | RflagsBits::OF) != 0 {
+            // The last bit that left.
+            match (count, left && bytes == 8) {
+                (Count::Known(count), true) => {
+                    self.assembler.immediate(La::SrliD, CARRY, a, (64 - count) as i32);
+                }
+                (Count::Variable(t), true) => {
+                    self.assembler.three(La::SubD, CARRY, 0, t);
+                    self.assembler.three(La::SrlD, CARRY, a, CARRY);
+                }
+                (_, false) if left => self.assembler.immediate(La::SrliD, CARRY, d, bits as i32),
+                (Count::Known(count), _) => {
+                    self.assembler.immediate(La::SrliD, CARRY, a, (count - 1).min(63) as i32);
+                }
+                (Count::Variable(t), _) => {
+                    self.assembler.immediate(La::AddiD, CARRY, t, -1);
+                    let op = if i.mnemonic() == Mnemonic::Sar { La::SraD } else { La::SrlD };
+                    self.assembler.three(op, CARRY, a, CARRY);
+                }
+            }
+            self.assembler.immediate(La::Andi, CARRY, CARRY, 1);
+        }
+        if live & RflagsBits::OF != 0 {
+            match i.mnemonic() {
+                Mnemonic::Shl => {
+                    // The sign has changed by the last step.
+                    self.extend(SCRATCH, d, bytes, Extension::Sign);
+                    self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+                    self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
+                }
+                Mnemonic::Shr => self.assembler.immediate(La::SlliD, OVERFLOW, a, 64 - bits as i32),
+                _ => self.assembler.copy(OVERFLOW, 0),
+            }
+        }
+        if live & (RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF) != 0 {
+            if bytes < 8 && i.mnemonic() != Mnemonic::Sar {
+                self.extend(SCRATCH, d, bytes, Extension::Sign);
+                self.result_flags(SCRATCH);
+            } else {
+                self.result_flags(d);
+            }
+        }
+    }
+
+    fn rotate(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let bits = 8 * bytes as i32;
+        let (count, _) = self.count(1, bytes);
+        let left = i.mnemonic() == Mnemonic::Rol;
+        if let Count::Known(0) = count {
+            if bytes == 4 && is_register(&i, 0).is_some() {
+                let (a, _) = self.first(Extension::Zero);
+                self.write_back(a, None);
+            }
+            return true;
+        }
+        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let (a, place) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
+        let d = self.temporary();
+        // A narrow value is repeated until it fills a word.
+        if bytes < 4 {
+            self.assembler.copy(d, a);
+            self.assembler.field(La::BstrinsD, d, d, 31, 16);
+            if bytes == 1 {
+                self.assembler.field(La::BstrinsD, d, a, 15, 8);
+                self.assembler.field(La::BstrinsD, d, d, 31, 16);
+            }
+        }
+        let from = if bytes < 4 { d } else { a };
+        let width = bits.max(32);
+        match count {
+            Count::Known(count) => {
+                let count = count as i32 % width;
+                let right = if left { (width - count) % width } else { count };
+                let op = if bytes == 8 { La::RotriD } else { La::RotriW };
+                self.assembler.immediate(op, d, from, right);
+            }
+            Count::Variable(t) => {
+                let right = if left {
+                    self.assembler.three(La::SubD, SCRATCH, 0, t);
+                    SCRATCH
+                } else {
+                    t
+                };
+                self.assembler.three(if bytes == 8 { La::RotrD } else { La::RotrW }, d, from, right);
+            }
+        }
+        if place.is_some() {
+            self.write_back(d, place);
+        }
+        if wanted {
+            let over = self.unless_zero(count);
+            if left {
+                self.assembler.immediate(La::Andi, CARRY, d, 1);
+                self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+                self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+                self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
+            } else {
+                self.assembler.field(La::BstrpickD, CARRY, d, bits as u8 - 1, bits as u8 - 1);
+                self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+                self.assembler.immediate(La::SlliD, OVERFLOW, d, 65 - bits);
+                self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
+            }
+            if let Some(over) = over {
+                self.assembler.place(over);
+            }
+        }
+        if place.is_none() {
+            self.write_back(d, place);
+        }
+        true
+    }
+
+    /// SHLD and SHRD of 32 and 64 bits.
+    fn double_shift(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let wanted = self.live & i.rflags_modified() != 0;
+        if bytes == 2 || wanted {
+            return false;
+        }
+        let left = i.mnemonic() == Mnemonic::Shld;
+        let (count, _) = self.count(2, bytes);
+        if let Count::Known(0) = count {
+            if bytes == 4 && is_register(&i, 0).is_some() {
+                let (a, _) = self.first(Extension::Zero);
+                self.write_back(a, None);
+            }
+            return true;
+        }
+        let (a, place) = self.first(Extension::Zero);
+        let b = self.read(1, Extension::Zero);
+        let d = self.temporary();
+        let bits = 8 * bytes as i32;
+        if bytes == 4 {
+            // Both in one register, from which 32 bits are taken.
+            if left {
+                self.assembler.immediate(La::SlliD, d, a, 32);
+                self.assembler.three(La::Or, d, d, b);
+            } else {
+                self.assembler.immediate(La::SlliD, d, b, 32);
+                self.assembler.three(La::Or, d, d, a);
+            }
+            match count {
+                Count::Known(count) => {
+                    let op = if left { La::SlliD } else { La::SrliD };
+                    self.assembler.immediate(op, d, d, count as i32);
+                }
+                Count::Variable(t) => {
+                    self.assembler.three(if left { La::SllD } else { La::SrlD }, d, d, t);
+                }
+            }
+            if left {
+                self.assembler.immediate(La::SrliD, d, d, 32);
+            }
+        } else {
+            let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
+            match count {
+                Count::Known(count) => {
+                    let (near, far) = if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
+                    self.assembler.immediate(far, SCRATCH, b, bits - count as i32);
+                    self.assembler.immediate(near, d, a, count as i32);
+                }
+                Count::Variable(t) => {
+                    // The other way by one and by the rest, so that a count of zero leaves nothing of it.
+                    let once = if left { La::SrliD } else { La::SlliD };
+                    self.assembler.immediate(once, SCRATCH, b, 1);
+                    self.assembler.immediate(La::Xori, d, t, 63);
+                    self.assembler.three(far, SCRATCH, SCRATCH, d);
+                    self.assembler.three(near, d, a, t);
+                }
+            }
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        self.write_back(d, place);
+        true
+    }
+
+    /// BT, BTS, BTR, BTC.
+    fn single_bit(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let (place, bit) = self.bit_place(bytes);
+        let a = match place {
+            Some(place) => {
+                let t = self.temporary();
+                self.load_to(t, place, bytes, Extension::Zero);
+                t
+            }
+            None => general(i.op0_register()),
+        };
+        let wants_carry = self.live & RflagsBits::CF != 0;
+        let changes = i.mnemonic() != Mnemonic::Bt;
+        let t = self.temporary();
+        match bit {
+            Ok(bit) => {
+                if changes {
+                    self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
+                    self.assembler.immediate(La::SlliD, SCRATCH, SCRATCH, bit);
+                    self.change_bit(t, a, SCRATCH);
+                    self.write_back_bits(t, place, bytes);
+                }
+                if wants_carry && !(changes && place.is_none()) {
+                    self.assembler.field(La::BstrpickD, CARRY, a, bit as u8, bit as u8);
+                }
+            }
+            Err(register) => {
+                if changes {
+                    self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
+                    self.assembler.three(La::SllD, SCRATCH, SCRATCH, register);
+                    self.change_bit(t, a, SCRATCH);
+                    self.write_back_bits(t, place, bytes);
+                }
+                if wants_carry && !(changes && place.is_none()) {
+                    self.assembler.three(La::SrlD, CARRY, a, register);
+                    self.assembler.immediate(La::Andi, CARRY, CARRY, 1);
+                }
+            }
+        }
+        if changes && place.is_none() {
+            if wants_carry {
+                self.assembler.three(La::And, CARRY, a, SCRATCH);
+                self.assembler.three(La::Sltu, CARRY, 0, CARRY);
+            }
+            self.write_register(i.op0_register(), t);
+        }
+        true
+    }
+
+    fn write_back_bits(&mut self, value: u8, place: Option<Place>, bytes: usize) {
+        if let Some(place) = place {
+            self.store_from(value, place, bytes);
+        }
+    }
+
+    /// `t` becomes `a` with the bit `mask` set, cleared or turned.
+    pub fn change_bit(&mut self, t: u8, a: u8, mask: u8) {
+        let op = match self.instruction.mnemonic() {
+            Mnemonic::Bts => La::Or,
+            Mnemonic::Btr => La::Andn,
+            _ => La::Xor,
+        };
+        self.assembler.three(op, t, a, mask);
+    }
+
+    /// Where the bit of BT and its kin is: its place in memory, if it is there, and its number: known, or in a register.
+    pub fn bit_place(&mut self, bytes: usize) -> (Option<Place>, Result<i32, u8>) {
+        let i = self.instruction;
+        let bits = 8 * bytes as i32;
+        let in_memory = i.op0_kind() == OpKind::Memory;
+        if i.op1_kind() != OpKind::Register {
+            let place = in_memory.then(|| self.near());
+            return (place, Ok(i32::from(i.immediate8()) & (bits - 1)));
+        }
+        let register = self.temporary();
+        let number = general(i.op1_register());
+        if !in_memory {
+            self.assembler.immediate(La::Andi, register, number, bits - 1);
+            return (None, Err(register));
+        }
+        // A string of bits: the number leads beyond the operand, backwards too.
+        let shift = bits.trailing_zeros() as i32;
+        let address = self.address();
+        let t = self.temporary();
+        self.extend(t, number, bytes, Extension::Sign);
+        self.assembler.immediate(La::SraiD, t, t, shift);
+        self.assembler.immediate(La::SlliD, t, t, shift - 3);
+        self.assembler.three(La::AddD, t, t, address);
+        self.assembler.immediate(La::Andi, register, number, bits - 1);
+        (Some(Place::Near(t, 0)), Err(register))
+    }
+
+    fn scan(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        // Without BMI1 and LZCNT in CPUID, TZCNT and LZCNT are BSF and BSR with a prefix.
+        let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+        if bytes == 2 {
+            return false;
+        }
+        let a = self.read(1, Extension::Zero);
+        let t = self.temporary();
+        if forward {
+            self.assembler.two(La::CtzD, t, a);
+        } else {
+            self.assembler.two(La::ClzD, t, a);
+            self.assembler.immediate(La::Xori, t, t, 63);
+        }
+        // Of zero the register stays as it is.
+        let register = i.op0_register();
+        let d = general(register);
+        self.assembler.three(La::Maskeqz, t, t, a);
+        self.assembler.three(La::Masknez, SCRATCH, d, a);
+        if self.live & RflagsBits::ZF != 0 {
+            self.assembler.copy(NOT_ZERO, a);
+        }
+        self.assembler.three(La::Or, d, t, SCRATCH);
+        true
+    }
+
+    fn population(&mut self) {
+        let i = self.instruction;
+        let a = self.read(1, Extension::Zero);
+        let v = self.vector_temporary();
+        self.assembler.two(La::Movgr2frD, v, a);
+        self.assembler.two(La::VpcntD, v, v);
+        let live = self.live;
+        self.live &= !RflagsBits::ZF;
+        if live & RflagsBits::ZF != 0 {
+            self.assembler.copy(NOT_ZERO, a);
+        }
+        self.logic_flags(0);
+        if live & RflagsBits::PF != 0 {
+            self.assembler.immediate(La::Ori, PARITY, 0, 1);
+        }
+        self.live = live;
+        self.assembler.two(La::Movfr2grD, SCRATCH, v);
+        self.write_register(i.op0_register(), SCRATCH);
+    }
+}

@@ -1,0 +1,270 @@
+//! A unit: the code that direct jumps and calls reach from one address, which of its flags are read, and its translation in the order of
+//! its addresses.
+//! Not what single instructions become, and not where units lie (`engine`).
+//! Source: our own; Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, RflagsBits};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Unit;
+use super::lower::Lowering;
+use crate::front_end::Exit;
+
+/// A unit has no more source instructions than this: branches of 16 bits reach across it.
+const MOST_INSTRUCTIONS: usize = 1500;
+/// The longest instruction.
+const LONGEST: usize = 15;
+/// The flags that arithmetic writes, as iced-x86 has them.
+pub(super) const ARITHMETIC: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
+
+/// The code that one address reaches.
+pub(super) struct Reach {
+    /// By address; an invalid one has been read and is none.
+    pub instructions: FxHashMap<u64, Instruction>,
+    pub leaders: BTreeSet<u64>,
+    /// The flags that are read before they are written, by leader.
+    live: FxHashMap<u64, u32>,
+    /// Those that code behind a call reads.
+    returned: u32,
+}
+
+/// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
+pub(super) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
+    let mut bytes = Vec::with_capacity(LONGEST + 4);
+    let mut at = pc & !3;
+    while bytes.len() < LONGEST + 4 {
+        let Some(word) = fetch(at) else { break };
+        bytes.extend(word.to_le_bytes());
+        at = at.wrapping_add(4);
+    }
+    let skipped = (pc & 3) as usize;
+    let bytes = bytes.get(skipped..)?;
+    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    if bytes.is_empty() {
+        return None;
+    }
+    let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+    let mut instruction = decoder.decode();
+    if let Some(code) = shift_left(instruction.code()) {
+        instruction.set_code(code);
+    }
+    // One that goes on where nothing can be executed is a fault there, when it is reached.
+    let is_cut = decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < LONGEST;
+    (!is_cut).then_some(instruction)
+}
+
+/// SHL for the other encoding of the same, SAL.
+fn shift_left(code: Code) -> Option<Code> {
+    use Code::*;
+    Some(match code {
+        Sal_rm8_imm8 => Shl_rm8_imm8,
+        Sal_rm16_imm8 => Shl_rm16_imm8,
+        Sal_rm32_imm8 => Shl_rm32_imm8,
+        Sal_rm64_imm8 => Shl_rm64_imm8,
+        Sal_rm8_1 => Shl_rm8_1,
+        Sal_rm16_1 => Shl_rm16_1,
+        Sal_rm32_1 => Shl_rm32_1,
+        Sal_rm64_1 => Shl_rm64_1,
+        Sal_rm8_CL => Shl_rm8_CL,
+        Sal_rm16_CL => Shl_rm16_CL,
+        Sal_rm32_CL => Shl_rm32_CL,
+        Sal_rm64_CL => Shl_rm64_CL,
+        _ => return None,
+    })
+}
+
+/// Where execution can go on behind an instruction that ends a block, as far as that is known.
+pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
+    let behind = instruction.next_ip();
+    Some(match instruction.flow_control() {
+        FlowControl::Next => return None,
+        FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
+        FlowControl::ConditionalBranch => vec![behind, instruction.near_branch_target()],
+        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => vec![behind],
+        FlowControl::Call => vec![behind, instruction.near_branch_target()],
+        FlowControl::IndirectCall => vec![behind],
+        _ => vec![],
+    })
+}
+
+/// Whether an instruction may leave the flags that it writes as they are, by a count of zero.
+fn may_keep_flags(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    match instruction.mnemonic() {
+        Shl | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd => {
+            let count = instruction.op_count() - 1;
+            instruction.op_kind(count) == iced_x86::OpKind::Register || instruction.immediate8() & 0x1f == 0
+        }
+        Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq => {
+            instruction.has_rep_prefix() || instruction.has_repne_prefix()
+        }
+        _ => false,
+    }
+}
+
+/// The flags that are read at an instruction or, if it does not write them, behind it.
+pub(super) fn live_before(instruction: &Instruction, behind: u32) -> u32 {
+    let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
+    (behind & !written | instruction.rflags_read()) & ARITHMETIC
+}
+
+impl Reach {
+    /// Follows direct jumps and calls from `start`, up to what `known` has.
+    fn of(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Self {
+        let mut found = Self {
+            instructions: FxHashMap::default(),
+            leaders: BTreeSet::new(),
+            live: FxHashMap::default(),
+            returned: 0,
+        };
+        let mut visited = FxHashSet::default();
+        let mut ahead = VecDeque::from([start]);
+        while let Some(leader) = ahead.pop_front() {
+            let is_new = leader == start || !known(leader);
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+                continue;
+            }
+            let mut pc = leader;
+            while visited.insert(pc) {
+                let Some(instruction) = decode_at(pc, fetch) else { break };
+                found.instructions.insert(pc, instruction);
+                if instruction.is_invalid() {
+                    break;
+                }
+                if let Some(next) = successors(&instruction) {
+                    ahead.extend(next);
+                    break;
+                }
+                pc = instruction.next_ip();
+                if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+                    break;
+                }
+            }
+            if found.instructions.contains_key(&leader) {
+                found.leaders.insert(leader);
+            }
+        }
+        found.find_live();
+        found
+    }
+
+    /// The instructions from `leader` to the end of its block, and where it goes on without a jump, if it does.
+    pub fn block(&self, leader: u64) -> (Vec<Instruction>, Option<u64>) {
+        let mut block = Vec::new();
+        let mut pc = leader;
+        loop {
+            if pc != leader && self.leaders.contains(&pc) {
+                return (block, Some(pc));
+            }
+            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            block.push(*instruction);
+            if instruction.is_invalid() || successors(instruction).is_some() {
+                return (block, None);
+            }
+            pc = instruction.next_ip();
+        }
+    }
+
+    /// The flags that code at a leader reads; all of them where nothing is known.
+    fn live_at(&self, pc: u64) -> u32 {
+        self.live.get(&pc).copied().unwrap_or(ARITHMETIC)
+    }
+
+    /// The flags that are read behind a block's end.
+    pub fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
+        if let Some(next) = next {
+            return self.live_at(next);
+        }
+        let Some(last) = block.last() else { return ARITHMETIC };
+        match last.flow_control() {
+            FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
+            FlowControl::ConditionalBranch => {
+                self.live_at(last.near_branch_target()) | self.live_at(last.next_ip())
+            }
+            FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
+            // By the calling convention nothing is read across a call, but in the same unit it is seen.
+            FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
+            FlowControl::Return => self.returned,
+            FlowControl::IndirectCall | FlowControl::IndirectBranch => 0,
+            _ => ARITHMETIC,
+        }
+    }
+
+    fn find_live(&mut self) {
+        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        let behind_calls: Vec<u64> = self
+            .instructions
+            .values()
+            .filter(|i| i.is_call_near() || i.is_call_near_indirect())
+            .map(Instruction::next_ip)
+            .collect();
+        self.live = self.leaders.iter().map(|&leader| (leader, 0)).collect();
+        loop {
+            let mut changed = false;
+            for (leader, (block, next)) in &blocks {
+                let mut live = self.live_behind(block, *next);
+                for instruction in block.iter().rev() {
+                    live = live_before(instruction, live);
+                }
+                changed |= self.live.insert(*leader, live) != Some(live);
+            }
+            let behind = behind_calls.iter().filter_map(|pc| self.live.get(pc));
+            let returned = behind.fold(0, |sum, live| sum | live);
+            changed |= returned != self.returned;
+            self.returned = returned;
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut pieces: Vec<(u64, u64)> = self
+            .instructions
+            .iter()
+            .map(|(pc, instruction)| (*pc, instruction.len().max(1) as u64))
+            .collect();
+        pieces.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (pc, bytes) in pieces {
+            match ranges.last_mut() {
+                Some((start, length)) if *start + *length >= pc => {
+                    *length = (*length).max(pc + bytes - *start);
+                }
+                _ => ranges.push((pc, bytes)),
+            }
+        }
+        ranges
+    }
+}
+
+/// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
+pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+    let mut reach = Reach::of(start, fetch, known);
+    if reach.leaders.is_empty() {
+        // Its bytes end where nothing can be executed: what is not there is no instruction.
+        reach.instructions.insert(start, Instruction::default());
+        reach.leaders.insert(start);
+    }
+    let mut lowering = Lowering::new(&reach);
+    let mut entries = FxHashMap::default();
+    let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
+    for (index, &leader) in leaders.iter().enumerate() {
+        entries.insert(leader, lowering.assembler.words.len());
+        lowering.block(leader, leaders.get(index + 1).copied());
+    }
+    lowering.out_of_line();
+    let mut unit = std::mem::take(&mut lowering.unit);
+    unit.entries = leaders.iter().map(|pc| (*pc, entries[pc] as u32)).collect();
+    for pc in lowering.assembler.outside(&entries) {
+        let at = lowering.assembler.words.len();
+        entries.insert(pc, at);
+        unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
+    }
+    unit.sources = reach.ranges();
+    unit.words = lowering.assembler.finish(&entries);
+    unit
+}
