@@ -1,4 +1,5 @@
-// Code whose memory changes otherwise than by stores: advised away, wiped in children, written to through its file, attached over.
+// Code whose memory changes otherwise than by stores: advised away, wiped in children, written to through its file, cut off
+// with it, attached over.
 // Source: madvise(2), ftruncate(2), shmat(2), shmdt(2), mmap(2).
 #include "say.h"
 #include <fcntl.h>
@@ -22,7 +23,8 @@
 enum { BYTES = 1 << 16, RUNS = 3000, ALL = PROT_READ | PROT_WRITE | PROT_EXEC };
 
 static sigjmp_buf before;
-static void on_fault(int signal) { siglongjmp(before, 1); }
+static volatile int last_fault;
+static void on_fault(int signal) { last_fault = signal, siglongjmp(before, 1); }
 
 static void encode(volatile uint32_t *at, int value) {
 #ifdef __loongarch__
@@ -151,6 +153,29 @@ static void written(void) {
     unlink(path);
 }
 
+// A private mapping shows nothing behind its file's end, whatever of it has been run.
+static void cut(void) {
+    char path[] = "/tmp/longma-replaced-XXXXXX";
+    int file = mkstemp(path);
+    uint32_t words[2];
+    encode(words, 1);
+    for (int way = 0; way < 4; way++) {
+        pwrite(file, words, 8, BYTES);
+        ftruncate(file, 2 * BYTES);
+        char *both = mmap(NULL, 2 * BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+        volatile uint32_t *code = (void *)(both + BYTES);
+        SAY(run(code));
+        if (way == 0) SAY(ftruncate(file, BYTES));
+        if (way == 1) SAY(truncate(path, 4));
+        if (way == 2) SAY(close(open(path, O_RDWR | O_TRUNC)) + ftruncate(file, BYTES));
+        if (way == 3) SAY(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, BYTES, BYTES));
+        SAY(run(code));
+        SAY(last_fault == (way < 3 ? SIGBUS : last_fault));
+        munmap(both, 2 * BYTES);
+    }
+    unlink(path);
+}
+
 static void attached(void) {
     volatile uint32_t *code = private_code();
     int segment = shmget(IPC_PRIVATE, BYTES, 0700 | IPC_CREAT);
@@ -202,6 +227,7 @@ int main(void) {
     advised();
     wiped();
     written();
+    cut();
     attached();
     shrunk();
     return 0;

@@ -48,7 +48,7 @@ fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
     place(&folder, "text", b"not a program");
     place(&folder, "empty", b"");
     place(&folder, "tiny", b"\x7fE");
-    place(&folder, "x86", &altered(18, &[62, 0]));
+    place(&folder, "riscv", &altered(18, &[243, 0]));
     place(&folder, "arm", &altered(18, &[183, 0]));
     place(&folder, "narrow", &altered(4, &[1]));
     place(&folder, "big-endian", &altered(5, &[2]));
@@ -67,7 +67,7 @@ fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
         "text",
         "empty",
         "tiny",
-        "x86",
+        "riscv",
         "arm",
         "narrow",
         "big-endian",

@@ -198,19 +198,17 @@ impl SharedCode {
         self.untraced.iter().for_each(|untraced| untraced.prepare_fork());
     }
 
-    /// In a forked child, before its only thread runs anything: what is translated becomes the child's own.
-    ///
-    /// # Errors
-    /// The host gives no memory for that; translated code must not run then.
-    pub fn become_forked(&self) -> io::Result<()> {
+    /// In a forked child, before its only thread runs anything: what is translated becomes the child's own. Until the host gives memory for
+    /// that, the child interprets.
+    pub fn become_forked(&self) {
         self.readers.leave_all();
         if let Some(translators) = &self.translators {
-            let gone = translators.become_forked()?;
+            let gone = translators.become_forked();
             // No code has changed, but some may have been left behind.
             self.changes.begin();
             self.changes.add(Change { range: 0..0, gone });
         }
-        self.untraced.as_ref().map_or(Ok(()), |untraced| untraced.become_forked())
+        self.untraced.iter().for_each(|untraced| untraced.become_forked());
     }
 }
 

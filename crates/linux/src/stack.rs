@@ -4,11 +4,13 @@
 
 use crate::elf::Architecture;
 use longma_guest::GuestMemory;
-use longma_guest::PAGE_BYTES;
 use longma_loongarch::Fault;
 
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.
 pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;
+
+/// What `cpuid` of leaf 1 gives in EDX, as AT_HWCAP of x86 has it: FPU, TSC, CX8, CMOV, CLFSH, MMX absent, FXSR, SSE, SSE2.
+const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 << 25 | 1 << 26;
 
 /// AT_RANDOM's bytes where they shall be the same in each run: the first of pi's fraction.
 pub(crate) const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
@@ -109,7 +111,7 @@ pub(crate) fn build(
         Ok(start)
     };
     let random = push(&program.random, false)?;
-    let platform = push(b"loongarch", true)?;
+    let platform = push(program.architecture.platform(), true)?;
     let mut strings =
         |texts: &[Vec<u8>]| texts.iter().map(|text| push(text, true)).collect::<Result<Vec<_>, _>>();
     let arguments = strings(texts.arguments)?;
@@ -119,10 +121,12 @@ pub(crate) fn build(
     let arguments_start = arguments.first().copied().unwrap_or(environment_start);
 
     let [user, effective_user, group, effective_group] = program.ids;
+    let capabilities =
+        if program.architecture == Architecture::X86_64 { X86_FEATURES } else { program.capabilities };
     let auxiliary: [(u64, u64); AUXILIARY_ENTRIES] = [
         (libc::AT_SYSINFO_EHDR, program.vdso),
-        (libc::AT_HWCAP, program.capabilities),
-        (libc::AT_PAGESZ, PAGE_BYTES),
+        (libc::AT_HWCAP, capabilities),
+        (libc::AT_PAGESZ, program.architecture.page_bytes()),
         (libc::AT_CLKTCK, 100),
         (libc::AT_PHDR, program.headers),
         (libc::AT_PHENT, 56),
@@ -142,9 +146,10 @@ pub(crate) fn build(
         (51, 4096),
         (libc::AT_NULL, 0),
     ];
-    // MIPS64 has no vDSO here, and no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.
+    // There is no vDSO of other architectures here, and for MIPS64 no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.
     let has = |key| match program.architecture {
         Architecture::LoongArch64 => true,
+        Architecture::X86_64 => key != libc::AT_SYSINFO_EHDR,
         Architecture::Mips64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP),
     };
     let auxiliary: Vec<u8> = auxiliary

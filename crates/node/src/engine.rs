@@ -144,10 +144,7 @@ impl Engine for NodeEngine {
 
     fn after_fork_child(&self) {
         if let Some(shared) = self.0.upgrade() {
-            if shared.code.become_forked().is_err() {
-                // What is translated is the parent's, and there is nothing to run it in.
-                longma_guest::host::die_by(libc::SIGKILL);
-            }
+            shared.code.become_forked();
             longma_guest::host::attention::with_attention(|own| shared.cores.keep_only(own));
             if let Some(session) = shared.session() {
                 session.leave_child(&shared);

@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod devices;
 mod engine;
 mod gdb;
+mod kernel;
 pub mod profile;
 mod run;
 pub mod schedule;

@@ -18,7 +18,7 @@ use crate::{
     gdb::{self, Debugger, Follower, Session},
     schedule::{self, Simulated},
     symbols::Symbols,
-    translated::{Translated, TranslatedError},
+    translated::{TranslatedError, Translation, translation_of},
 };
 
 /// What to run and how.
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     pub cores: Cores,
     words: ConfigurationWords,
     simulated: Option<Simulated>,
-    translated: Option<Translated>,
+    translated: Option<Box<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
@@ -87,8 +87,8 @@ impl Shared {
     }
 
     /// What is translated, if the program is for another architecture.
-    pub fn translated(&self) -> Option<&Translated> {
-        self.translated.as_ref()
+    pub fn translated(&self) -> Option<&dyn Translation> {
+        self.translated.as_deref()
     }
 
     /// The debugging session, if there ever was one.
@@ -153,7 +153,7 @@ impl Node {
         execution: Execution,
         simulated: Option<Simulated>,
     ) -> Result<Self, NodeError> {
-        let translated = Translated::of(&process);
+        let translated = translation_of(&process);
         if let Some(translated) = &translated {
             if simulated.is_some() {
                 return Err(TranslatedError::Simulated.into());

@@ -66,8 +66,9 @@ pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     // SAFETY: it is open, and whoever gave its number has given it away.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     let mut bytes = Vec::new();
-    std::io::Seek::rewind(&mut file)
-        .and_then(|()| file.read_to_end(&mut bytes))
+    // A pipe has only one place to read from.
+    let _ = std::io::Seek::rewind(&mut file);
+    file.read_to_end(&mut bytes)
         .map_err(|error| Failure::host("read the environment handed over", &error))?;
     let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
     Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())

@@ -138,18 +138,34 @@ impl CodeCache {
     }
 
     /// In a forked child. The memory is its parent's still, and must not be run or written to before [`CodeCache::part`]. False if
-    /// there was so much code that nothing is left of it; then the memory is the child's own at once.
-    pub fn become_forked(&mut self) -> io::Result<bool> {
+    /// there was so much code that nothing is left of it.
+    pub fn become_forked(&mut self) -> bool {
         self.is_parents = true;
         if self.used > WORTH_COPYING_BYTES {
-            (self.used, self.free) = (0, FreePieces::default());
-            self.part()?;
-            return Ok(false);
+            self.clear();
         }
-        Ok(true)
+        !self.is_empty()
+    }
+
+    /// True in a forked child before [`CodeCache::part`].
+    pub fn is_parents(&self) -> bool {
+        self.is_parents
+    }
+
+    /// True if there is no code.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Forgets all the code, which nobody may run any more.
+    pub fn clear(&mut self) {
+        (self.used, self.free, self.copy) = (0, FreePieces::default(), Copy::default());
     }
 
     /// In a forked child: parts with the parent's memory. The code is at the same addresses afterwards.
+    ///
+    /// # Errors
+    /// The host gives no memory, or the process has as many mappings as it may (vm.max_map_count). It can be tried again.
     pub fn part(&mut self) -> io::Result<()> {
         if !self.is_parents {
             return Ok(());
@@ -335,7 +351,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
         assert!(!maps.lines().any(|line| line.contains("rwx")), "{maps}");
         cache.keep_for_child();
-        assert!(cache.become_forked().expect("memory"));
+        assert!(cache.become_forked());
         cache.part().expect("memory");
         assert_eq!(run(), 7);
     }

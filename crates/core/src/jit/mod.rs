@@ -52,7 +52,8 @@ use crate::{
 /// Room that the largest region may need; a cache with less is full.
 pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
 
-/// Blocks that a forked child interprets before it gets a copy of the code: about as long as the copy takes.
+/// Blocks that a forked child interprets before it gets a copy of the code: about as long as the copy takes. As many more before it asks
+/// again if the host refuses the memory.
 const INTERPRETED_FIRST: u32 = 4000;
 
 /// What the translators of a process have in common.
@@ -137,7 +138,7 @@ impl Translator {
     pub fn is_full(&self) -> bool {
         let mut work = self.lock();
         self.reclaim(&mut work);
-        work.cache.room() < REGION_ROOM_BYTES
+        !work.cache.is_parents() && work.cache.room() < REGION_ROOM_BYTES
     }
 
     /// Where a return goes on that the return stack does not have.
@@ -184,7 +185,7 @@ impl Translator {
     ) -> Option<u64> {
         shake();
         let mut work = self.lock();
-        if !is_current() {
+        if !is_current() || work.cache.is_parents() {
             return None;
         }
         if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
@@ -201,14 +202,17 @@ impl Translator {
         Some(self.place(&mut work, &region))
     }
 
-    /// The lock that everything is changed under; nobody else's memory is.
+    /// The lock that everything is changed under. A forked child gets memory of its own if the host gives it; otherwise the cache
+    /// [is still its parent's](CodeCache::is_parents), and is not to be written to.
     fn lock(&self) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.part().is_err() {
-            // What is translated is the parent's, and there is nothing to run it in.
-            longma_guest::host::die_by(libc::SIGKILL);
+        if work.cache.part().is_ok() && work.cache.is_empty() {
+            // The same code at the same addresses: they were the first.
+            Trampolines::write(&mut work.cache);
+            serialise_all();
         }
-        self.to_interpret.store(0, Ordering::Relaxed);
+        let left = if work.cache.is_parents() { INTERPRETED_FIRST } else { 0 };
+        self.to_interpret.store(left, Ordering::Relaxed);
         work
     }
 
@@ -216,10 +220,7 @@ impl Translator {
     pub fn waits(&self) -> bool {
         match self.to_interpret.load(Ordering::Relaxed) {
             0 => false,
-            1 => {
-                drop(self.lock());
-                false
-            }
+            1 => self.lock().cache.is_parents(),
             left => {
                 self.to_interpret.store(left - 1, Ordering::Relaxed);
                 true
@@ -285,7 +286,7 @@ impl Translator {
         }
         let Work { cache, regions, .. } = &mut *work;
         let (block, region) = regions.block(pc)?;
-        if cache.room() < REGION_ROOM_BYTES {
+        if cache.is_parents() || cache.room() < REGION_ROOM_BYTES {
             return None;
         }
         let code = cache.insert(&side_entry::write(&region.allocation, block));
@@ -301,6 +302,10 @@ impl Translator {
     /// [`Translator::retire`], have been left by all.
     pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
         let mut work = self.lock();
+        if work.cache.is_parents() {
+            // The jumps to it cannot be redirected: all of it goes, which nobody has run yet.
+            return (self.forget_all(&mut work), Vec::new());
+        }
         let old = work.regions.remove(range);
         if old.is_empty() {
             return (Vec::new(), old);
@@ -345,17 +350,25 @@ impl Translator {
     }
 
     /// In a forked child: the code becomes its own, as soon as it is used. Gives the guest addresses that have none any more.
-    fn become_forked(&self) -> io::Result<Vec<u64>> {
+    fn become_forked(&self) -> Vec<u64> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.become_forked()? {
+        if work.cache.become_forked() {
             self.to_interpret.store(INTERPRETED_FIRST, Ordering::Relaxed);
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        // The same code at the same addresses: they were the first.
-        Trampolines::write(&mut work.cache);
+        self.to_interpret.store(1, Ordering::Relaxed);
+        self.forget_all(&mut work)
+    }
+
+    /// In a forked child that has run none of it: forgets all the code, and gives the guest addresses that had some.
+    fn forget_all(&self, work: &mut Work) -> Vec<u64> {
+        work.cache.clear();
         (work.links, work.regions, work.retired) = Default::default();
         self.placed.write().expect("no panic while held").clear();
-        Ok(self.entries.write().expect("no panic while held").drain().map(|(pc, _)| pc).collect())
+        let mut gone: Vec<u64> =
+            self.entries.write().expect("no panic while held").drain().map(|(pc, _)| pc).collect();
+        gone.sort_unstable();
+        gone
     }
 
     /// Before a fork, while no other thread holds a lock: keeps what the child will need.

@@ -64,7 +64,7 @@ impl Succession {
     }
 
     /// In a forked child: the newest translator's code becomes its own, see [`Translator::become_forked`]. The others' is not run again.
-    pub fn become_forked(&self) -> io::Result<Vec<u64>> {
+    pub fn become_forked(&self) -> Vec<u64> {
         self.newest().0.become_forked()
     }
 }

@@ -153,7 +153,8 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
     unsafe { (&raw mut context.uc_sigmask).cast::<SignalSet>().write(HELD) };
     let reception = REGISTERED.get();
     if reception.is_null() {
-        return hand_on(signal, info);
+        // SAFETY: a siginfo_t has 128 bytes.
+        return hand_on(signal, unsafe { &*std::ptr::from_ref(info).cast::<SignalInfo>() });
     }
     // SAFETY: `register` demands that it is valid while it is registered.
     unsafe { &*reception }.put(signal, info);
@@ -164,17 +165,19 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
     }
 }
 
-/// This host thread runs no guest thread: another one of the process shall have the signal, and from now on this one takes none.
-fn hand_on(signal: i32, info: &libc::siginfo_t) {
-    if set_of(signal) & HELD == 0 {
-        // It cannot be blocked here and would come back for ever.
+/// This host thread runs no guest thread, or not for long: another one of the process shall have the signal, unless it was for this one
+/// alone. The thread must take none from now on.
+pub fn hand_on(signal: i32, info: &SignalInfo) {
+    if set_of(signal) & HELD == 0 || code_of(info) == libc::SI_TKILL {
+        // One that cannot be blocked here would come back for ever.
         return;
     }
-    // SAFETY: queueing a signal to this very process is permitted whatever its code; the pointer is valid.
-    let _ = unsafe {
-        host_call(
-            libc::SYS_rt_sigqueueinfo,
-            [std::process::id().into(), signal as u64, std::ptr::from_ref(info) as u64, 0, 0, 0],
-        )
-    };
+    let process = u64::from(std::process::id());
+    let queued = [process, signal as u64, info.as_ptr() as u64, 0, 0, 0];
+    // SAFETY: the pointer is valid. To its own process a thread may send what it likes, but for what only the kernel says, which is the
+    // first thread's alone to send.
+    if unsafe { host_call(libc::SYS_rt_sigqueueinfo, queued) } == Err(Errno(libc::EPERM)) {
+        // SAFETY: no pointers.
+        let _ = unsafe { host_call(libc::SYS_kill, [process, signal as u64, 0, 0, 0, 0]) };
+    }
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::HOST_PAGE_BYTES;
 use super::guest_memory::GuestMemory;
 use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
 use super::request::{Backing, MapRequest, Placement};
-use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down, page_up};
 use crate::Errno;
 use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
 use crate::host::shake::shake;
@@ -54,8 +54,23 @@ fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<
 impl AddressSpace {
     /// An empty address space over `memory`.
     pub fn new(memory: GuestMemory) -> Self {
-        let top = memory.limit() - PAGE_BYTES;
+        let top = memory.limit() - memory.page_bytes();
         Self { memory, top, heap: Mutex::default(), kept: Vec::new() }
+    }
+
+    /// The size of the program's pages.
+    pub fn page_bytes(&self) -> u64 {
+        self.memory.page_bytes()
+    }
+
+    /// Rounds up to whole pages of the program's; `None` beyond the last address.
+    pub fn page_up(&self, value: u64) -> Option<u64> {
+        value.checked_add(self.page_bytes() - 1).map(|value| self.page_down(value))
+    }
+
+    /// Rounds down to whole pages of the program's.
+    pub fn page_down(&self, value: u64) -> u64 {
+        value & !(self.page_bytes() - 1)
     }
 
     /// The memory this space maps.
@@ -65,12 +80,12 @@ impl AddressSpace {
 
     /// Sets the address below which mappings go that do not say where.
     pub fn set_top(&mut self, top: u64) {
-        self.top = page_down(top);
+        self.top = self.page_down(top);
     }
 
     /// Sets where the heap starts.
     pub fn set_heap_start(&mut self, address: u64) {
-        let start = page_up(address).unwrap_or(address);
+        let start = self.page_up(address).unwrap_or(address);
         *self.heap.get_mut().expect(POISON) = Heap { start, end: start };
     }
 
@@ -115,10 +130,10 @@ impl AddressSpace {
 
     /// `start..start + length` as whole pages inside the address space.
     fn range(&self, start: u64, length: u64, outside: i32) -> Result<Range<u64>, Errno> {
-        if !start.is_multiple_of(PAGE_BYTES) {
+        if !start.is_multiple_of(self.page_bytes()) {
             return Err(Errno(libc::EINVAL));
         }
-        let length = page_up(length).ok_or(Errno(outside))?;
+        let length = self.page_up(length).ok_or(Errno(outside))?;
         let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
         let range = start..end.ok_or(Errno(outside))?;
         if self.is_kept(&range) { Err(Errno(outside)) } else { Ok(range) }
@@ -129,10 +144,10 @@ impl AddressSpace {
     }
 
     fn place(&self, map: &Mappings, placement: Placement, length: u64) -> Result<Range<u64>, Errno> {
-        let length = page_up(length).filter(|&length| length > 0).ok_or(Errno(libc::ENOMEM))?;
+        let length = self.page_up(length).filter(|&length| length > 0).ok_or(Errno(libc::ENOMEM))?;
         match placement {
             Placement::Hint(hint) => {
-                let start = page_down(hint);
+                let start = self.page_down(hint);
                 let wanted = start..start.saturating_add(length);
                 if start >= LOWEST && wanted.end <= self.top && map.is_free(wanted.clone()) {
                     return Ok(wanted);
@@ -156,7 +171,7 @@ impl AddressSpace {
     /// Maps private zeros at `address`, in place of what was there: for callers that have no ELF file to load.
     ///
     /// # Errors
-    /// The address or the length is not a multiple of [`PAGE_BYTES`], out of range, or more than the host gives.
+    /// The address or the length is not a multiple of [`Self::page_bytes`], out of range, or more than the host gives.
     pub fn map_zeros(&self, address: u64, length: u64, protection: Protection) -> Result<(), Errno> {
         self.map(&MapRequest::anonymous(Placement::Fixed(address), length, protection)).map(drop)
     }
@@ -256,7 +271,7 @@ impl AddressSpace {
     /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.
     fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, host_bits: i32) {
         let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
-        let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(PAGE_BYTES)) else { return };
+        let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(self.page_bytes())) else { return };
         let (from, to) = (range.start.saturating_add(from), range.start.saturating_add(to).min(range.end));
         if size <= offset || from >= to {
             return;
@@ -318,9 +333,9 @@ impl AddressSpace {
     /// Notes whether a range may be fetched from, and that none of its pages is write-protected; `was`: what was there before. Huge
     /// ranges that had nothing to do with code cost nothing.
     fn set_executable(&self, range: &Range<u64>, was: Gone, protection: Protection) {
-        let pages = range.start / PAGE_BYTES..range.end / PAGE_BYTES;
+        let pages = range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES;
         if was.watched {
-            self.memory.0.code.remove_range(range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES);
+            self.memory.0.code.remove_range(pages.clone());
         }
         if protection.execute {
             self.memory.0.executable.insert_range(pages);
@@ -410,7 +425,7 @@ impl AddressSpace {
         const KEEP: i32 = libc::MREMAP_DONTUNMAP;
         let (may_move, fixed, keep) = (flags & MAY_MOVE != 0, flags & FIXED != 0, flags & KEEP != 0);
         let old_range = self.range(start, old, libc::EINVAL)?;
-        let new_length = page_up(new).filter(|&new| new > 0).ok_or(Errno(libc::EINVAL))?;
+        let new_length = self.page_up(new).filter(|&new| new > 0).ok_or(Errno(libc::EINVAL))?;
         let old_length = old_range.end - old_range.start;
         let contradictory = (fixed || keep) && !may_move || keep && old_length != new_length;
         if flags & !(MAY_MOVE | FIXED | KEEP) != 0 || contradictory {
@@ -426,7 +441,7 @@ impl AddressSpace {
             return Err(Errno(libc::EINVAL));
         }
         let mapping = Mapping { offset: mapping.offset, ..mapping };
-        let piece = map.within(start..start + PAGE_BYTES).pop().map_or(mapping, |(_, piece)| piece);
+        let piece = map.within(start..start + self.page_bytes()).pop().map_or(mapping, |(_, piece)| piece);
         if !fixed && !keep && old_length > 0 {
             if new_length <= old_length {
                 drop(map);
@@ -558,7 +573,7 @@ impl AddressSpace {
         if wanted < heap.start || wanted > self.top {
             return heap.end;
         }
-        let pages = |address| page_up(address).unwrap_or(!(PAGE_BYTES - 1));
+        let pages = |address| self.page_up(address).unwrap_or(!(self.page_bytes() - 1));
         let (now, then) = (pages(heap.end), pages(wanted));
         let done = if then > now {
             let origin = Origin { name: "[heap]".into(), ..Origin::default() };

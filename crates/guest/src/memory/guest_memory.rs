@@ -14,7 +14,7 @@ use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
 use super::mappings::{Mappings, Protection, Window};
 use super::writes::Writes;
-use super::{HOST_PAGE_BYTES, PAGE_BYTES, page_down};
+use super::{HOST_PAGE_BYTES, PAGE_BYTES};
 use crate::host::attention::spare_own;
 use crate::host::locks::{RwLock, SpinLock};
 use crate::host::shake::shake;
@@ -60,6 +60,8 @@ pub(super) struct Reservation {
     /// In how many mappings code runs from a file's own memory, see [`Mappings::run_from_files`].
     pub run_from_files: Arc<AtomicUsize>,
     /// Guest pages that may be fetched from.
+    /// The size of the program's pages.
+    pub page_bytes: AtomicU64,
     pub executable: PageBitmap,
     /// Host pages that are writable for the guest but write-protected on the host because translated code comes from what they show.
     pub code: PageBitmap,
@@ -145,7 +147,8 @@ impl GuestMemory {
                 run_elsewhere: map.run_elsewhere(),
                 run_from_files: map.run_from_files(),
                 map: RwLock::new(map),
-                executable: PageBitmap::new(limit / PAGE_BYTES)?,
+                page_bytes: AtomicU64::new(PAGE_BYTES),
+                executable: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
                 code: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
                 watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
@@ -159,6 +162,16 @@ impl GuestMemory {
     /// The host address of guest address 0.
     pub fn base(&self) -> *mut u8 {
         self.0.base
+    }
+
+    /// The size of the program's pages: [`PAGE_BYTES`](super::PAGE_BYTES), unless its architecture has others.
+    pub fn page_bytes(&self) -> u64 {
+        self.0.page_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives the program pages as large as the host's; before anything is mapped.
+    pub fn take_host_pages(&self) {
+        self.0.page_bytes.store(HOST_PAGE_BYTES, Ordering::Relaxed);
     }
 
     /// The first guest address that is out of range.
@@ -202,7 +215,7 @@ impl GuestMemory {
 
     /// Whether a page of `range` may be write-protected because of translated code, now or soon: it can be run, or what it shows can.
     pub fn may_be_watched(&self, range: Range<u64>) -> bool {
-        let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+        let pages = range.start / HOST_PAGE_BYTES..range.end.div_ceil(HOST_PAGE_BYTES);
         if self.0.executable.first_in(pages).is_some() {
             return true;
         }
@@ -366,7 +379,7 @@ impl GuestMemory {
         if !address.is_multiple_of(4) {
             return Err(fault(FaultCause::Misaligned));
         }
-        if !self.0.executable.contains(address / PAGE_BYTES) {
+        if !self.0.executable.contains(address / HOST_PAGE_BYTES) {
             return Err(self.explain(address, 4, Access::Execute));
         }
         self.load(address).map_err(|found| fault(found.cause))
@@ -388,7 +401,7 @@ impl GuestMemory {
             if !permitted {
                 return fault(FaultCause::Forbidden);
             }
-            let next = page_down(at) + PAGE_BYTES;
+            let next = (at & !(self.page_bytes() - 1)) + self.page_bytes();
             if next >= address.saturating_add(size) {
                 return Fault { address, access, cause: FaultCause::BeyondFile };
             }
@@ -401,6 +414,12 @@ impl GuestMemory {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let (range, mapping) = map.at(address)?;
         Some((mapping.origin.window?, mapping.offset + (address - range.start), mapping.protection))
+    }
+
+    /// Whether a file is mapped at `address`, or a device: what the kernel does not zero when it is accessed first.
+    pub fn is_of_file(&self, address: u64) -> bool {
+        let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
+        map.at(address).is_some_and(|(_, mapping)| mapping.origin.is_file)
     }
 
     /// Every window of a device: where it is and what it begins with.
@@ -447,7 +466,7 @@ impl GuestMemory {
             // Another thread was changing the mapping; it is as the guest wants it now.
             return true;
         }
-        if !mapping.origin.is_file || !readable(page_down(address)) {
+        if !mapping.origin.is_file || !readable(address & !(self.page_bytes() - 1)) {
             return false;
         }
         // SAFETY: one host page inside a guest mapping, and the map is locked.

@@ -92,7 +92,7 @@ impl Mapping {
     }
 
     /// Whether what is written to its file is run. What a private mapping shows of later writes to the file is not specified (mmap(2)).
-    fn is_run_from_file(&self) -> bool {
+    pub(super) fn is_run_from_file(&self) -> bool {
         self.shared && self.protection.execute && self.origin.is_file
     }
 
@@ -353,18 +353,17 @@ impl Mappings {
         own.into_iter().chain(others).collect()
     }
 
-    /// Where code runs from that a file's own memory holds: what is written to the file is run there.
-    pub fn views_of_file(&self, device: u64, inode: u64) -> Vec<Range<u64>> {
+    /// Where the mappings of a file are that `which` says, among those that are shared or that code runs from.
+    pub fn views_of_file(
+        &self,
+        device: u64,
+        inode: u64,
+        which: impl Fn(&Mapping) -> bool,
+    ) -> Vec<Range<u64>> {
         let Some(views) = self.views.get(&Object::File(device, inode)) else { return Vec::new() };
         let views = views.starts.iter().filter_map(|start| Some((*start, self.map.get(start)?)));
-        let run = views.filter(|(_, (_, mapping))| mapping.is_run_from_file());
-        run.map(|(start, (end, _))| start..*end).collect()
-    }
-
-    /// Where code runs from that some file's own memory holds.
-    pub fn views_of_files(&self) -> Vec<Range<u64>> {
-        let run = self.iter().filter(|(_, mapping)| mapping.is_run_from_file());
-        run.map(|(range, _)| range).collect()
+        let wanted = views.filter(|(_, (_, mapping))| which(mapping));
+        wanted.map(|(start, (end, _))| start..*end).collect()
     }
 
     /// In how many mappings code runs from a file's own memory.

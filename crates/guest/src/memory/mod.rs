@@ -8,6 +8,7 @@ mod arrays;
 mod bitmap;
 mod guest_memory;
 mod kept;
+mod late;
 mod mappings;
 mod recovery;
 mod replaced;

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use super::address_space::AddressSpace;
 use super::mappings::{Mapping, Mappings};
-use super::{PAGE_BYTES, page_up};
 use crate::Errno;
 use crate::host::attention::spare_own;
 use crate::host::host_call;
@@ -23,8 +22,9 @@ impl AddressSpace {
     /// # Errors
     /// EINVAL for addresses that cannot be, ENOMEM if not all of the range is mapped (what is has been advised of), and the host's.
     pub fn advise(&self, start: u64, length: u64, advice: i32) -> Result<u64, Errno> {
-        let end = page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
-        if !start.is_multiple_of(PAGE_BYTES) {
+        let end =
+            self.page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
+        if !start.is_multiple_of(self.page_bytes()) {
             return Err(Errno(libc::EINVAL));
         }
         let range = start..end.min(self.memory().limit()).max(start);
@@ -108,20 +108,25 @@ impl AddressSpace {
         self.memory().0.run_from_files.load(Ordering::Acquire) != 0
     }
 
-    /// What `descriptor` is open on may have been written to: code that runs from it is forgotten.
+    /// What `descriptor` is open on may have been written to: code that runs from its own memory is forgotten.
     pub fn file_changed(&self, descriptor: RawFd) {
-        // SAFETY: plain data.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is there to be filled.
-        if unsafe { libc::fstat(descriptor, &raw mut status) } == 0 {
-            let views = self.read().views_of_file(status.st_dev, status.st_ino);
+        if let Some((device, inode)) = file_of(descriptor) {
+            let views = self.read().views_of_file(device, inode, |mapping| mapping.is_run_from_file());
             self.notify_all(views);
         }
     }
 
-    /// Some file may have been written to: code that runs from any is forgotten.
-    pub fn files_changed(&self) {
-        let views = self.read().views_of_files();
+    /// What `descriptor` is open on may have lost a part: code that runs from it is forgotten, by private mappings too, which lose it as
+    /// well.
+    pub fn file_cut(&self, descriptor: RawFd) {
+        if let Some((device, inode)) = file_of(descriptor) {
+            self.cut(device, inode);
+        }
+    }
+
+    /// As [`Self::file_cut`], for the file of this number.
+    pub fn cut(&self, device: u64, inode: u64) {
+        let views = self.read().views_of_file(device, inode, |mapping| mapping.protection.execute);
         self.notify_all(views);
     }
 
@@ -137,6 +142,15 @@ impl AddressSpace {
         let same = |(_, mapping): &(Range<u64>, &Mapping)| Arc::ptr_eq(&mapping.origin, &segment.origin);
         std::iter::once(first).chain(pieces.filter(same).map(|(range, _)| range)).collect()
     }
+}
+
+/// Device and inode of what is open.
+fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    let found = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
+    found.then_some((status.st_dev, status.st_ino))
 }
 
 fn is_private_memory(mapping: &Mapping) -> bool {

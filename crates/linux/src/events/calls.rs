@@ -19,8 +19,10 @@ const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
 const EVENT_BYTES: usize = 16;
+/// On x86-64 it has no padding.
+const HOST_EVENT_BYTES: usize = 12;
 /// The most events handed over at once; the rest comes with the next call.
-const MOST_EVENTS: usize = 4096;
+const MOST_EVENTS: u64 = 4096;
 const POLLFD_BYTES: u64 = 8;
 
 pub(crate) fn epoll_ctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
@@ -56,22 +58,28 @@ fn wait_for_events(
     timeout: u64,
     (mask, mask_size): (u64, u64),
 ) -> Returned {
-    let count =
-        usize::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MOST_EVENTS);
+    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MOST_EVENTS);
     let mask = thread.read_mask(mask, mask_size)?;
-    let mut found = vec![libc::epoll_event { events: 0, u64: 0 }; count];
-    let ready = thread.with_mask(mask, |_, mask| {
-        let arguments = [set, found.as_mut_ptr() as u64, count as u64, timeout, address_of(&mask), SET_BYTES];
-        // SAFETY: the events, the timeout and the mask are the host's own, or null.
-        unsafe { interruptible(number, arguments) }
+    let process = thread.process.clone();
+    let memory = process.memory();
+    let ready = with_results(memory, |results| {
+        // The kernel's own are shorter and fit into the same place. It is given that place and no other because events that it cannot
+        // write there stay in the set.
+        let place = results.in_place(events, count * HOST_EVENT_BYTES as u64)?;
+        thread.with_mask(mask, |_, mask| {
+            let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
+            // SAFETY: the events lie in the guest's memory; the timeout and the mask are the host's own, or null.
+            unsafe { interruptible(number, arguments) }
+        })
     })?;
-    let mut bytes = Vec::with_capacity(EVENT_BYTES * ready as usize);
-    for event in &found[..ready as usize] {
-        let (events, data) = (event.events, event.u64);
-        bytes.extend_from_slice(&u64::from(events).to_le_bytes());
-        bytes.extend_from_slice(&data.to_le_bytes());
-    }
-    thread.process.memory().write(events, &bytes)?;
+    let mut host = vec![0; HOST_EVENT_BYTES * ready as usize];
+    process.space.read_late(events, &mut host);
+    let guest = host.chunks_exact(HOST_EVENT_BYTES).flat_map(|event| {
+        let (events, data) = event.split_at(4);
+        events.iter().chain(&[0; 4]).chain(data)
+    });
+    let mut guest: Vec<u8> = guest.copied().collect();
+    process.space.write_late(events, &mut guest);
     Ok(ready)
 }
 

@@ -17,7 +17,7 @@ use super::reach::{self, Changeable, Inside, given, is_switch};
 use super::root::{OpenHow, c_path};
 use super::{Follow, Place, ProcFile, guest_path};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{buffer, with_results};
+use crate::syscalls::{Unwritten, buffer, with_results};
 use crate::{DeviceFile, Process, Thread};
 
 type Arguments = [u64; 6];
@@ -164,7 +164,7 @@ pub(crate) fn readlinkat(
     }
     let place = Place::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
-        let result = results.buffer(result, size)?;
+        let result = results.buffer(Unwritten::Stays, result, size)?;
         // SAFETY: the place's path is live, the buffer in the reservation or of `results`.
         unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
     })
@@ -359,7 +359,14 @@ fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
 }
 
 pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: Arguments) -> Returned {
-    change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])
+    let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let found = [&raw mut status as u64, 0, 0, 0];
+    if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
+        thread.process.space.cut(status.st_dev, status.st_ino);
+    }
+    Ok(done)
 }
 
 pub(crate) fn chdir(thread: &mut Thread, _: &mut State, [path, ..]: Arguments) -> Returned {
@@ -380,7 +387,7 @@ pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arg
     let process = &thread.process;
     if !process.root.is_confined() && process.surroundings.is_none() {
         return with_results(memory, |results| {
-            let result = results.buffer(result, size)?;
+            let result = results.buffer(Unwritten::Stays, result, size)?;
             // SAFETY: the buffer is in the reservation or of `results`.
             unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
         });
@@ -417,7 +424,7 @@ fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Argume
     let memory = thread.process.memory();
     let name = buffer(memory, name, 1)?;
     with_results(memory, |results| {
-        let value = results.buffer(value, size)?;
+        let value = results.buffer(Unwritten::Stays, value, size)?;
         on(thread, number, path, follow, [name, value, size, 0])
     })
 }
@@ -425,7 +432,7 @@ fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Argume
 fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
-        let list = results.buffer(list, size)?;
+        let list = results.buffer(Unwritten::Stays, list, size)?;
         on(thread, number, path, follow, [list, size, 0, 0])
     })
 }

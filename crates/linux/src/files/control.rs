@@ -10,10 +10,11 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::Changeable;
-use crate::Thread;
+use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::interruptible;
 use crate::syscalls::{buffer, with_results};
+use crate::{DeviceFile, Thread};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -187,6 +188,9 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     }
     if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
         return foreground(thread, arguments);
+    }
+    if request == HANDLE_INTERRUPTS {
+        return DeviceFile::handle(thread, arguments[0] as i32);
     }
     if request == FICLONE && descriptors::is_own(arguments[2]) {
         return Err(Errno(libc::EBADF));

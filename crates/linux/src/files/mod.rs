@@ -4,6 +4,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod control;
+mod handed;
 mod place;
 mod proc_files;
 mod reach;
@@ -12,6 +13,7 @@ pub(crate) mod status;
 pub(crate) mod surroundings;
 mod told;
 
+pub(crate) use handed::Handed;
 pub(crate) use place::{Follow, Place, Use, guest_path};
 pub(crate) use proc_files::ProcFile;
 pub(crate) use reach::Changeable;

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_guest::host::held::Held;
 
+use super::handed::Handed;
 use super::reach::{is_in_proc, kernels_name, last_part};
 use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place, told};
@@ -220,14 +220,7 @@ impl ProcFile {
             }
         };
         // Read-only for the guest: the writable descriptor is closed again.
-        let made = Held::new(|| {
-            // SAFETY: the name is terminated; a new descriptor disturbs nobody.
-            Ok(descriptors::owned(unsafe { libc::memfd_create(c"proc".as_ptr(), libc::MFD_CLOEXEC) })?)
-        })?;
-        made.write(&bytes)?;
-        let kept = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH;
-        let how = OpenHow { flags: (flags & kept) as u64, mode: 0, resolve: 0 };
-        open_how(libc::AT_FDCWD, &made.link(), &how)
+        Handed::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
     }
 
     /// Its place, for calls other than open and readlink.

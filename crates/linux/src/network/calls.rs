@@ -9,7 +9,7 @@ pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{buffer, with_results};
+use crate::syscalls::{Unwritten, buffer, with_results};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 
@@ -100,9 +100,10 @@ pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -
 
 pub(crate) fn recvfrom(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
+    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
     with_address(thread, address, length, |host, host_length| {
         with_results(thread.process.memory(), |results| {
-            let data = results.buffer(data, bytes)?;
+            let data = results.buffer(unwritten, data, bytes)?;
             // SAFETY: the data lies in the guest's memory or is of `results`, the address and its length are the host's own or null.
             unsafe { interruptible(libc::SYS_recvfrom, [socket, data, bytes, flags, host, host_length]) }
         })

@@ -11,7 +11,7 @@ use longma_loongarch::State;
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Results, Vectors, with_results};
+use crate::syscalls::{Results, Unwritten, Vectors, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -60,17 +60,22 @@ impl Header {
     }
 
     /// The host's header of a message that the host writes to `results`.
-    fn with_room_in(&self, results: &mut Results<'_>) -> Result<(libc::msghdr, Vectors), Errno> {
+    fn with_room_in(
+        &self,
+        results: &mut Results<'_>,
+        unwritten: Unwritten,
+    ) -> Result<(libc::msghdr, Vectors), Errno> {
         if self.vector_count > MOST_MESSAGES {
             return Err(Errno(libc::EMSGSIZE));
         }
-        let vectors = results.vectors(self.vectors, self.vector_count)?;
+        let vectors = results.vectors(unwritten, self.vectors, self.vector_count)?;
         let mut host = self.for_host(&vectors);
         if self.control != 0 && self.control_bytes != 0 {
             if self.control_bytes > i32::MAX as u64 {
                 return Err(Errno(libc::ENOBUFS));
             }
-            host.msg_control = results.structure(self.control, self.control_bytes)? as *mut libc::c_void;
+            host.msg_control =
+                results.precious_structure(self.control, self.control_bytes)? as *mut libc::c_void;
             host.msg_controllen = self.control_bytes as usize;
         }
         Ok((host, vectors))
@@ -151,8 +156,9 @@ fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let mut name = HostAddress::empty(header.name_bytes);
     // What the host has written of its header: the lengths of the name and of the control data, and the message's flags.
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
+    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
-        let (mut host, _vectors) = header.with_room_in(results)?;
+        let (mut host, _vectors) = header.with_room_in(results, unwritten)?;
         if header.name != 0 {
             host.msg_name = name.pointer() as *mut libc::c_void;
             host.msg_namelen = name.length();

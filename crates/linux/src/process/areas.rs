@@ -7,14 +7,17 @@ use std::ops::Range;
 use longma_guest::{AddressSpace, Errno, MapRequest, PAGE_BYTES, Placement, Protection};
 
 use super::load::special;
+use crate::elf::Architecture;
 
 /// The addresses that a translated program does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Areas {
     /// Code, below 4 GiB.
     pub code: Range<u64>,
-    /// As many addresses as the program has; it has those below.
+    /// As many entries as the program has addresses; it has those below.
     pub table: Range<u64>,
+    /// Whose instructions the program consists of.
+    pub architecture: Architecture,
 }
 
 /// As far as a jump reaches, so that every piece of code reaches every other.
@@ -22,11 +25,13 @@ const CODE_BYTES: u64 = 120 << 20;
 /// A table has entries of so many bits.
 const REACHED: u64 = 1 << 32;
 /// `addiu v0, zero, 5211` (rt_sigreturn) and `syscall`.
-const SIGNAL_RETURN: [u32; 2] = [0x2402_145b, 0x0000_000c];
+const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
+/// `mov rax, 15` (rt_sigreturn) and `syscall`, as debuggers and unwinders know it.
+const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 impl Areas {
-    /// Maps both, in the half of the address space that the program does not have and at the highest free place that entries reach.
-    pub(super) fn map(space: &mut AddressSpace) -> Result<Self, Errno> {
+    /// Maps both, in the part of the address space that the program does not have and at the highest free place that entries reach.
+    pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Self, Errno> {
         let limit = space.memory().limit();
         let table = limit / 2..limit;
         let places = (1..).map(|steps: u64| REACHED.checked_sub(steps * CODE_BYTES));
@@ -43,18 +48,18 @@ impl Areas {
             space.map(&request)?;
             space.keep(range.clone());
         }
-        Ok(Self { code, table })
+        Ok(Self { code, table, architecture })
     }
 }
 
 /// Maps the code that handlers return to and gives its address.
-pub(super) fn map_signal_return(space: &AddressSpace) -> Result<u64, Errno> {
+pub(super) fn map_signal_return(space: &AddressSpace, architecture: Architecture) -> Result<u64, Errno> {
     let writable = Protection { read: true, write: true, execute: false };
     let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
     request.backing = special("[vdso]");
     let address = space.map(&request)?;
-    let bytes: Vec<u8> = SIGNAL_RETURN.iter().flat_map(|word| word.to_le_bytes()).collect();
-    space.memory().write(address, &bytes)?;
+    let code = if architecture == Architecture::X86_64 { X86_SIGNAL_RETURN } else { MIPS_SIGNAL_RETURN };
+    space.memory().write(address, code)?;
     space.protect(address, PAGE_BYTES, Protection { read: true, write: false, execute: true })?;
     Ok(address)
 }

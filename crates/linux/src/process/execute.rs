@@ -2,14 +2,15 @@
 //! Not loading: a LoongArch program is loaded by this emulator, started anew; a program of the host's runs on the host.
 //! Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 use longma_guest::Errno;
+use longma_guest::host::attention::{Attention, with_attention};
+use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::descriptors::{self, Limit, Room};
 use longma_guest::host::host_call;
 use longma_loongarch::State;
@@ -17,7 +18,7 @@ use longma_loongarch::State;
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
 use crate::elf::{ElfError, Image};
-use crate::files::{Follow, Place, ProcFile, guest_path};
+use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
 use crate::syscalls::KeptLimit;
 use crate::{Process, Thread};
 
@@ -68,9 +69,12 @@ fn execute(
     let program = Program::find(&process, directory, path, arguments, flags)?;
     // A signal that is here already belongs to the old program.
     thread.hold_signals()?;
-    thread.signals.release();
     thread.give_back();
-    Err(program.start(&process, &environment, room))
+    let error = program.start(thread, &environment, room);
+    if error != Errno::RESTART_ALWAYS {
+        thread.signals.release();
+    }
+    Err(error)
 }
 
 /// A null-terminated array of strings; null is an empty one.
@@ -145,10 +149,11 @@ impl Program {
     }
 
     /// Executes it; returns why that failed. `room` is for the emulator to start in.
-    fn start(&self, process: &Process, environment: &[CString], room: Room) -> Errno {
+    fn start(&self, thread: &Thread, environment: &[CString], room: Room) -> Errno {
+        let process = &thread.process;
         if !self.is_guest {
             drop(room);
-            return run(&self.path, &self.arguments, environment);
+            return run(thread, &self.path, &self.arguments, environment);
         }
         let again = &process.config.reexec;
         if again.is_empty() {
@@ -166,7 +171,7 @@ impl Program {
         let Ok(name) = name else { return Errno(libc::EINVAL) };
         let variables = match environment_file(environment) {
             Ok(made) => made,
-            Err(error) => return error.into(),
+            Err(error) => return error,
         };
         let Limit { soft, hard } = descriptors::limit();
         // In one piece with its option, for it may begin with a hyphen.
@@ -194,28 +199,41 @@ impl Program {
         let own: Vec<CString> = std::env::vars_os()
             .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
             .collect();
-        run(c"/proc/self/exe", &arguments, &own)
+        run(thread, c"/proc/self/exe", &arguments, &own)
     }
 }
 
 /// A file that holds the variables, each ended by a zero byte, at a descriptor that survives execve.
-fn environment_file(environment: &[CString]) -> io::Result<OwnedFd> {
-    // SAFETY: the name is terminated, and a new descriptor disturbs nobody.
-    let made = unsafe { libc::memfd_create(c"environment".as_ptr(), libc::MFD_CLOEXEC) };
-    let mut file = File::from(descriptors::owned(made)?);
+fn environment_file(environment: &[CString]) -> Result<OwnedFd, Errno> {
     let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
-    io::Write::write_all(&mut file, &bytes)?;
-    descriptors::duplicate_for_the_next_program(file.as_raw_fd())
+    Ok(Handed::of(c"environment", &bytes)?.for_the_next_program()?)
 }
 
-fn run(path: &std::ffi::CStr, arguments: &[CString], environment: &[CString]) -> Errno {
+/// Executes a file of the host's; returns why that failed. The thread holds its signals, and does so no longer afterwards.
+fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CString]) -> Errno {
     let pointers = |strings: &[CString]| {
         strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
     };
     let (arguments, environment) = (pointers(arguments), pointers(environment));
-    // SAFETY: the strings and the null-terminated arrays of them live until the call fails.
-    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-    std::io::Error::last_os_error().into()
+    let call = [path.as_ptr() as u64, arguments.as_ptr() as u64, environment.as_ptr() as u64, 0, 0, 0];
+    let mut was_asked = with_attention(Attention::is_requested);
+    let error = loop {
+        with_attention(Attention::clear);
+        // A signal that comes now is the old program's, until the host begins the call: then it is the new one's, and waits for it.
+        thread.signals.release();
+        // SAFETY: the strings and the null-terminated arrays of them live until the call fails.
+        let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };
+        match returned {
+            Err(Errno::RESTART) if thread.signals.deliverable() != 0 => return Errno::RESTART_ALWAYS,
+            // Something else has asked for attention.
+            Err(Errno::RESTART) => was_asked = true,
+            returned => break returned.err().unwrap_or(Errno(libc::ENOEXEC)),
+        }
+    };
+    if was_asked {
+        with_attention(Attention::request);
+    }
+    error
 }
 
 fn c_string(bytes: Vec<u8>) -> Result<CString, Errno> {
@@ -286,7 +304,8 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
             | ElfError::Magic(_)
             | ElfError::Class { .. }
             | ElfError::Machine(_)
-            | ElfError::Mips(_),
+            | ElfError::Mips(_)
+            | ElfError::X86(_),
         ) => Ok(false),
         Err(_) => Err(Errno(libc::ENOEXEC)),
     }

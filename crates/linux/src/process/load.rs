@@ -145,13 +145,20 @@ impl Process {
             None => None,
             Some((path, file)) => Some((parse(&file, &path)?, path, file)),
         };
-        if let Some((Image { architecture: Architecture::Mips64, .. }, path, _)) = interpreter {
-            return Err(LoadError::Program { path, source: ElfError::Machine(8) });
+        if let Some((Image { architecture, .. }, path, _)) = &interpreter
+            && architecture.is_translated()
+        {
+            let machine = if *architecture == Architecture::Mips64 { 8 } else { 62 };
+            return Err(LoadError::Program { path: path.clone(), source: ElfError::Machine(machine) });
         }
-        let is_translated = image.architecture == Architecture::Mips64;
+        let architecture = image.architecture;
+        let is_translated = architecture.is_translated();
         if is_translated {
+            if architecture.page_bytes() != PAGE_BYTES {
+                memory.take_host_pages();
+            }
             // Above is the engine's.
-            space.set_top(memory.limit() / 2 - PAGE_BYTES);
+            space.set_top(memory.limit() / architecture.share() - PAGE_BYTES);
         }
 
         let failed = map_error(&found.path);
@@ -180,9 +187,10 @@ impl Process {
             (start, interpreter_base) = (loaded.entry, loaded.bias);
         }
         space.set_heap_start(program.end);
-        let areas = is_translated.then(|| Areas::map(&mut space)).transpose().map_err(&failed)?;
+        let areas =
+            is_translated.then(|| Areas::map(&mut space, architecture)).transpose().map_err(&failed)?;
         let (vdso, signal_return) = if is_translated {
-            (0, areas::map_signal_return(&space).map_err(&failed)?)
+            (0, areas::map_signal_return(&space, architecture).map_err(&failed)?)
         } else {
             let vdso = map_vdso(&space).map_err(&failed)?;
             (vdso, vdso + elf::SIGNAL_RETURN_OFFSET)

@@ -189,7 +189,7 @@ impl Process {
 
     /// Whose instructions its program consists of.
     pub fn architecture(&self) -> Architecture {
-        if self.areas.is_some() { Architecture::Mips64 } else { Architecture::LoongArch64 }
+        self.areas.as_ref().map_or(Architecture::LoongArch64, |areas| areas.architecture)
     }
 
     /// Where an engine puts what it makes of a program for another architecture; `None` if that is not needed. Everything that this

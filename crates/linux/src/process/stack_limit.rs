@@ -4,7 +4,7 @@
 
 use longma_guest::Errno;
 use longma_guest::host::main_stack;
-use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_down, page_up};
+use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_up};
 
 use super::ProcessConfig;
 use super::load::special;
@@ -95,7 +95,7 @@ pub(crate) fn raise(space: &AddressSpace, contents: &StackContents, bytes: u64) 
     let Some((stack, mapping)) = space.mapping(contents.pointer) else { return };
     let texts_bytes = contents.environment.1.saturating_sub(contents.arguments.0);
     let start = (contents.pointer + texts_bytes).saturating_sub(bytes.min(MOST_BYTES));
-    let start = page_down(start).max(space.top() + GUARD_BYTES);
+    let start = space.page_down(start).max(space.top() + GUARD_BYTES);
     if start < stack.start && space.is_free(start - GUARD_BYTES..stack.start) {
         // A host without memory leaves the stack as it is, which is what a fault in it would come to.
         let _ = map(space, start..stack.start, mapping.protection);

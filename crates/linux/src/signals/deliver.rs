@@ -7,6 +7,7 @@ use longma_guest::host::masks::set_of;
 use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
+use crate::elf::Architecture;
 use crate::files::surroundings::USER;
 use crate::signals::actions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
@@ -35,6 +36,10 @@ const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
 /// Addresses have this many bits and are sign-extended from the highest.
 const ADDRESS_BITS: u32 = 48;
+/// What an exception for an invalid opcode says on x86.
+const ILL_ILLOPN: i32 = 2;
+/// The same of x86-64 with tables of four levels.
+const X86_ADDRESS_BITS: u32 = 48;
 
 /// A signal that an instruction causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +73,7 @@ impl Cause {
 
     fn of_memory(fault: Fault) -> Self {
         let Fault { address, access, cause } = fault;
-        let unused = 64 - ADDRESS_BITS;
-        let canonical = ((address << unused) as i64 >> unused) as u64 == address;
+        let canonical = is_canonical(address, ADDRESS_BITS);
         let (signal, code) = match cause {
             FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
@@ -109,6 +113,11 @@ impl Cause {
     }
 }
 
+fn is_canonical(address: u64, bits: u32) -> bool {
+    let unused = 64 - bits;
+    ((address << unused) as i64 >> unused) as u64 == address
+}
+
 impl Thread {
     /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
     /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
@@ -132,7 +141,17 @@ impl Thread {
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
+            Trap::IllegalInstruction if self.process.architecture() == Architecture::X86_64 => {
+                Cause::at(libc::SIGILL, ILL_ILLOPN, pc)
+            }
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
+            // A general-protection exception, of which x86 tells no address.
+            Trap::Memory(fault)
+                if self.process.architecture() == Architecture::X86_64
+                    && !is_canonical(fault.address, X86_ADDRESS_BITS) =>
+            {
+                Cause::at(libc::SIGSEGV, SI_KERNEL, 0)
+            }
             Trap::Memory(fault) => Cause::of_memory(fault),
             Trap::BoundCheck => Cause::of_bound(state, self.process.memory().load(pc).unwrap_or(0)),
             Trap::FloatingPoint => Cause::of_floating_point(state.fcsr, pc),
@@ -193,7 +212,7 @@ impl Thread {
         if let Some(interrupted) = self.interrupted.take()
             && (again || interrupted.always)
         {
-            state.pc = state.pc.wrapping_sub(4);
+            state.pc = state.pc.wrapping_sub(self.process.architecture().syscall_bytes());
             state.set_r(4, interrupted.a0);
             if let Some(registers) = interrupted.registers {
                 state.x = registers;
@@ -257,9 +276,10 @@ impl Thread {
         let signals = &mut self.signals;
         let saved = Saved { info, mask: signals.mask, stack: signals.stack, flags };
         let on_stack = action.flags & SA_ONSTACK != 0;
+        let red_zone = self.process.architecture().red_zone_bytes();
         let Some(frame) = signals
             .stack
-            .top_for(state.r(3), on_stack, FRAME_BYTES as u64)
+            .top_for(state.r(3).wrapping_sub(red_zone), on_stack, FRAME_BYTES as u64)
             .and_then(|top| frame::build(state, &saved, top))
         else {
             return false;

@@ -132,9 +132,17 @@ impl ThreadSignals {
         self.deliverable() == 0
     }
 
-    /// Lets the signals in that the guest has not blocked.
+    /// Lets the signals in that the guest has not blocked. Those that have arrived and are yet to be delivered stay out: there is one
+    /// place for each, and a second one that is queued waits in the host's kernel.
     pub(crate) fn release(&self) {
-        masks::replace(self.mask);
+        masks::replace(self.mask | self.reception.arrived());
+    }
+
+    /// Gives back what has arrived and this thread, which ends, has blocked: unless it was sent to this very thread, it is for the others.
+    pub(crate) fn hand_on(&self) {
+        while let Some((signal, info)) = self.take_among(HELD) {
+            reception::hand_on(signal, &info);
+        }
     }
 
     /// The signals that have arrived and are not blocked.

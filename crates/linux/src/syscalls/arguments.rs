@@ -7,6 +7,7 @@ use longma_guest::GuestMemory;
 use longma_guest::host::host_call;
 
 use super::results::with_results;
+use super::unwritten::Unwritten;
 use crate::Process;
 use crate::simulated::identity::Id;
 use crate::simulated::waits::interruptible;
@@ -138,6 +139,11 @@ pub(crate) fn pass(
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {
     let memory = process.memory();
+    let unwritten = match number {
+        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => Unwritten::of_read(process, arguments[0]),
+        libc::SYS_mq_timedreceive => Unwritten::of_message(process),
+        _ => Unwritten::Stays,
+    };
     with_results(memory, |results| {
         let mut host = *arguments;
         // What the host reads while the call lasts.
@@ -150,10 +156,10 @@ pub(crate) fn pass(
                 Kind::In(bytes) => buffer(memory, value, bytes.into())?,
                 Kind::InBuffer(length) => buffer(memory, value, bytes(length))?,
                 Kind::Out(bytes) | Kind::InOut(bytes) => results.structure(value, bytes.into())?,
-                Kind::OutBuffer(length) => results.buffer(value, bytes(length))?,
+                Kind::OutBuffer(length) => results.buffer(unwritten, value, bytes(length))?,
                 Kind::InVectors(count) | Kind::OutVectors(count) => {
                     let found = match kind {
-                        Kind::OutVectors(_) => results.vectors(value, bytes(count)),
+                        Kind::OutVectors(_) => results.vectors(unwritten, value, bytes(count)),
                         _ => Vectors::new(memory, value, bytes(count)),
                     }?;
                     let address = found.address();

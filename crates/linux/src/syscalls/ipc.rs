@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_guest::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
+use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 use longma_loongarch::State;
 
 use super::{buffer, with_results};
@@ -118,7 +118,7 @@ pub(super) fn msgrcv(
     }
     with_results(thread.process.memory(), |results| {
         // Its type, and as much text as the call returns.
-        let message = results.buffer_after(8, message, size + 8)?;
+        let message = results.message_after(8, message, size + 8)?;
         // SAFETY: the message is in the reservation or of `results`.
         unsafe { interruptible(libc::SYS_msgrcv, [id, message, size, kind, flags, 0]) }
     })
@@ -230,7 +230,8 @@ pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]
     let placement = match address {
         0 => Placement::Hint(0),
         _ => {
-            let start = if flags & SHM_ROUND != 0 { address & !(PAGE_BYTES - 1) } else { address };
+            let start =
+                if flags & SHM_ROUND != 0 { thread.process.space.page_down(address) } else { address };
             if flags & SHM_REMAP != 0 { Placement::Fixed(start) } else { Placement::FixedNoReplace(start) }
         }
     };

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use longma_guest::Errno;
 use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
-use longma_guest::{Backing, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
+use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 use longma_loongarch::State;
 
-use super::{Vectors, with_results};
+use super::{Unwritten, Vectors, with_results};
+use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
 
 type Arguments = [u64; 6];
@@ -36,7 +37,7 @@ pub(super) fn mmap(
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => true,
         _ => return Err(INVALID),
     };
-    if !offset.is_multiple_of(PAGE_BYTES) || length == 0 {
+    if !offset.is_multiple_of(thread.process.space.page_bytes()) || length == 0 {
         return Err(INVALID);
     }
     if flags & libc::MAP_HUGETLB != 0 && flags & libc::MAP_ANONYMOUS != 0 {
@@ -173,7 +174,7 @@ fn lock(
     length: u64,
     call: impl FnOnce(u64, u64) -> (i64, [u64; 6]),
 ) -> Returned {
-    let start = address & !(PAGE_BYTES - 1);
+    let start = thread.process.space.page_down(address);
     let length = length.checked_add(address - start).ok_or(INVALID)?;
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
@@ -196,20 +197,21 @@ pub(super) fn mincore(
     _: &mut State,
     [address, length, vector, ..]: Arguments,
 ) -> Returned {
-    const HOST_PAGES: usize = (PAGE_BYTES / longma_guest::HOST_PAGE_BYTES) as usize;
+    let page_bytes = thread.process.space.page_bytes();
+    let host_pages = (page_bytes / HOST_PAGE_BYTES) as usize;
     // Pieces keep the buffer small whatever the guest asks.
     const PIECE_PAGES: usize = 1024;
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
-    let pages = bytes / PAGE_BYTES as usize;
-    let mut found = vec![0u8; PIECE_PAGES * HOST_PAGES];
+    let pages = bytes / page_bytes as usize;
+    let mut found = vec![0u8; PIECE_PAGES * host_pages];
     for first in (0..pages).step_by(PIECE_PAGES) {
         let count = PIECE_PAGES.min(pages - first);
-        let start = pointer as u64 + first as u64 * PAGE_BYTES;
-        let arguments = [start, count as u64 * PAGE_BYTES, found.as_mut_ptr() as u64, 0, 0, 0];
+        let start = pointer as u64 + first as u64 * page_bytes;
+        let arguments = [start, count as u64 * page_bytes, found.as_mut_ptr() as u64, 0, 0, 0];
         // SAFETY: the buffer has a byte for each host page.
         unsafe { host_call(libc::SYS_mincore, arguments) }?;
-        let pages: Vec<u8> = found[..count * HOST_PAGES]
-            .chunks(HOST_PAGES)
+        let pages: Vec<u8> = found[..count * host_pages]
+            .chunks(host_pages)
             .map(|pages| u8::from(pages.iter().any(|page| page & 1 != 0)))
             .collect();
         thread.process.memory().write(vector.wrapping_add(first as u64), &pages)?;
@@ -242,7 +244,7 @@ fn process_vm(
     let memory = thread.process.memory();
     with_results(memory, |results| {
         let mut vectors = |address, count, written: bool| match written {
-            true => results.vectors(address, count),
+            true => results.vectors(Unwritten::Stays, address, count),
             false => Vectors::new(memory, address, count),
         };
         let local = vectors(local, local_count, local_written)?;
@@ -251,5 +253,23 @@ fn process_vm(
             [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
         // SAFETY: both arrays are live and their buffers are in the reservation or of `results`.
         unsafe { host_call(number, arguments) }
+    })
+}
+
+/// Which way the bytes go, the descriptor says: into a pipe's end that is written to, or out of the other.
+pub(super) fn vmsplice(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+    let [descriptor, vectors, count, flags, ..] = arguments;
+    // SAFETY: F_GETFL has no pointers.
+    let mode = unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFL as u64, 0, 0, 0, 0]) }?;
+    let is_read = mode as i32 & libc::O_ACCMODE == libc::O_RDONLY;
+    let memory = thread.process.memory();
+    with_results(memory, |results| {
+        let vectors = match is_read {
+            true => results.vectors(Unwritten::Stays, vectors, count),
+            false => Vectors::new(memory, vectors, count),
+        }?;
+        let arguments = [descriptor, vectors.address(), vectors.len() as u64, flags, 0, 0];
+        // SAFETY: the array is live and its buffers are in the reservation.
+        unsafe { interruptible(libc::SYS_vmsplice, arguments) }
     })
 }

@@ -12,12 +12,14 @@ mod system;
 mod table;
 mod time;
 mod trace;
+mod unwritten;
 
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub use copies::{Copied, SystemCall};
 pub(crate) use results::{Results, with_results};
 pub use system::KeptLimit;
 pub(crate) use system::{Limits, is_never_the_hosts};
+pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
@@ -66,10 +68,10 @@ pub(crate) enum Action {
 pub(crate) enum Changed {
     /// That of the descriptor in this argument.
     Open(u8),
-    /// That of the descriptor that it returns (O_TRUNC).
+    /// The same, which may lose a part of it.
+    Cut(u8),
+    /// That of the descriptor that it returns, if it opens it so (O_TRUNC).
     Opened,
-    /// One that it names.
-    Named,
 }
 
 /// One system call.
@@ -165,26 +167,42 @@ impl Thread {
         {
             self.process.note_unkept(what);
         }
-        if let Some(file) = row.changes
-            && self.process.space.runs_from_files()
-        {
-            self.note_change(file, arguments, &done);
+        if let Some(file) = row.changes {
+            self.note_change(file, row.number, arguments, &done);
         }
         done
     }
 
     /// A call has been made that changes a file: code that runs from it is forgotten.
-    fn note_change(&self, file: Changed, arguments: &[u64; 6], done: &Result<Completion, Errno>) {
+    fn note_change(
+        &self,
+        file: Changed,
+        number: u16,
+        arguments: &[u64; 6],
+        done: &Result<Completion, Errno>,
+    ) {
+        let space = &self.process.space;
         match (file, done) {
-            (Changed::Open(argument), _) => {
-                self.process.space.file_changed(arguments[usize::from(argument)] as i32);
+            (Changed::Open(argument), _) if space.runs_from_files() => {
+                space.file_changed(arguments[usize::from(argument)] as i32);
             }
-            (Changed::Opened, Ok(Completion::Value(descriptor))) => {
-                self.process.space.file_changed(*descriptor as i32);
+            (Changed::Cut(argument), _) => space.file_cut(arguments[usize::from(argument)] as i32),
+            (Changed::Opened, Ok(Completion::Value(descriptor))) if self.cuts(number, arguments) => {
+                space.file_cut(*descriptor as i32);
             }
-            (Changed::Named, Ok(_)) => self.process.space.files_changed(),
             _ => {}
         }
+    }
+
+    /// Whether openat or openat2 was called with O_TRUNC.
+    fn cuts(&self, number: u16, arguments: &[u64; 6]) -> bool {
+        const OPENAT: u16 = 56;
+        let flags = match number {
+            OPENAT => arguments[2],
+            // The first word of its structure.
+            _ => self.process.memory().load::<u64>(arguments[2]).unwrap_or(u64::MAX),
+        };
+        flags & libc::O_TRUNC as u64 != 0
     }
 
     fn perform_simulated(

@@ -1,24 +1,38 @@
 //! Where the kernel puts what a call gives: into the guest's memory, or into memory of our own that is copied there afterwards.
 //! Not what a call gives: that is in the table of calls.
-//! Source: our own; what the kernel has done when it finds that it cannot write: Linux fs/eventfd.c, net/core/datagram.c, kernel/exit.c.
+//! Source: our own; what the kernel has done when it finds that it cannot write: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
+//! net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
 //!
-//! A page that code has been read from is write-protected, and the host refuses it to the kernel as well (EFAULT). By then many calls
-//! have taken what there is only once: a datagram, an event's count, a child's status. So wherever code may be read from while a call
-//! lasts, the kernel is not given the guest's memory. Large buffers elsewhere are: copying them would take time.
+//! A page that code has been read from is write-protected, and the host refuses it to the kernel as well (EFAULT). By then some calls
+//! have taken what there is only once: a datagram, an event's count, a child's status. To these the kernel is not given the guest's
+//! memory. What such calls take, Linux loses as well if the guest has made its memory such that it cannot be written. Others leave
+//! in place what they cannot write, as pipes and streams do: they get the guest's memory, and are made again if code was in the way.
+
+use std::cell::Cell;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
 use super::arguments::{MOST_VECTORS, Vectors, in_range};
+use super::unwritten::Unwritten;
 
-/// Results up to this size, bytes, are always copied: their memory may become executable while the call waits.
+/// Structures up to this size, bytes, are always copied: their memory may become executable while the call waits.
 const SMALL_BYTES: u64 = 256;
-/// Larger buffers, bytes, are never copied: nothing that there is only once is so large.
+/// Larger structures, bytes, are never copied: none that there is only once is so large.
 const LARGEST_BYTES: u64 = 1 << 20;
+/// Messages are not larger, bytes: HARD_MSGSIZEMAX of mq_overview(7). What is asked for with a larger buffer, the kernel writes itself.
+const LARGEST_MESSAGE_BYTES: u64 = 16 << 20;
+/// Room for a message that a thread keeps for the next one, bytes.
+const KEPT_ROOM_BYTES: usize = 1 << 17;
 /// How often what meets code is done again: more than another thread can have read code from there by chance.
 const TRIES: usize = 1000;
 /// Ranges of guest memory that are remembered one by one.
 const RANGES: usize = 4;
+
+thread_local! {
+    /// Room that a message was in, so that the next one needs none that is made and cleared.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Makes a host call that writes to the guest's memory. `call` asks for every place that the kernel writes to, and makes the call with
 /// them; it is called again if the kernel could not write because of code, which then has had no effect.
@@ -54,7 +68,9 @@ pub(crate) struct Results<'m> {
 struct Own {
     /// Where the guest wants it.
     address: u64,
-    bytes: Vec<u8>,
+    /// It, and perhaps more room behind it.
+    room: Vec<u8>,
+    length: usize,
     extent: Extent,
 }
 
@@ -69,8 +85,30 @@ enum Extent {
 }
 
 impl Own {
+    /// Room for a message.
+    fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
+        let length = bytes as usize;
+        let mut room = ROOM.take();
+        if room.len() < length {
+            room = vec![0; length];
+        }
+        Self { address, room, length, extent }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.room[..self.length]
+    }
+
     fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        self.address < address.saturating_add(bytes) && address < self.address + self.bytes.len() as u64
+        self.address < address.saturating_add(bytes) && address < self.address + self.length as u64
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= KEPT_ROOM_BYTES {
+            ROOM.set(std::mem::take(&mut self.room));
+        }
     }
 }
 
@@ -80,43 +118,88 @@ impl Results<'_> {
     /// # Errors
     /// It reaches beyond the guest's addresses. Whether it is mapped, the kernel says.
     pub fn structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
+        let may_be_watched =
+            || bytes <= LARGEST_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes));
+        let is_copied = bytes <= SMALL_BYTES || may_be_watched();
+        self.structure_if(is_copied, address, bytes)
+    }
+
+    /// As [`Self::structure`], for what there is only once, however large it is: the control data of a message.
+    ///
+    /// # Errors
+    /// As for [`Self::structure`].
+    pub fn precious_structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
+        self.structure_if(bytes <= LARGEST_MESSAGE_BYTES, address, bytes)
+    }
+
+    /// What the guest cannot write to is the kernel's to refuse.
+    fn structure_if(&mut self, is_copied: bool, address: u64, bytes: u64) -> Result<u64, Errno> {
+        if address == 0 {
+            return Ok(0);
+        }
+        let (_, in_range) = in_range(self.memory, address, bytes)?;
+        let mut room = Vec::new();
+        if is_copied && in_range > 0 && self.memory.can_write(address, in_range) {
+            room = vec![0; in_range as usize];
+        }
+        if room.is_empty() || self.memory.read(address, &mut room).is_err() {
+            return self.in_place(address, bytes);
+        }
         // Of two structures at one place, as sets of select(2) may be, the kernel writes the later one over the first.
         let is_second = self.own.iter().any(|own| own.overlaps(address, bytes));
-        self.place(address, bytes, |memory| {
-            let mut former = vec![0; bytes as usize];
-            memory.read(address, &mut former).ok()?;
-            Some((former.clone(), if is_second { Extent::Whole } else { Extent::Changed(former) }))
-        })
+        let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
+        Ok(self.keep(Own { address, length: room.len(), room, extent }))
     }
 
-    /// The host address of a buffer of `bytes` bytes that the call fills from its beginning with as many bytes as it returns.
+    /// The host address of a buffer of `bytes` bytes that the call fills from its beginning with as many bytes as it returns; null
+    /// stays null.
     ///
     /// # Errors
     /// As for [`Self::structure`].
-    pub fn buffer(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.buffer_after(0, address, bytes)
+    pub fn buffer(&mut self, unwritten: Unwritten, address: u64, bytes: u64) -> Result<u64, Errno> {
+        self.counted(unwritten, address, bytes, 0, 0)
     }
 
-    /// As [`Self::buffer`], where the number that the call returns is without the first `head` bytes.
+    /// As [`Self::buffer`], for a message with a head of `head` bytes which the number that the call returns does not count.
     ///
     /// # Errors
     /// As for [`Self::structure`].
-    pub fn buffer_after(&mut self, head: u64, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.counted(address, bytes, Extent::Counted { head, before: 0 })
+    pub fn message_after(&mut self, head: u64, address: u64, bytes: u64) -> Result<u64, Errno> {
+        self.counted(Unwritten::Goes, address, bytes, head, 0)
     }
 
-    fn counted(&mut self, address: u64, bytes: u64, extent: Extent) -> Result<u64, Errno> {
-        self.place(address, bytes, |_| Some((vec![0; bytes as usize], extent)))
+    fn counted(
+        &mut self,
+        unwritten: Unwritten,
+        address: u64,
+        bytes: u64,
+        head: u64,
+        before: u64,
+    ) -> Result<u64, Errno> {
+        if address == 0 {
+            return Ok(0);
+        }
+        let (_, in_range) = in_range(self.memory, address, bytes)?;
+        if unwritten == Unwritten::Stays || in_range == 0 || in_range > LARGEST_MESSAGE_BYTES {
+            return self.in_place(address, bytes);
+        }
+        Ok(self.keep(Own::for_message(address, in_range, Extent::Counted { head, before })))
+    }
+
+    fn keep(&mut self, mut own: Own) -> u64 {
+        let pointer = own.room.as_mut_ptr() as u64;
+        self.own.push(own);
+        pointer
     }
 
     /// The buffers of a guest's iovec array, which the call fills one after the other.
     ///
     /// # Errors
     /// The array cannot be read or is too long, or a buffer reaches beyond the guest's addresses.
-    pub fn vectors(&mut self, address: u64, count: u64) -> Result<Vectors, Errno> {
+    pub fn vectors(&mut self, unwritten: Unwritten, address: u64, count: u64) -> Result<Vectors, Errno> {
         let mut before = 0u64;
         Vectors::of(self.memory, address, count, |base, bytes| {
-            let place = self.counted(base, bytes, Extent::Counted { head: 0, before });
+            let place = self.counted(unwritten, base, bytes, 0, before);
             before = before.saturating_add(bytes);
             place
         })
@@ -130,33 +213,6 @@ impl Results<'_> {
         let (at, bytes) = in_range(self.memory, address, bytes)?;
         self.note(at, bytes);
         Ok(self.memory.pointer_for_writing(at, bytes)? as u64)
-    }
-
-    fn place(
-        &mut self,
-        address: u64,
-        bytes: u64,
-        make: impl FnOnce(&GuestMemory) -> Option<(Vec<u8>, Extent)>,
-    ) -> Result<u64, Errno> {
-        if address == 0 {
-            return Ok(0);
-        }
-        let (_, in_range) = in_range(self.memory, address, bytes)?;
-        if self.is_copied(address, in_range)
-            && let Some((mut bytes, extent)) = make(self.memory)
-        {
-            let pointer = bytes.as_mut_ptr() as u64;
-            self.own.push(Own { address, bytes, extent });
-            return Ok(pointer);
-        }
-        self.in_place(address, bytes)
-    }
-
-    /// What the guest cannot write to is the kernel's to refuse.
-    fn is_copied(&self, address: u64, bytes: u64) -> bool {
-        let may_be_watched =
-            || bytes <= LARGEST_BYTES && self.memory.may_be_watched(address..address + bytes);
-        bytes > 0 && (bytes <= SMALL_BYTES || may_be_watched()) && self.memory.can_write(address, bytes)
     }
 
     fn note(&mut self, address: u64, bytes: u64) {
@@ -180,12 +236,12 @@ impl Results<'_> {
             match &own.extent {
                 Extent::Counted { head, before } => {
                     let all = returned.map_or(0, |counted| counted.saturating_add(*head));
-                    let bytes = all.saturating_sub(*before).min(own.bytes.len() as u64);
-                    self.memory.write(own.address, &own.bytes[..bytes as usize])?;
+                    let bytes = all.saturating_sub(*before).min(own.length as u64);
+                    self.memory.write(own.address, &own.bytes()[..bytes as usize])?;
                 }
                 // Calls that fail may say why, or how far they came.
-                Extent::Changed(former) => write_changes(self.memory, own.address, former, &own.bytes)?,
-                Extent::Whole => self.memory.write(own.address, &own.bytes)?,
+                Extent::Changed(former) => write_changes(self.memory, own.address, former, own.bytes())?,
+                Extent::Whole => self.memory.write(own.address, own.bytes())?,
             }
         }
         returned
@@ -232,7 +288,7 @@ mod tests {
         let memory = space.memory();
         for bytes in [8, 4000, 2 * PAGE_BYTES] {
             let returned = with_results(memory, |results| {
-                let place = results.buffer(START, bytes)?;
+                let place = results.buffer(Unwritten::Goes, START, bytes)?;
                 assert!(space.protect_code(START));
                 fill(place, b"message");
                 Ok(7)
@@ -241,6 +297,32 @@ mod tests {
             assert_eq!(memory.read_array(START).unwrap(), *b"message\0");
             memory.fill(START, 16, 0).unwrap();
         }
+    }
+
+    #[test]
+    fn what_stays_where_it_was_is_asked_for_again_if_code_was_in_the_way() {
+        let space = space();
+        let memory = space.memory();
+        let mut tries = 0;
+        let returned = with_results(memory, |results| {
+            let place = results.buffer(Unwritten::Stays, START, 8)?;
+            assert_eq!(place, memory.base() as u64 + START);
+            tries += 1;
+            if tries < 3 {
+                assert!(space.protect_code(START));
+                return Err(Errno(libc::EFAULT));
+            }
+            fill(place, b"stream");
+            Ok(6)
+        });
+        assert_eq!((returned, tries), (Ok(6), 3));
+        assert_eq!(memory.read_array(START).unwrap(), *b"stream\0\0");
+        let refused = with_results(memory, |results| {
+            results.buffer(Unwritten::Stays, START, 8)?;
+            tries += 1;
+            Err(Errno(libc::EFAULT))
+        });
+        assert_eq!((refused, tries), (Err(Errno(libc::EFAULT)), 4));
     }
 
     #[test]
@@ -253,7 +335,7 @@ mod tests {
             memory.store::<u64>(table + 8 * at, word).unwrap();
         }
         let returned = with_results(memory, |results| {
-            let vectors = results.vectors(table, 2)?;
+            let vectors = results.vectors(Unwritten::Goes, table, 2)?;
             // SAFETY: the array has two entries.
             let [first, second] = unsafe { *(vectors.address() as *const [libc::iovec; 2]) };
             fill(first.iov_base as u64, b"abcd");
@@ -290,9 +372,9 @@ mod tests {
             places = vec![
                 results.structure(0, 8)?,
                 results.structure(START + PAGE_BYTES, 8)?,
-                results.buffer(START + PAGE_BYTES - 4, 8)?,
+                results.buffer(Unwritten::Stays, START + PAGE_BYTES - 4, 8)?,
             ];
-            assert!(results.buffer(memory.limit() - 1, 2).is_err());
+            assert!(results.buffer(Unwritten::Stays, memory.limit() - 1, 2).is_err());
             Err(Errno(libc::EFAULT))
         });
         let host = |address: u64| memory.base() as u64 + address;

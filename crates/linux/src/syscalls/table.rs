@@ -5,7 +5,7 @@
 use longma_guest::host::locks::Lazy;
 
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
-use super::Changed::{Named, Open, Opened};
+use super::Changed::{Cut, Open, Opened};
 use super::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, Id, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out,
     OutBuffer, OutVectors, Signal, Size, Text,
@@ -114,9 +114,9 @@ const ROWS: &[Row] = &[
     row_of(42, "nfsservctl", Absent, &[]),
     row_of(43, "statfs", Call(status::statfs), &[Text, Out(120)]),
     row_of(44, "fstatfs", Host(libc::SYS_fstatfs), &[Fd, Out(120)]),
-    row_of(45, "truncate", Call(files::truncate), &[Text, Long]).changes(Named),
-    row_of(46, "ftruncate", Host(libc::SYS_ftruncate), &[Fd, Long]).changes(Open(0)),
-    row_of(47, "fallocate", Waits(libc::SYS_fallocate), &[Fd, Hex, Long, Long]).changes(Open(0)),
+    row_of(45, "truncate", Call(files::truncate), &[Text, Long]),
+    row_of(46, "ftruncate", Host(libc::SYS_ftruncate), &[Fd, Long]).changes(Cut(0)),
+    row_of(47, "fallocate", Waits(libc::SYS_fallocate), &[Fd, Hex, Long, Long]).changes(Cut(0)),
     row_of(48, "faccessat", Call(files::faccessat), &[DirFd, Text, Mode]),
     row_of(49, "chdir", Call(files::chdir), &[Text]),
     row_of(50, "fchdir", Host(libc::SYS_fchdir), &[Fd]),
@@ -144,7 +144,7 @@ const ROWS: &[Row] = &[
     row_of(72, "pselect6", Call(events::pselect6), &[Int, Address, Address, Address, Address, Address]),
     row_of(73, "ppoll", Call(events::ppoll), &[Address, Size, Address, Address, Size]),
     row_of(74, "signalfd4", Call(events::signalfd4), &[Fd, Address, Size, Hex]),
-    row_of(75, "vmsplice", Waits(libc::SYS_vmsplice), &[Fd, InVectors(2), Size, Hex]),
+    row_of(75, "vmsplice", Call(memory::vmsplice), &[Fd, InVectors(2), Size, Hex]),
     row_of(76, "splice", Waits(libc::SYS_splice), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]).changes(Open(2)),
     row_of(77, "tee", Waits(libc::SYS_tee), &[Fd, Fd, Size, Hex]),
     row_of(78, "readlinkat", Call(files::readlinkat), &[DirFd, Text, OutBuffer(3), Size]),

@@ -67,11 +67,15 @@ pub(crate) fn get_robust_list(
 }
 
 pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) -> Result<Completion, Errno> {
+    // Signals that are here go first: some were sent to the process, and would be lost with the thread.
+    thread.hold_signals()?;
     thread.leave();
     let status = status as i32 & 0xff;
     let was_last = thread.process.threads.fetch_sub(1, Ordering::AcqRel) == 1;
     if was_last {
         thread.give_back();
+    } else {
+        thread.signals.hand_on();
     }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
     Ok(Completion::AsLeft(outcome))

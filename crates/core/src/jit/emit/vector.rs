@@ -138,6 +138,15 @@ impl Emitter<'_> {
         self.a.place(back);
     }
 
+    /// The lowest element of one register replaces that of another, whose rest stays.
+    fn merge_low(&mut self, i: &Instruction, code: Code) {
+        let kept = self.vector_read(i.d, A);
+        let low = self.vector_read(i.j, B);
+        let to = self.vector_target(i.d, A);
+        self.a.op3(code, to, kept, low);
+        self.vector_write(i.d, to);
+    }
+
     fn irregular(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::VnorV | Op::XvnorV => self.or_inverted(i, i.op == Op::XvnorV, true),
@@ -169,6 +178,9 @@ impl Emitter<'_> {
             Op::Vpickve2grHu => self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, None),
             Op::Vpickve2grWu => self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, None),
             Op::Vpickve2grD | Op::Vpickve2grDu => self.pick_element(i, Code::VEX_Vpextrq_rm64_xmm_imm8, None),
+            // What scalars of translated programs do: the lowest element into the lowest.
+            Op::VextrinsD if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovsd_xmm_xmm_xmm),
+            Op::VextrinsW if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovss_xmm_xmm_xmm),
             Op::VreplveiW => self.shuffle_words(i, i.imm * 0x55, false),
             Op::VreplveiD => self.shuffle_words(i, [0x44, 0xee][i.imm as usize & 1], false),
             Op::Vshuf4iW => self.shuffle_words(i, i.imm, false),

@@ -1,0 +1,101 @@
+//! What a call finishes in memory that the kernel has written for it, though another thread may have protected that memory since: for the
+//! guest the kernel wrote all of it at once, and before.
+//! Not ordinary accesses: those are `GuestMemory`'s.
+//! Source: epoll_wait(2); mprotect(2).
+
+use std::ops::Range;
+
+use longma_loongarch::Access;
+
+use super::address_space::AddressSpace;
+use super::mappings::Mapping;
+use super::{HOST_PAGE_BYTES, access};
+
+impl AddressSpace {
+    /// Copies out what the kernel has just written; what is no longer mapped stays as it is in `bytes`.
+    pub fn read_late(&self, address: u64, bytes: &mut [u8]) {
+        if self.memory().read(address, bytes).is_err() {
+            self.reach_late(address, bytes, Access::Read);
+        }
+    }
+
+    /// Copies in; what is no longer mapped is left out.
+    pub fn write_late(&self, address: u64, bytes: &mut [u8]) {
+        if self.memory().write(address, bytes).is_err() {
+            self.reach_late(address, bytes, Access::Write);
+        }
+    }
+
+    fn reach_late(&self, address: u64, bytes: &mut [u8], access: Access) {
+        let Some(end) = address.checked_add(bytes.len() as u64) else { return };
+        // Nobody maps or protects anything, nor runs code for the first time, meanwhile.
+        let map = self.write();
+        for (piece, mapping) in map.within(address..end) {
+            if mapping.origin.window.is_some() {
+                continue;
+            }
+            if access == Access::Write {
+                self.notify_all(map.views_of_code(&piece));
+            }
+            let part = &mut bytes[(piece.start - address) as usize..(piece.end - address) as usize];
+            self.open(&piece, &mapping, || {
+                let there = self.host(piece.start).cast::<u8>();
+                // SAFETY: the part is ordinary memory of the piece's length, and the piece is inside the reservation.
+                let _ = unsafe {
+                    match access {
+                        Access::Write => access::copy(there, part.as_ptr(), part.len()),
+                        _ => access::copy(part.as_mut_ptr(), there, part.len()),
+                    }
+                };
+            });
+        }
+    }
+
+    /// Calls `act` while the pages of `piece`, a part of `mapping`, can be read and written. The map is locked for writing.
+    fn open(&self, piece: &Range<u64>, mapping: &Mapping, act: impl FnOnce()) {
+        let start = piece.start & !(HOST_PAGE_BYTES - 1);
+        let end = piece.end.next_multiple_of(HOST_PAGE_BYTES);
+        let protect = |range: Range<u64>, bits| {
+            // SAFETY: whole host pages of a guest mapping, whose protection is the map's when this is over. Where the host refuses, as
+            // for a file that is open for reading only, nothing is written.
+            unsafe { libc::mprotect(self.host(range.start), (range.end - range.start) as usize, bits) };
+        };
+        protect(start..end, libc::PROT_READ | libc::PROT_WRITE);
+        act();
+        let _held = self.memory().0.code_lock.hold();
+        protect(start..end, mapping.protection.host_bits(&mapping.origin));
+        for page in start / HOST_PAGE_BYTES..end / HOST_PAGE_BYTES {
+            if self.memory().0.code.contains(page) {
+                protect(page * HOST_PAGE_BYTES..(page + 1) * HOST_PAGE_BYTES, libc::PROT_READ);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{AddressSpace, GuestMemory, PAGE_BYTES, Protection};
+
+    const START: u64 = 1 << 20;
+
+    #[test]
+    fn what_was_written_is_finished_though_its_page_is_protected_and_the_protection_stays() {
+        let space = AddressSpace::new(GuestMemory::reserve().unwrap());
+        let protection = |write| Protection { read: write, write, execute: false };
+        space.map_zeros(START, 2 * PAGE_BYTES, protection(true)).unwrap();
+        let at = START + PAGE_BYTES - 2;
+        space.memory().write(at, b"abcd").unwrap();
+        space.protect(START, PAGE_BYTES, protection(false)).unwrap();
+        let mut bytes = [0; 4];
+        space.read_late(at, &mut bytes);
+        assert_eq!(&bytes, b"abcd");
+        space.write_late(at, &mut b"efgh".clone());
+        assert!(space.memory().load::<u8>(at).is_err());
+        space.protect(START, PAGE_BYTES, Protection { read: true, ..protection(false) }).unwrap();
+        assert_eq!(space.memory().read_array(at).unwrap(), *b"efgh");
+        assert!(space.memory().store(at, 0u8).is_err());
+        space.unmap(START + PAGE_BYTES, PAGE_BYTES).unwrap();
+        space.write_late(at, &mut b"ijkl".clone());
+        assert_eq!(space.memory().read_array(at).unwrap(), *b"ij");
+    }
+}
