@@ -176,8 +176,8 @@ int main(void) {
     ring(1000, 1000);
     unsigned hash = 0;
     double sum = 0;
-    for (long i = 0; i < 30000000 || alarms < 20; i++) {
-        if (i >= 30000000) continue;
+    for (long i = 0; i < 3000000 || alarms < 20; i++) {
+        if (i >= 3000000) continue;
         hash = hash * 31 + i * 7 / 3;
         sum = sum * 0.5 + i % 7;
     }
