@@ -7,6 +7,7 @@ use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
 use postgres::config::{Host, SslMode};
+use postgres::error::Severity;
 use postgres::types::private::BytesMut;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
@@ -78,6 +79,12 @@ impl From<postgres::Error> for Failure {
     }
 }
 
+/// Whether the server ends the session with this, which it says before it closes the connection.
+fn ends_session(error: &postgres::Error) -> bool {
+    let severity = error.as_db_error().and_then(|said| said.parsed_severity());
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
+}
+
 /// Whether nobody on the way can read what is sent.
 fn is_local(config: &Config) -> bool {
     let near = |host: &Host| match host {
@@ -143,7 +150,12 @@ impl Postgres {
                 lost => lost.insert(session(&self.config)?),
             };
             match work(session) {
-                Err(_) if session.client.is_closed() && !last && !self.in_transaction.get() => {}
+                Err(error) if session.client.is_closed() || ends_session(&error) => {
+                    *held = None;
+                    if last || self.in_transaction.get() {
+                        return Err(error.into());
+                    }
+                }
                 done => return Ok(done?),
             }
         }
