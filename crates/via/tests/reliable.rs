@@ -196,6 +196,19 @@ fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
 }
 
 #[test]
+fn a_machine_that_stood_still_for_minutes_has_not_lost_its_peers() {
+    let mut link = Link::open(Config::default(), Faults::default(), 5);
+    link.run_until("a minute", |link| link.now > Duration::from_secs(60));
+    // Neither end was looked after meanwhile, as when a virtual machine with both is stopped.
+    link.now += Duration::from_secs(300);
+    let then = link.now;
+    link.end(0).send(&[b"still there?"]).unwrap();
+    link.run_until("ten seconds more", |link| link.now > then + Duration::from_secs(10));
+    assert_eq!(link.events[1], [Event::Message(b"still there?".to_vec())]);
+    assert_eq!(link.events[0], [Event::Delivered(1)]);
+}
+
+#[test]
 fn a_path_that_swallows_large_packets_is_named() {
     let mut link = Link::open(Config::default(), Faults::default(), 6);
     link.end(0).send(&[&[7; 1000]]).unwrap();

@@ -9,7 +9,9 @@ use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
 };
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
@@ -32,17 +34,20 @@ fn end(reliability: Reliability) -> End {
     End { vi, memory, nic }
 }
 
-fn pair(reliability: Reliability) -> (End, End) {
-    let (client, server) = (end(reliability), end(reliability));
-    let remote = Address::new(&server.nic.attributes().local_address, "test");
+fn connect(client: &End, server: &End, remote: &Address) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             server.nic.connect_wait(&Address::local("test"), LIMIT).unwrap().accept(&server.vi).unwrap()
         });
-        while let Err(error) = client.vi.connect(&Address::local("me"), &remote, LIMIT) {
+        while let Err(error) = client.vi.connect(&Address::local("me"), remote, LIMIT) {
             assert!(matches!(error, Error::NoMatch(_)), "{error}");
         }
     });
+}
+
+fn pair(reliability: Reliability) -> (End, End) {
+    let (client, server) = (end(reliability), end(reliability));
+    connect(&client, &server, &Address::new(&server.nic.attributes().local_address, "test"));
     (client, server)
 }
 
@@ -128,6 +133,177 @@ fn disconnecting_is_told_and_what_was_sent_before_arrives() {
     while server.vi.state() != ViState::Error {
         assert!(Instant::now() < limit, "never told");
         let _ = server.vi.receive_done();
+    }
+}
+
+#[test]
+fn what_was_sent_arrives_though_its_sender_closes_the_nic_at_once() {
+    let (client, server) = pair(Reliability::ReliableDelivery);
+    for _ in 0..200 {
+        server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1000)])).unwrap();
+    }
+    for _ in 0..200 {
+        client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 1000)])).unwrap();
+    }
+    for _ in 0..200 {
+        assert!(client.vi.send_wait(LIMIT).unwrap().is_success());
+    }
+    client.vi.disconnect().unwrap();
+    drop(client);
+    for turn in 0..200 {
+        let got = server.vi.receive_wait(LIMIT).unwrap();
+        assert!(got.is_success(), "message {turn}: {got:?}");
+    }
+}
+
+/// Hands datagrams on between a client and a server, and drops the first of each that it is told to.
+struct Between {
+    place: String,
+    /// How many datagrams of data of the client's are to be dropped.
+    drops: Arc<AtomicU32>,
+    over: Arc<AtomicBool>,
+}
+
+impl Between {
+    fn new(server: &Nic) -> Between {
+        let [front, back] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        back.connect(String::from_utf8_lossy(&server.attributes().local_address).as_ref()).unwrap();
+        let between = Between {
+            place: front.local_addr().unwrap().to_string(),
+            drops: Arc::default(),
+            over: Arc::default(),
+        };
+        for socket in [&front, &back] {
+            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        }
+        let client = Arc::new(Mutex::new(None));
+        let (drops, over) = (between.drops.clone(), between.over.clone());
+        let (front_too, back_too) = (front.try_clone().unwrap(), back.try_clone().unwrap());
+        let (known, is_over) = (client.clone(), over.clone());
+        std::thread::spawn(move || {
+            let mut datagram = vec![0; 1 << 16];
+            while !is_over.load(Ordering::Relaxed) {
+                let Ok((bytes, from)) = front.recv_from(&mut datagram) else { continue };
+                *client.lock().unwrap() = Some(from);
+                let is_data = Packet::parse(&datagram[..bytes]).is_ok_and(|packet| packet.kind == Kind::Data);
+                if !is_data
+                    || drops.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err()
+                {
+                    let _ = back.send(&datagram[..bytes]);
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            let mut datagram = vec![0; 1 << 16];
+            while !over.load(Ordering::Relaxed) {
+                let Ok(bytes) = back_too.recv(&mut datagram) else { continue };
+                let to = known.lock().unwrap().expect("a client has asked");
+                let _ = front_too.send_to(&datagram[..bytes], to);
+            }
+        });
+        between
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
+    let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
+    let between = Between::new(&server.nic);
+    connect(&client, &server, &Address::new(&between.place, "test"));
+    let mut took = Vec::new();
+    for turn in 0..60 {
+        server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
+        // At first both learn how long the way takes.
+        if turn >= 50 {
+            std::thread::sleep(Duration::from_millis(230));
+            between.drops.store(1, Ordering::Relaxed);
+        }
+        let begin = Instant::now();
+        client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 10)])).unwrap();
+        assert!(server.vi.receive_wait(LIMIT).unwrap().is_success());
+        took.push(begin.elapsed());
+        assert!(client.vi.send_wait(LIMIT).unwrap().is_success());
+    }
+    let mut late = took.split_off(50);
+    late.sort();
+    assert!(late[7] < Duration::from_millis(60), "{late:?}");
+}
+
+#[test]
+fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
+    let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
+    let between = Between::new(&server.nic);
+    connect(&client, &server, &Address::new(&between.place, "test"));
+    between.drops.store(u32::MAX, Ordering::Relaxed);
+    client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 10)])).unwrap();
+    client.vi.disconnect().unwrap();
+    let begin = Instant::now();
+    drop(client);
+    let took = begin.elapsed();
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+}
+
+#[test]
+fn who_asks_while_other_threads_look_is_let_in_at_once() {
+    let (_client, server) = pair(Reliability::ReliableDelivery);
+    let tag = server.nic.create_protection_tag().unwrap();
+    let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
+    let remote = Address::new(&server.nic.attributes().local_address, "others");
+    let _ = server.nic.connect_wait(&Address::local("others"), Some(Duration::ZERO));
+    // How long somebody who asks waits for, with the two ends.
+    let let_in = || {
+        std::thread::scope(|scope| {
+            let begin = Instant::now();
+            let asks = scope.spawn(|| {
+                let asking = end(Reliability::ReliableDelivery);
+                asking.vi.connect(&Address::local("me"), &remote, LIMIT).map(|_| asking)
+            });
+            let request = server.nic.connect_wait(&Address::local("others"), LIMIT).unwrap();
+            let took = begin.elapsed();
+            let accepting = server.nic.create_vi(attributes, None, None).unwrap();
+            request.accept(&accepting).unwrap();
+            (took, asks.join().unwrap().unwrap(), accepting)
+        })
+    };
+    // What the machine alone makes of it, before and after: a busy one takes as long for anything.
+    let is_quiet = || (0..10).all(|_| let_in().0 < Duration::from_millis(20));
+    let was_quiet = is_quiet();
+    let (_, _busy, looked_at) = let_in();
+    let over = Arc::new(AtomicBool::new(false));
+    // Ends the thread that looks, whatever becomes of the test.
+    let end_of_test = Between { place: String::new(), drops: Arc::default(), over: over.clone() };
+    let looks = std::thread::spawn(move || {
+        while !over.load(Ordering::Relaxed) {
+            let _ = looked_at.receive_done();
+        }
+    });
+    // One thread sleeps, so that the NIC's own watches the socket, and one looks all the time, and takes what comes.
+    let asked: Vec<_> = std::thread::scope(|scope| {
+        scope.spawn(|| server.vi.receive_wait(Some(Duration::from_secs(3))));
+        (0..30).map(|_| let_in()).collect()
+    });
+    drop(end_of_test);
+    looks.join().unwrap();
+    let took: Vec<_> = asked.iter().map(|(took, ..)| *took).collect();
+    let late = took.iter().filter(|took| **took > Duration::from_millis(150)).count();
+    assert!(late <= 1 || !was_quiet || !is_quiet(), "{took:?}");
+}
+
+#[test]
+fn an_address_is_free_again_as_soon_as_its_nic_is_closed() {
+    let first = nic();
+    let place: SocketAddr = String::from_utf8_lossy(&first.attributes().local_address).parse().unwrap();
+    drop(first);
+    for turn in 0..5 {
+        let again = Udp::open(place);
+        assert!(again.is_ok(), "turn {turn}: {:?}", again.err());
+        drop(Nic::with_provider(Box::new(again.unwrap())));
     }
 }
 

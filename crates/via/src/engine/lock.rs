@@ -88,7 +88,8 @@ impl<T> Lock<T> {
     fn lock_by_exchange(&self) -> Guard<'_, T> {
         let (mut spins, thread) = (0, this_thread());
         while self.held.swap(true, Ordering::Acquire) {
-            if self.holder.load(Ordering::Relaxed) == thread {
+            // Whether this thread is inside does not change while it waits.
+            if spins == 0 && self.has_inside(thread) {
                 taken_twice();
             }
             spins += 1;
@@ -102,6 +103,14 @@ impl<T> Lock<T> {
             }
         }
         Guard { lock: self, entered: &self.held }
+    }
+
+    /// Whether `thread`, which asks, is inside: then it would wait for itself. It may sit in a seat that is no longer current, for
+    /// whose end the thread that has `held` waits.
+    fn has_inside(&self, thread: usize) -> bool {
+        let sits =
+            |seat: &Seat| seat.owner.load(Ordering::Relaxed) == thread && seat.inside.load(Ordering::Relaxed);
+        self.holder.load(Ordering::Relaxed) == thread || self.seats.iter().any(sits)
     }
 
     /// With `held`, by a thread that is not the owner. What it gives has to be seen false before the value is touched: whoever sat

@@ -4,6 +4,7 @@
 
 use super::asymmetric::is_available;
 use super::lock::Lock;
+use std::time::Duration;
 
 fn count(threads: u64, rounds: u64) {
     let lock = Lock::new(0u64);
@@ -56,4 +57,26 @@ fn a_thread_that_has_the_lock_cannot_take_it_again_however_it_came_in() {
         std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
     }
     assert_eq!(*lock.lock(), 0);
+}
+
+#[test]
+fn a_thread_that_has_the_lock_cannot_take_it_again_while_another_waits_for_it() {
+    let (done, ends) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let lock = Lock::new(0);
+        // From the second time on it is this thread's own.
+        drop(lock.lock());
+        std::thread::scope(|scope| {
+            let guard = lock.lock();
+            let other = scope.spawn(|| *lock.lock() += 1);
+            // The other has the time to make the next seat its own.
+            std::thread::sleep(Duration::from_millis(100));
+            let again = || _ = lock.lock();
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err();
+            drop(guard);
+            other.join().unwrap();
+            done.send(panicked).unwrap();
+        });
+    });
+    assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(true), "it waits for itself");
 }

@@ -168,6 +168,8 @@ pub struct Connection {
     ack_due: Option<Duration>,
     unacknowledged: u32,
     heard: Duration,
+    /// When this end was last looked after.
+    looked: Duration,
     /// When `Open`, `Close` or a probe goes again.
     again: Duration,
     attempts: u32,
@@ -305,6 +307,7 @@ impl Connection {
             ack_due: None,
             unacknowledged: 0,
             heard: now,
+            looked: now,
             again: now,
             attempts: 0,
             farewell: false,
@@ -507,6 +510,7 @@ impl Connection {
 
     /// Writes the next datagram behind what `out` holds; `false` if there is none to send at `now`.
     pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        self.look(now);
         let sent = match self.phase {
             Phase::Opening => self.transmit_open(now, out),
             Phase::Open => self.transmit_traffic(now, out),
@@ -515,6 +519,18 @@ impl Connection {
         };
         self.statistics.sent += u64::from(sent);
         sent
+    }
+
+    /// Time in which this end itself stood still (its process, or the machine with both ends) is no silence of the peer's, which may have
+    /// stood still too, or have its answers waiting here: it is asked, and given time.
+    fn look(&mut self, now: Duration) {
+        // The longest time without anything to do, unless somebody does not do it.
+        let rest = self.config.probe_after.max(self.config.give_up_after / 4);
+        if now.saturating_sub(self.looked) > 2 * rest {
+            self.heard = self.heard.max(now.saturating_sub(rest));
+            (self.again, self.attempts) = (now, 0);
+        }
+        self.looked = self.looked.max(now);
     }
 
     fn transmit_open(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {

@@ -19,7 +19,8 @@ use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::{Node, message_bytes};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// The largest transfer.
 const MAX_TRANSFER_BYTES: u32 = 16 << 20;
@@ -27,9 +28,13 @@ const MAX_TRANSFER_BYTES: u32 = 16 << 20;
 /// Descriptors in a work queue.
 const MAX_DESCRIPTORS: u32 = 1024;
 
+/// How long who closes a NIC waits for its thread.
+const MOST_WAIT: Duration = Duration::from_millis(500);
+
 /// A NIC over a medium.
 pub(crate) struct DatagramNic {
     node: Arc<Node>,
+    thread: JoinHandle<()>,
     attributes: NicAttributes,
 }
 
@@ -38,7 +43,7 @@ impl DatagramNic {
     pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
         let config = Config { max_message: message_bytes(MAX_TRANSFER_BYTES), ..Config::default() };
         let node = Node::new(medium, config)?;
-        pump::start(&node)?;
+        let thread = pump::start(&node)?;
         let attributes = NicAttributes {
             name,
             local_address: host,
@@ -48,7 +53,7 @@ impl DatagramNic {
             native_mtu_bytes: mtu,
             ..NicAttributes::default()
         };
-        Ok(Self { node, attributes })
+        Ok(Self { node, thread, attributes })
     }
 }
 
@@ -90,5 +95,14 @@ impl<T: OverDatagrams> Provider for T {
 impl Drop for DatagramNic {
     fn drop(&mut self) {
         self.node.close();
+        // The thread has the medium too, and others can have its address when nobody has it. It may be at code of the program's that
+        // waits for whoever is here, who may be that thread itself.
+        let begin = Instant::now();
+        while !self.thread.is_finished()
+            && self.thread.thread().id() != std::thread::current().id()
+            && begin.elapsed() < MOST_WAIT
+        {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }

@@ -8,7 +8,7 @@ mod backlog;
 use super::link::DatagramLink;
 use super::medium::{Medium, Peer, Resolve};
 use super::message::{Greeting, HEAD_BYTES};
-use super::pump::Wakeup;
+use super::pump::{self, Wakeup};
 use crate::connection::Address;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, Link};
@@ -18,6 +18,7 @@ use crate::reliable::{
 use crate::vi::ViAttributes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ const MOST_EVENTS: usize = 64;
 
 /// How long a connection that is left may take to deliver what is under way.
 const LINGER: Duration = Duration::from_secs(2);
+/// How often a NIC that is closed looks whether what was sent has arrived.
+const CLOSING_LOOK: Duration = Duration::from_millis(1);
 
 /// What the peer is told when nobody waits where it asks.
 const NOBODY: &[u8] = b"nobody";
@@ -46,11 +49,15 @@ const REFUSED: &[u8] = b"refused";
 
 /// A datagram NIC.
 pub(super) struct Node {
-    pub(super) state: Mutex<State>,
-    /// Something about connecting changed.
+    state: Mutex<State>,
+    /// Taken before `state`.
+    turn: Mutex<()>,
+    /// Something about connecting changed: how often, and whoever waits for it.
+    changes: Mutex<u64>,
     changed: Condvar,
     pub(super) attention: OnceLock<Weak<dyn Attention>>,
     pub(super) wakeup: Wakeup,
+    pub(super) is_closed: AtomicBool,
     /// Called without the lock: it may take long.
     resolve: Resolve,
     begin: Instant,
@@ -76,6 +83,10 @@ pub(super) struct State {
     pub(super) sleepers: u32,
     /// When a program polled last.
     pub(super) polled: Duration,
+    /// Until when the node's thread sleeps if nothing wakes it; zero while it works.
+    pub(super) sleeps_until: Duration,
+    /// There are requests that nobody who waits for one was told of.
+    has_wishes: bool,
 }
 
 /// All connections, and which of them there is something to do for: a turn costs what happens, not what there is.
@@ -127,12 +138,17 @@ impl Node {
             news: Vec::new(),
             sleepers: 0,
             polled: Duration::ZERO,
+            sleeps_until: Duration::ZERO,
+            has_wishes: false,
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
+            turn: Mutex::new(()),
+            changes: Mutex::new(0),
             changed: Condvar::new(),
             attention: OnceLock::new(),
             wakeup: Wakeup::new()?,
+            is_closed: AtomicBool::new(false),
             resolve,
             begin: Instant::now(),
             config,
@@ -143,8 +159,38 @@ impl Node {
         self.begin.elapsed()
     }
 
+    /// Whoever waits for the state has the turn, and nobody comes before him: a thread that looks again and again would otherwise find the
+    /// state free each time before one that has just been woken for it, on a busy machine for seconds.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, u64> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has whoever waits for a change look.
+    fn tell_of_change(&self) {
+        let mut changes = self.changes();
+        *changes = changes.wrapping_add(1);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, up to a time, without the lock.
+    fn wait_for_change<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        left: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        let seen = *self.changes();
+        drop(state);
+        let same = |changes: &mut u64| *changes == seen;
+        match left {
+            Some(left) => drop(self.changed.wait_timeout_while(self.changes(), left, same)),
+            None => drop(self.changed.wait_while(self.changes(), same)),
+        }
+        self.lock()
     }
 
     /// The configuration of a connection to `peer`: its largest datagram, and a window that the medium has room for.
@@ -190,20 +236,33 @@ impl Node {
         }
     }
 
+    /// A turn by a thread of the program.
+    fn turn(&self, state: &mut State, now: Duration) {
+        state.turn(now);
+        if std::mem::take(&mut state.has_wishes) {
+            self.tell_of_change();
+        }
+    }
+
+    /// After something was sent or taken: the node's thread has to know when it is time for more, since the program may not call again.
+    fn wake_in_time(&self, state: &mut State) {
+        if state.next_due().is_some_and(|at| at + pump::LEAVE_TO_PROGRAMS < state.sleeps_until) {
+            state.sleeps_until = Duration::ZERO;
+            self.wakeup.ring();
+        }
+    }
+
     /// Waits for a change, while the node's thread works. An error when the deadline has passed.
     fn pause<'a>(
-        &self,
+        &'a self,
         state: MutexGuard<'a, State>,
         deadline: Option<Instant>,
     ) -> Result<MutexGuard<'a, State>, Error> {
-        let Some(deadline) = deadline else {
-            return Ok(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
             return Err(Error::Timeout);
         }
-        Ok(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+        Ok(self.wait_for_change(state, left))
     }
 
     pub(super) fn request(
@@ -226,7 +285,7 @@ impl Node {
         state.paths.insert(tag, Path::new(connection, peer, vi));
         self.wakeup.ring();
         let answer = loop {
-            state.turn(self.now());
+            self.turn(&mut state, self.now());
             if !state.news.is_empty() {
                 // They are other VIs': the node's thread tells them.
                 self.wakeup.ring();
@@ -274,6 +333,7 @@ impl Node {
         path.wants_room |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
         paths.schedule(tag);
+        self.wake_in_time(&mut state);
         sent
     }
 
@@ -291,7 +351,7 @@ impl Node {
         if looks && !state.paths.holding.contains(&tag) {
             let now = self.now();
             state.polled = now;
-            state.turn(now);
+            self.turn(&mut state, now);
             // There is room for its events again.
             state.settle(now, tag);
             if !state.news.is_empty() {
@@ -301,10 +361,12 @@ impl Node {
                 if !state.news.is_empty() {
                     self.wakeup.ring();
                 }
-                self.changed.notify_all();
+                self.tell_of_change();
             }
         }
-        state.paths.take_event(tag)
+        let event = state.paths.take_event(tag);
+        self.wake_in_time(&mut state);
+        event
     }
 
     /// A thread sleeps from now on, or does no longer.
@@ -332,31 +394,44 @@ impl Node {
         self.wakeup.ring();
     }
 
-    /// Works until nothing is to be done now; gives the VIs that have news, and when there is more to do.
-    pub(super) fn work(&self) -> (Vec<u32>, Option<Duration>) {
+    /// Works until nothing is to be done now; gives the VIs that have news.
+    pub(super) fn work(&self) -> Vec<u32> {
         let mut state = self.lock();
         let now = self.now();
+        state.sleeps_until = Duration::ZERO;
         state.turn(now);
+        state.has_wishes = false;
         let mut news = std::mem::take(&mut state.news);
         // Whoever polled last may have gone to sleep before it took all.
         let paths = &state.paths;
         news.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
         news.sort_unstable();
         news.dedup();
-        let deadline = paths.due.first().map(|(at, _)| *at);
-        self.changed.notify_all();
-        (news, deadline)
+        self.tell_of_change();
+        news
     }
 
-    /// Says goodbye on every connection, for as long as it takes a peer to hear it once.
+    /// Says goodbye on every connection, as soon as what was sent has arrived, or as late as a peer that does not take it allows.
     pub(super) fn close(&self) {
-        let now = self.now();
+        let begin = self.now();
         let mut state = self.lock();
+        loop {
+            let now = self.now();
+            self.turn(&mut state, now);
+            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::delivers) {
+                break;
+            }
+            // The node's thread works meanwhile, and may end before it says so.
+            state = self.wait_for_change(state, Some(CLOSING_LOOK));
+        }
+        let now = self.now();
         let State { medium, paths, out, .. } = &mut *state;
         for path in paths.by_tag.values_mut() {
             path.connection.close(now);
             path.transmit(now, &mut **medium, out);
         }
+        self.is_closed.store(true, Ordering::Release);
+        self.wakeup.ring();
     }
 }
 
@@ -456,6 +531,11 @@ impl Path {
         self.connection.deadline().into_iter().chain(linger).min()
     }
 
+    /// Whether something that was sent is still on its way.
+    fn delivers(&self) -> bool {
+        self.connection.is_open() && !self.connection.is_drained()
+    }
+
     fn is_over(&self) -> bool {
         self.connection.is_over() && self.left.is_some()
     }
@@ -471,6 +551,11 @@ impl State {
                 return Ok(tag);
             }
         }
+    }
+
+    /// When there is something to do next for one of the connections.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.paths.due.first().map(|(at, _)| *at)
     }
 
     pub(super) fn readable(&self) -> std::os::fd::RawFd {
@@ -566,7 +651,8 @@ impl State {
                 if wishes.len() < MOST_REQUESTS
                     && wishes.iter().filter(of_host).count() < MOST_REQUESTS_OF_HOST =>
             {
-                wishes.push_back(Wish { peer, opening, greeting })
+                wishes.push_back(Wish { peer, opening, greeting });
+                self.has_wishes = true;
             }
             Some(_) => self.reject(peer, &opening, REFUSED),
             None => self.reject(peer, &opening, NOBODY),

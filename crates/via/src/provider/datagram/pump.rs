@@ -7,10 +7,11 @@ use crate::error::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// While programs poll, the thread leaves the medium to them and looks only so often.
-const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
+pub(super) const LEAVE_TO_PROGRAMS: Duration = Duration::from_millis(1);
 
 /// A program that polled so shortly ago is taken to poll again.
 const STILL_POLLING: Duration = Duration::from_millis(2);
@@ -56,30 +57,29 @@ impl Wakeup {
     }
 }
 
-/// Starts the thread of a node; it ends after the node is gone.
-pub(super) fn start(node: &Arc<Node>) -> Result<(), Error> {
+/// Starts the thread of a node; it ends soon after the node is closed.
+pub(super) fn start(node: &Arc<Node>) -> Result<JoinHandle<()>, Error> {
     let weak = Arc::downgrade(node);
     let thread = std::thread::Builder::new().name("via-datagrams".into());
-    let started = thread.spawn(move || run(&weak));
-    started.map(|_| ()).map_err(|error| Error::system("starting the NIC's thread", error))
+    thread.spawn(move || run(&weak)).map_err(|error| Error::system("starting the NIC's thread", error))
 }
 
 fn run(weak: &Weak<Node>) {
-    while let Some(node) = weak.upgrade() {
-        let deadline = look(&node);
-        sleep(&node, deadline);
+    while let Some(node) = weak.upgrade().filter(|node| !node.is_closed.load(Ordering::Acquire)) {
+        let breath = look(&node);
+        sleep(&node, breath);
     }
 }
 
-/// Works, and looks at the VIs that have news, until there are none. Gives when there is more to do.
+/// Works, and looks at the VIs that have news, until there are none. Gives how long to do without more, if there still are some.
 fn look(node: &Node) -> Option<Duration> {
     let attention = node.attention.get().and_then(Weak::upgrade);
     for _ in 0..LOOKS {
-        let (news, deadline) = node.work();
-        let Some(attention) = attention.as_ref().filter(|_| !news.is_empty()) else { return deadline };
+        let news = node.work();
+        let attention = attention.as_ref().filter(|_| !news.is_empty())?;
         news.into_iter().for_each(|vi| attention.look(vi));
     }
-    Some(node.now() + BREATH)
+    Some(BREATH)
 }
 
 /// Whether the medium is left to programs, and how long to sleep; `polled` is when one looked last, zero before the first.
@@ -91,12 +91,15 @@ fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duratio
     (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
 }
 
-fn sleep(node: &Node, deadline: Option<Duration>) {
-    let (socket, sleepers, polled) = {
-        let state = node.lock();
-        (state.readable(), state.sleepers, state.polled)
+fn sleep(node: &Node, breath: Option<Duration>) {
+    let (socket, programs_poll, limit) = {
+        let mut state = node.lock();
+        let now = node.now();
+        let deadline = breath.map(|breath| now + breath).or(state.next_due());
+        let (programs_poll, limit) = rest(now, state.sleepers, state.polled, deadline);
+        state.sleeps_until = now + limit;
+        (state.readable(), programs_poll, limit)
     };
-    let (programs_poll, limit) = rest(node.now(), sleepers, polled, deadline);
     let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut files = [pollfd(node.wakeup.event.as_raw_fd()), pollfd(socket)];
     let count = if programs_poll { 1 } else { 2 };

@@ -96,7 +96,8 @@ impl Incoming for SharedIncoming {
             theirs: Some(theirs),
         }));
         // Watched before it is told, so that what cannot be watched is not connected.
-        let link = join(&nic, peer.clone(), attributes, barrier)?;
+        let link = join(&nic, peer.clone(), attributes, barrier)
+            .inspect_err(|error| super::contact::refuse(&peer.contact.socket, &error.to_string(), true))?;
         let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
         let socket = &peer.contact.socket;
         if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {

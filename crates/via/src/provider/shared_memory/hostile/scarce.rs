@@ -122,6 +122,38 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
 }
 
 #[test]
+fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again() {
+    if !in_own_process("a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again")
+    {
+        return;
+    }
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+    let name = format!("unwatched-late-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
+    let _ = listen(Some(Duration::ZERO));
+    let socket = reach(&name).unwrap();
+    let _half = say_hello(&socket);
+    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    let asked = listen(SOON).unwrap();
+    // One for our half, and none for the thread that watches.
+    let held = use_up_files(1);
+    assert!(asked.accept(&vi).is_err());
+    drop(held);
+    let answer = loop {
+        match hear(&socket) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            answer => break answer,
+        }
+    };
+    assert!(
+        matches!(&answer, Ok(Letter::Reject { again: true, reason }) if !reason.is_empty()),
+        "{answer:?}"
+    );
+}
+
+#[test]
 fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for() {
     if !in_own_process("waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for")
     {
