@@ -103,14 +103,15 @@ def chain(name):
 
 
 def independent(name):
-    """Sixteen of an instruction that share sources and have destinations of their own; None if it has no destination."""
+    """Eight of an instruction that share sources and have destinations of their own, as the measured table was made; None if it has no
+    destination."""
     row = ROWS[name]
     if not COMPUTES.fullmatch(row.kind) or not row.writes or row.writes[0] not in row.operands:
         return None
     written = row.writes[0]
     if written[0] not in "rfvx" or any(operand[0] not in "rfvxsu" for operand in row.operands):
         return None
-    # Integer registers that nothing else here uses.
-    places = [4, 5, 6, 7, 8, 10, 15, 16, 17, 18, 19, 20, 23, 24, 25, 26] if written[0] == "r" else range(8, 24)
+    # Registers that nothing else here uses.
+    places = [4, 5, 6, 7, 8, 10, 15, 16] if written[0] == "r" else range(12, 20)
     number = lambda operand, place: place if operand == written else 9 if operand[0] in "rfvx" else 1
     return [word(name, *(number(operand, place) for operand in row.operands)) for place in places]

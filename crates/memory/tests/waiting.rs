@@ -135,3 +135,12 @@ fn cores_that_take_a_line_from_each_other_turn_after_turn_contend() {
     }
     assert_eq!(turn(&mut system, 0, PAGE), (false, false));
 }
+
+#[test]
+fn an_access_in_two_lines_has_its_data_a_cycle_later() {
+    let mut system = system(&[]);
+    load(&mut system, PAGE, 0);
+    load(&mut system, PAGE + 64, 5000);
+    assert_eq!(load(&mut system, PAGE + 56, 10_000).ready.0, 10_004);
+    assert_eq!(load(&mut system, PAGE + 60, 10_000).ready.0, 10_005);
+}

@@ -183,15 +183,21 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
 }
 
 /// The lowest units of `units`, and the interval on each, that together start one operation every `interval` cycles: what is
-/// slower than all units could do executes on fewer of them.
+/// slower than all units could do executes on the fewest of them whose rate is within a twentieth of it, and what is quicker than one
+/// unit never on so few that it would be slower.
 fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
-    let count = ((1.0 / interval).round() as u32).clamp(1, units.count_ones());
+    let most = units.count_ones();
+    let on = |count: u32| (interval * f64::from(count)).round().max(1.0);
+    let fits = |count: &u32| (on(*count) / f64::from(*count) / interval - 1.0).abs() <= 0.05;
+    let otherwise = if interval < 1.0 { ((1.0 / interval).ceil() as u32).clamp(1, most) } else { 1 };
+    let count = (1..=most).find(fits).unwrap_or(otherwise);
+    let each = if interval < 1.0 { 1.0 } else { on(count) };
     let mut chosen = 0;
     for _ in 0..count {
         let rest = units & !chosen;
         chosen |= rest & rest.wrapping_neg();
     }
-    (chosen, (interval * f64::from(count)).round().max(1.0) as u32)
+    (chosen, each as u32)
 }
 
 /// The machine file's class for the instruction table's.
@@ -284,5 +290,37 @@ fn indirect(jirl: &Instruction) -> BranchKind {
         (1, _) => BranchKind::IndirectCall,
         (0, 1) if jirl.imm == 0 => BranchKind::Return,
         _ => BranchKind::Indirect,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cycles between two operations, over all units of a mask.
+    fn rate(units: u32, interval: f64) -> f64 {
+        let (chosen, each) = units_at_rate(units, interval);
+        assert_eq!(chosen & !units, 0);
+        f64::from(each) / f64::from(chosen.count_ones())
+    }
+
+    #[test]
+    fn operations_start_as_often_as_was_measured() {
+        for interval in [0.25, 0.5, 1.0, 2.0, 3.5, 4.5, 6.5, 7.5, 10.5, 11.5, 12.5, 27.5, 32.0] {
+            let found = rate(0b1111, interval);
+            assert!((found / interval - 1.0).abs() <= 0.05, "one in {found} cycles, not in {interval}");
+        }
+    }
+
+    #[test]
+    fn they_keep_no_more_units_than_they_need() {
+        assert_eq!(units_at_rate(0b110, 12.5), (0b010, 13));
+        assert_eq!(units_at_rate(0b110, 7.5), (0b110, 15));
+    }
+
+    #[test]
+    fn what_is_quicker_than_one_unit_is_no_slower_than_was_measured() {
+        assert_eq!(rate(0b11, 0.87), 0.5);
+        assert_eq!(rate(0b1, 0.25), 1.0, "there is only one unit");
     }
 }

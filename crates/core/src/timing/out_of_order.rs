@@ -81,6 +81,7 @@ impl OutOfOrder {
                 } else {
                     parameters.store_entries
                 },
+                options.line_bytes,
             ),
             calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
             memory_floor: 0,
@@ -118,8 +119,14 @@ impl OutOfOrder {
 
     #[inline]
     fn issue(&mut self, ready: u64, operation: &MicroOperation) -> u64 {
-        let MicroOperation { units, interval_cycles, queue, .. } = *operation;
-        self.last_issue = self.calendar.issue(ready, units, interval_cycles.into(), queue.into());
+        self.issue_for(ready, operation, operation.interval_cycles.into())
+    }
+
+    /// Issues an operation that keeps its unit for so many cycles.
+    #[inline]
+    fn issue_for(&mut self, ready: u64, operation: &MicroOperation, interval_cycles: u32) -> u64 {
+        self.last_issue =
+            self.calendar.issue(ready, operation.units, interval_cycles, operation.queue.into());
         self.last_issue
     }
 
@@ -132,23 +139,32 @@ impl OutOfOrder {
         place: Place,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        let issue = self.issue(ready, operation);
+        let crosses = self.accesses.crosses(place.address, operation.bytes);
+        let interval = u32::from(operation.interval_cycles) + u32::from(crosses);
+        let issue = self.issue_for(ready, operation, interval);
         match port.refill(Side::Data, place.address, operation.bytes.into()) {
             0 => issue,
-            cycles => self.issue_again(issue, operation, place.pc, cycles),
+            cycles => self.issue_again(issue, operation, place.pc, cycles, interval),
         }
     }
 
     /// An access that issued at `issue` found no translation. When everything older has retired, an exception brings it, and the access
     /// is fetched again: when it issues. What is younger than it was is taken not to have been there before.
     #[cold]
-    fn issue_again(&mut self, issue: u64, operation: &MicroOperation, pc: u64, cycles: u32) -> u64 {
+    fn issue_again(
+        &mut self,
+        issue: u64,
+        operation: &MicroOperation,
+        pc: u64,
+        cycles: u32,
+        interval: u32,
+    ) -> u64 {
         let taken = (issue + TRAP_CYCLES).max(self.retired.cycle());
         self.front.trap(pc, taken, ISSUE_CYCLES, cycles);
         self.wait_for_fetch();
         self.dispatched = 1;
         self.calendar.pass_to(self.dispatch);
-        self.issue(self.dispatch + ISSUE_CYCLES, operation)
+        self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval)
     }
 
     /// What is neither plain nor a load nor a store.

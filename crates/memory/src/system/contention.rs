@@ -32,6 +32,8 @@ struct Contender {
     until_ps: u64,
     /// It took a line from another core since somebody asked.
     took: bool,
+    /// A line that it contends for has changed hands since its turn began.
+    is_new: bool,
 }
 
 /// Who contends for lines.
@@ -58,6 +60,7 @@ impl Contention {
             for core in [from, to] {
                 let contender = &mut self.cores[core];
                 contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
+                contender.is_new = true;
             }
         }
         self.cores[to].took = true;
@@ -74,6 +77,10 @@ impl MemorySystem {
         let contender = &mut self.contention.cores[core];
         contender.turns += 1;
         contender.took = false;
+        // A turn may last longer than contention does, above all of a slow core: the next one must not be as long.
+        if std::mem::take(&mut contender.is_new) {
+            contender.until_ps = contender.until_ps.max(at.ps().saturating_add(LASTS_PS));
+        }
         at.ps() < contender.until_ps
     }
 
@@ -83,5 +90,38 @@ impl MemorySystem {
     /// If the host has no such core.
     pub fn took_line(&self, core: usize) -> bool {
         self.contention.cores[core].took
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_sim::Cycle;
+    use longma_topology::Machine;
+
+    use super::*;
+    use crate::placement::SpaceId;
+    use crate::port::MemoryPort;
+    use crate::system::Detail;
+
+    #[test]
+    fn cores_whose_turns_are_long_contend_in_the_next_one() {
+        let machine = Machine::open("godson3").unwrap();
+        let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
+        let clock = system.cores[0].clock;
+        let turn = 10_000;
+        let mut contends = Vec::new();
+        for nth in 0..4 {
+            let (core, at) = (nth % 2, (nth as u64 + 1) * turn);
+            contends.push(system.begin_turn(core, clock.start_of(at).unwrap()));
+            let mut port = system.port(core);
+            port.set_space(SpaceId(0));
+            // Early in its turn, which goes on for microseconds.
+            port.store(0x10_0000, 8, 0x1000, Cycle(at));
+        }
+        assert_eq!(
+            contends,
+            [false, false, false, true],
+            "core 1 took the line from core 0, which took it back"
+        );
     }
 }

@@ -121,7 +121,7 @@ impl<'a> CorePort<'a> {
         Some(Answer { ready: at + latency, source: Source::Level1, translation_cycles: 0 })
     }
 
-    /// Any access, one line after another.
+    /// Any access, one line after another: the next one a cycle later, as long as the first-level cache is looked into.
     #[inline(never)]
     fn reach(
         &mut self,
@@ -135,8 +135,8 @@ impl<'a> CorePort<'a> {
         let line_bits = self.system.line_bits;
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let mut answer = self.one_line(unit, kind, address, instruction, at);
-        for line in (address >> line_bits) + 1..=last >> line_bits {
-            let more = self.one_line(unit, kind, line << line_bits, instruction, at);
+        for (later, line) in (1..).zip((address >> line_bits) + 1..=last >> line_bits) {
+            let more = self.one_line(unit, kind, line << line_bits, instruction, at + later);
             answer.ready = answer.ready.max(more.ready);
             answer.source = answer.source.max_distance(more.source);
             answer.translation_cycles = answer.translation_cycles.max(more.translation_cycles);

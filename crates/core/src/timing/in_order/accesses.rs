@@ -17,13 +17,13 @@ pub(super) struct QueuedAccesses {
 }
 
 impl QueuedAccesses {
-    /// None under way, and queues of so many entries. `load_cycles` is what a load takes whose data is forwarded.
-    pub fn new(load_entries: u32, store_entries: u32, load_cycles: u64) -> Self {
+    /// None under way, and queues of so many entries. `load_cycles` is what a load takes whose data is forwarded; lines have `line_bytes`.
+    pub fn new(load_entries: u32, store_entries: u32, load_cycles: u64, line_bytes: u64) -> Self {
         Self {
             loads: Entries::new(load_entries),
             store_buffer: Entries::new(store_entries),
             // And an atomic operation, which has no entry of the buffer.
-            under_way: Accesses::new(load_cycles, store_entries.saturating_add(1)),
+            under_way: Accesses::new(load_cycles, store_entries.saturating_add(1), line_bytes),
         }
     }
 

@@ -70,7 +70,12 @@ impl InOrder {
             issued: Timeline::new(width),
             values: [Value::EARLY; _],
             units: Units::new(),
-            accesses: QueuedAccesses::new(parameters.load_entries, parameters.store_entries, load_cycles),
+            accesses: QueuedAccesses::new(
+                parameters.load_entries,
+                parameters.store_entries,
+                load_cycles,
+                options.line_bytes,
+            ),
             memory_floor: 0,
             last_result: 0,
             queues: 0,
@@ -166,11 +171,11 @@ impl InOrder {
     /// An access that issued at `at` found no translation. When everything older is done, an exception brings it, and the access is
     /// fetched again: when it issues.
     #[cold]
-    fn issue_again(&mut self, at: u64, operation: &MicroOperation, pc: u64, cycles: u32) -> u64 {
+    fn issue_again(&mut self, at: u64, (units, interval): (u32, u8), pc: u64, cycles: u32) -> u64 {
         let taken = (at + TRAP_CYCLES).max(self.emptied());
         self.front.trap(pc, taken, 0, cycles);
         self.wait_for_fetch();
-        self.units.issue(self.issued.next(), operation.units, operation.interval_cycles)
+        self.units.issue(self.issued.next(), units, interval)
     }
 
     fn access_atomically(
@@ -278,12 +283,20 @@ impl BackEnd for InOrder {
             self.wait_for_queues(operation.kind);
         }
         // The width bounds what a cycle issues already: it is never more than the units' together.
-        let mut at = self.units.issue(self.issued.next(), operation.units, operation.interval_cycles);
+        let mut interval = operation.interval_cycles;
+        if operation.bytes > 0
+            && operation.is_access()
+            && self.accesses.under_way.crosses(place.address, operation.bytes)
+        {
+            interval = interval.saturating_add(1);
+            self.recording.is_special = true;
+        }
+        let mut at = self.units.issue(self.issued.next(), operation.units, interval);
         self.issued.wait(at, Cause::Execution);
         if operation.is_access() && !self.script.knows_next() {
             let cycles = port.refill(Side::Data, place.address, operation.bytes.into());
             if cycles > 0 {
-                at = self.issue_again(at, operation, place.pc, cycles);
+                at = self.issue_again(at, (operation.units, interval), place.pc, cycles);
                 self.issued.wait(at, Cause::Execution);
             }
         }

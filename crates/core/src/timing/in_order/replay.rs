@@ -33,7 +33,7 @@ pub(super) struct Present {
 pub(super) struct Recording {
     /// Off: nothing is noted.
     pub is_open: bool,
-    /// An access waited for its queue: the schedule is good for this once only.
+    /// An access waited for its queue, or lay in two lines: the schedule is good for this once only.
     pub is_special: bool,
     /// When what was executed before the block is done.
     pub results_before: u64,
@@ -113,6 +113,8 @@ enum Why {
     Late(Answer),
     /// An access has to wait for its queue.
     Queue,
+    /// An access lies in two lines.
+    Crossing,
     /// A line or an access needs an exception that takes so many cycles.
     Refill(u32),
     /// A load has this result, if it can be written down.
@@ -282,6 +284,9 @@ impl InOrder {
                     }
                     let (at, bytes) = (base + u64::from(access.at), access.bytes.into());
                     let place = place(access);
+                    if self.accesses.under_way.crosses(place.address, access.bytes) {
+                        return deviation(Why::Crossing);
+                    }
                     let cycles = port.refill(Side::Data, place.address, bytes);
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
@@ -301,6 +306,9 @@ impl InOrder {
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
                     let place = place(access);
+                    if self.accesses.under_way.crosses(place.address, access.bytes) {
+                        return deviation(Why::Crossing);
+                    }
                     let cycles = port.refill(Side::Data, place.address, bytes);
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));

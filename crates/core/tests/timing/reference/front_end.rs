@@ -4,14 +4,12 @@
 
 use std::collections::HashSet;
 
-use super::{Executed, Stages, trap_ends};
+use super::{Executed, LINE_BYTES, Stages, trap_ends};
 
 /// Cycles that a taken branch costs whose target is not known yet.
 const UNKNOWN_TARGET: u64 = 3;
 /// Cycles that fetch is ahead of dispatch at most, at the beginning of a block.
 const FETCH_AHEAD: u64 = 8;
-const LINE_BYTES: u64 = 64;
-
 /// What an instruction line takes beyond a hit in the first-level cache, cycles.
 pub fn line_late(pc: u64) -> u64 {
     match (pc / LINE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {

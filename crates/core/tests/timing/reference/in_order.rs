@@ -83,8 +83,7 @@ impl Window<'_> {
         };
         if it.operation.access == Access::Store {
             // One a cycle leaves for the cache, when its data is there.
-            let last = self.stages[..index].iter().filter_map(|stages| stages.left).max();
-            let leaves = done.map(|done| done.max(last.map_or(1, |last| last + 1)));
+            let leaves = done.map(|done| done.max(self.next_leaves(index)));
             self.stages[index].left = leaves;
             self.stages[index].drained = leaves.map(|leaves| self.drained_at(index, leaves));
         } else if it.is_atomic() {

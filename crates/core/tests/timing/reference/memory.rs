@@ -115,6 +115,12 @@ impl Window<'_> {
         older.all(|(it, stages)| !it.is_store() || !wanted(it) || happened(stages.drained, cycle))
     }
 
+    /// When the stores before `index` have all left for the cache, of those that have: one line a cycle.
+    pub fn next_leaves(&self, index: usize) -> u64 {
+        let older = self.program[..index].iter().zip(&self.stages);
+        older.filter_map(|(it, stages)| Some(stages.left? + it.looks())).max().unwrap_or(1)
+    }
+
     /// When a store that leaves for the cache in `cycle` is there: never before an older one.
     pub fn drained_at(&self, index: usize, cycle: u64) -> u64 {
         let older = self.stages[..index].iter().filter_map(|stages| stages.drained).max();

@@ -16,6 +16,9 @@ use longma_loongarch::Op;
 use Access::*;
 use File::*;
 
+/// Bytes of a line of the caches.
+const LINE_BYTES: u64 = 64;
+
 /// A register file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
@@ -177,6 +180,12 @@ impl Executed {
             && other.address < self.address + self.operation.bytes
     }
 
+    /// How often it looks into the first-level cache: once for each line.
+    fn looks(&self) -> u64 {
+        let bytes = self.operation.bytes.max(1);
+        (self.address + bytes - 1) / LINE_BYTES - self.address / LINE_BYTES + 1
+    }
+
     fn is_atomic(&self) -> bool {
         matches!(self.operation.access, Atomic | AtomicBarrier)
     }
@@ -254,9 +263,10 @@ impl<'a> Window<'a> {
 
     /// Takes a free unit for the instruction, if there is one: that with the highest number.
     fn take_unit(&mut self, index: usize, cycle: u64) -> bool {
-        let operation = self.program[index].operation;
-        let free = operation.units.iter().rev().find(|unit| self.unit_free[**unit] <= cycle);
-        free.inspect(|unit| self.unit_free[**unit] = cycle + operation.interval).is_some()
+        let it = &self.program[index];
+        let free = it.operation.units.iter().rev().find(|unit| self.unit_free[**unit] <= cycle);
+        let takes = it.operation.interval + it.looks() - 1;
+        free.inspect(|unit| self.unit_free[**unit] = cycle + takes).is_some()
     }
 
     /// Entries of a queue that are taken at `cycle`: they are given back in program order.

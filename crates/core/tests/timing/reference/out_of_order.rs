@@ -93,10 +93,10 @@ impl Core<'_> {
         self.dispatched = index;
     }
 
-    /// A retired store leaves for the cache, one a cycle.
+    /// A retired store leaves for the cache, one line a cycle.
     fn drain(&mut self, cycle: u64) {
         let Some(&store) = self.stores.get(self.left) else { return };
-        if cycle > 0 && happened(self.window.stages[store].retired, cycle) {
+        if cycle >= self.window.next_leaves(store) && happened(self.window.stages[store].retired, cycle) {
             self.window.stages[store].left = Some(cycle);
             self.window.stages[store].drained = Some(self.window.drained_at(store, cycle));
             self.left += 1;

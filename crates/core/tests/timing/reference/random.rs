@@ -5,7 +5,9 @@ use longma_loongarch::Instruction;
 use longma_memory::translation::Side;
 use proptest::prelude::*;
 
-use super::{Access, BRANCH, Executed, File, MACHINE_UNITS, OPERATIONS, Sizes, memory::Translated};
+use super::{
+    Access, BRANCH, Executed, File, MACHINE_UNITS, OPERATIONS, PIPELINED, Sizes, memory::Translated,
+};
 use crate::program::{Program, core, op, units_of_the_file};
 
 /// Where the first block lies.
@@ -25,8 +27,11 @@ pub struct Shape {
 
 /// Programs of the first `operations` operations.
 pub fn shapes(operations: usize) -> impl Strategy<Value = Shape> {
-    // Few places, whose bytes overlap, or whose places in a table of stores may be the same; and lines that take longer.
-    let address = (0u64..4, 0u64..3, 0u64..6)
+    // Few places, whose bytes overlap, or whose places in a table of stores may be the same; lines that take longer, and the ends of lines.
+    // An access in two lines keeps its unit for two cycles, as an operation that is not pipelined.
+    let ends: u64 = if operations > PIPELINED { 16 } else { 6 };
+    let part = prop_oneof![6 => 0u64..6, 1 => ends - 4..ends];
+    let address = (0u64..4, 0u64..3, part)
         .prop_map(|(line, place, part)| 0x10_0000 + 64 * line + 2048 * place + 4 * part);
     let step = (0..operations, 4u8..8, 4u8..8, 4u8..8, address);
     let block = (prop::collection::vec(step, 0..24), prop::option::of(any::<prop::sample::Index>()));
