@@ -1,11 +1,10 @@
 //! Decisions a second in memory and durable, with their latencies.
-//! Not how good they are: that is `churn`.
+//! Not how good they are: that is the experiment `placement-churn`.
 //! Source: none.
 
-use crate::fleet;
+use longma_placement::fleet::{self, Chance};
 use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use longma_topology::Machine;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,16 +25,21 @@ fn percentile(sorted: &[Duration], part: f64) -> f64 {
     sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
 }
 
+fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
+    let machine = Machine::open("hygon-8node").expect("a built-in machine");
+    fleet::hosts(&machine, count).expect("it states its memory")
+}
+
 /// In memory: `hosts` hosts with ten virtual machines each, then arrivals and departures in turn.
 pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = Chance::new(seed);
     let mut scheduler = Scheduler::new(Policy::default(), seed);
-    fleet::hosts(hosts).iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
+    hosts_to_measure(hosts).iter().for_each(|h| scheduler.put_host(h).expect("a good host"));
     let mut placed: Vec<Placement> = Vec::new();
     let filling = Instant::now();
     let mut refused = 0u64;
     while placed.len() < hosts * 10 && refused < hosts as u64 {
-        match scheduler.place(&fleet::request(&mut random, format!("v{}", placed.len()))) {
+        match scheduler.place(&fleet::request(&mut random, &format!("v{}", placed.len()))) {
             Ok(placement) => placed.push(placement),
             Err(_) => refused += 1,
         }
@@ -45,8 +49,8 @@ pub fn decisions(hosts: usize, seconds: f64, seed: u64) -> Value {
     let start = Instant::now();
     let (mut refused, mut releasing) = (0u64, Duration::ZERO);
     while start.elapsed().as_secs_f64() < seconds {
-        let leaves = placed.swap_remove(random.random_range(0..placed.len()));
-        let request = fleet::request(&mut random, "v".into());
+        let leaves = placed.swap_remove(random.below(placed.len()));
+        let request = fleet::request(&mut random, "v");
         let at = Instant::now();
         scheduler.give(&leaves).expect("it was taken");
         releasing += at.elapsed();
@@ -82,21 +86,21 @@ pub fn durable(
     folder: &std::path::Path,
     database: Option<&str>,
 ) -> Value {
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = Chance::new(seed);
     let opened = match database {
         Some(url) => SqlStore::connect(url),
         None => SqlStore::open_file(&folder.join("placement.db")),
     };
     let store = Arc::new(opened.expect("the database opens"));
     let percent = Policy::default().overcommit_percent;
-    for host in fleet::hosts(hosts) {
+    for host in hosts_to_measure(hosts) {
         store.put_host(&host, percent).expect("a good host");
     }
     let mut allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
     let mut number = 0u64;
     let mut next = move |allocator: &mut Allocator| {
         number += 1;
-        let request = fleet::request(&mut random, format!("v{number}"));
+        let request = fleet::request(&mut random, &format!("v{number}"));
         allocator.begin(&request, Some(&format!("k{number}")))
     };
     // Every kind of request once, so that its ranking is there: a server does that when it starts.

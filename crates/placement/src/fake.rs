@@ -1,4 +1,5 @@
-//! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand.
+//! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand. A file can keep its
+//! domains, so that they outlive whoever drives them, as libvirt's do.
 //! Not a model of time: the modelled host is.
 //! Source: none.
 
@@ -7,6 +8,8 @@ use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError};
 use crate::placement::Share;
 use crate::store::VmId;
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What goes wrong at a call that changes something.
@@ -20,12 +23,30 @@ pub enum Fault {
     CrashAfter,
 }
 
+/// Domains by name, each with where its virtual nodes' memory lies.
+type Domains = BTreeMap<String, (Actual, Vec<Vec<Share>>)>;
+
 #[derive(Debug, Default)]
 struct State {
-    domains: BTreeMap<String, (Actual, Vec<Vec<Share>>)>,
+    domains: Domains,
+    /// What keeps them.
+    file: Option<PathBuf>,
     calls: u64,
     fault: Option<(u64, Fault)>,
     away: bool,
+}
+
+impl State {
+    /// Whoever is killed here leaves the file as it was or as it is to be.
+    fn keep(&self) -> Result<(), String> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let written = || {
+            let beside = file.with_extension("new");
+            std::fs::write(&beside, serde_json::to_vec(&self.domains)?)?;
+            std::fs::rename(&beside, file)
+        };
+        written().map_err(|error| format!("{} cannot be written: {error}", file.display()))
+    }
 }
 
 /// A hypervisor in memory. Clones are the same one.
@@ -38,6 +59,20 @@ impl FakeHypervisor {
     /// One without domains.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose domains are in a file too: those that are there are its.
+    ///
+    /// # Errors
+    /// If the file cannot be read or holds no domains.
+    pub fn kept_in(file: &Path) -> io::Result<Self> {
+        let domains = match std::fs::read(file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Domains::new(),
+            Err(error) => return Err(error),
+        };
+        let state = State { domains, file: Some(file.into()), ..State::default() };
+        Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -87,7 +122,7 @@ impl FakeHypervisor {
         &mut self,
         what: &str,
         name: &str,
-        change: impl FnOnce(&mut BTreeMap<String, (Actual, Vec<Vec<Share>>)>) -> Result<T, String>,
+        change: impl FnOnce(&mut Domains) -> Result<T, String>,
     ) -> Result<T, HypervisorError> {
         let mut state = self.state();
         if state.away {
@@ -106,7 +141,7 @@ impl FakeHypervisor {
             Some(Fault::CrashAfter) => state.away = true,
             None => {}
         }
-        let done = change(&mut state.domains).map_err(refused);
+        let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
         if state.away { Err(HypervisorError::Away("the caller died".into())) } else { done }
     }
 
@@ -222,5 +257,39 @@ impl Hypervisor for FakeHypervisor {
             *shares.get_mut(cell).ok_or("it has no such virtual node")? = to.to_vec();
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::Placement;
+    use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy, Request};
+
+    #[test]
+    fn domains_in_a_file_outlive_their_hypervisor() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("h1.json");
+        let mut hypervisor = FakeHypervisor::kept_in(&file).unwrap();
+        let placement = Placement {
+            host: "h1".into(),
+            cpu: CpuPolicy::Range,
+            memory: MemoryPolicy::Strict,
+            emulator: EmulatorPolicy::Shared,
+            emulator_cpu: None,
+            cells: Vec::new(),
+            bound: vec![0],
+            devices: Vec::new(),
+            groups: Vec::new(),
+        };
+        let request = Request::new("a", 1, 64);
+        let domain = Domain { name: "longma-1".into(), vm: 1, request, placement, pins: Default::default() };
+        hypervisor.define(&domain).unwrap();
+        hypervisor.start("longma-1").unwrap();
+        let mut again = FakeHypervisor::kept_in(&file).unwrap();
+        assert_eq!(again.domains(), hypervisor.domains());
+        assert!(again.inspect("longma-1").unwrap().unwrap().running);
+        std::fs::write(&file, "no domains").unwrap();
+        assert!(FakeHypervisor::kept_in(&file).is_err());
     }
 }

@@ -7,6 +7,7 @@ use crate::cpus::CpuSet;
 use crate::placement::{Placement, Share};
 use crate::request::Request;
 use crate::store::VmId;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Why a hypervisor did not do what it was asked for.
@@ -41,7 +42,7 @@ pub struct Domain {
 }
 
 /// Where the threads of a domain run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins {
     /// The CPUs of each virtual CPU.
     pub vcpus: Vec<CpuSet>,
@@ -50,7 +51,7 @@ pub struct Pins {
 }
 
 /// A domain as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     /// The virtual machine that it says it is; none for a domain of others.
     pub vm: Option<VmId>,

@@ -8,6 +8,7 @@ pub mod collect;
 pub mod cpus;
 pub mod defragment;
 pub mod fake;
+pub mod fleet;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;

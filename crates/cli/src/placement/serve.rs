@@ -50,6 +50,9 @@ struct HostArguments {
     /// With the fake hypervisor, a machine to take for the host (see `longma machine list`) instead of this one.
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
+    /// With the fake hypervisor, a folder that keeps the virtual machines that it makes up, so that they outlive this command.
+    #[arg(long, value_name = "FOLDER")]
+    domains: Option<PathBuf>,
     /// The host's name [default: this machine's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -135,9 +138,19 @@ impl HostArguments {
         Ok(Description::Fixed(Box::new(host)))
     }
 
-    fn hypervisor(&self) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
-        if self.hypervisor == Kind::Fake {
-            return Ok(Box::new(FakeHypervisor::new()));
+    /// The hypervisor of the host called `name`.
+    fn hypervisor(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
+        match (&self.domains, self.hypervisor) {
+            (None, Kind::Fake) => return Ok(Box::new(FakeHypervisor::new())),
+            (Some(folder), Kind::Fake) => {
+                let file = folder.join(format!("{name}.json"));
+                let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::kept_in(&file));
+                return Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?));
+            }
+            (Some(_), Kind::Libvirt) => {
+                return Err("--domains is for --hypervisor fake: libvirt keeps its own".into());
+            }
+            (None, Kind::Libvirt) => {}
         }
         let virtualization = match self.virtualization {
             Virtual::Auto => Virtualization::found(),
@@ -167,9 +180,10 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
                 1 => of.own_name(),
                 _ => format!("{}-{number}", of.own_name()),
             };
+            let hypervisor = of.hypervisor(&name)?;
             let description = of.description(name)?;
             description.host()?;
-            hosts.push(AllInOne { description, hypervisor: of.hypervisor()? });
+            hosts.push(AllInOne { description, hypervisor });
         }
     }
     let options = Options {
@@ -208,7 +222,7 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     let name = arguments.host.own_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;
-    let hypervisor = arguments.host.hypervisor()?;
+    let hypervisor = arguments.host.hypervisor(&name)?;
     eprintln!("longma placement: agent of {name}, for {}", access.url);
     Agent::remote(Client::new(&access)?, &name, description, hypervisor, log()).run();
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,163 @@
+//! Whatever a body holds, the API refuses it or does it: bodies after its own OpenAPI document, each with something hostile in one place.
+//! Not what is refused and why (`security`), nor bytes that are no JSON.
+//! Source: the manner of schemathesis and other fuzzers that go by a description.
+
+mod service;
+
+use longma_placement_service::openapi;
+use serde_json::{Map, Value, json};
+use service::*;
+
+/// Bodies for each operation that takes one.
+const BODIES: usize = 60;
+
+/// SplitMix64: the same bodies each time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end.max(1) as u64) as usize
+    }
+}
+
+/// A value that a schema describes, small numbers and short texts.
+fn described(document: &Value, schema: &Value, chance: &mut Chance, depth: usize) -> Value {
+    if let Some(name) = schema["$ref"].as_str() {
+        let at = name.trim_start_matches('#');
+        return described(document, document.pointer(at).unwrap(), chance, depth + 1);
+    }
+    for choice in ["oneOf", "anyOf"] {
+        if let Some(choices) = schema[choice].as_array() {
+            return described(document, &choices[chance.below(choices.len())], chance, depth + 1);
+        }
+    }
+    if let Some(all) = schema["allOf"].as_array() {
+        return described(document, &all[0], chance, depth + 1);
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        return words[chance.below(words.len())].clone();
+    }
+    let kind = match &schema["type"] {
+        Value::Array(kinds) => kinds[chance.below(kinds.len())].as_str().unwrap_or_default().to_string(),
+        kind => kind.as_str().unwrap_or_default().to_string(),
+    };
+    match kind.as_str() {
+        "object" => {
+            let required: Vec<&str> =
+                schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let properties = schema["properties"].as_object();
+            let wanted = properties
+                .into_iter()
+                .flatten()
+                .filter(|(name, _)| required.contains(&name.as_str()) || depth < 6 && chance.below(2) == 0);
+            let wanted: Vec<_> = wanted.collect();
+            let mut made = Map::new();
+            for (name, of) in wanted {
+                made.insert(name.clone(), described(document, of, chance, depth + 1));
+            }
+            Value::Object(made)
+        }
+        "array" => {
+            let length = if depth < 6 { chance.below(3) } else { 0 };
+            (0..length).map(|_| described(document, &schema["items"], chance, depth + 1)).collect()
+        }
+        "integer" => json!(1 + chance.below(8)),
+        "number" => json!(0.5),
+        "boolean" => json!(chance.below(2) == 0),
+        "null" => Value::Null,
+        _ => json!(["h1", "web", "0-3", "a"][chance.below(4)]),
+    }
+}
+
+/// A value that nobody means.
+fn hostile(chance: &mut Chance) -> Value {
+    let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    let all = [
+        Value::Null,
+        json!(-1),
+        json!(0),
+        json!(u64::MAX),
+        json!(i64::MIN),
+        json!(1e308),
+        json!(0.1),
+        json!(""),
+        json!("\u{0}\r\n"),
+        json!("../../etc/passwd"),
+        json!("<x a='b'>]]>&amp;"),
+        json!("'; DROP TABLE vms; --"),
+        json!("0-4294967295"),
+        json!("٣٢١😀"),
+        json!("a".repeat(70_000)),
+        json!(true),
+        json!([]),
+        json!({}),
+        json!(vec![7; 5_000]),
+        nested,
+    ];
+    all[chance.below(all.len())].clone()
+}
+
+/// Puts something hostile in one place, takes a key away, or adds one.
+fn spoil(value: &mut Value, chance: &mut Chance) {
+    let deeper = chance.below(4) > 0;
+    match value {
+        Value::Object(object) if !object.is_empty() => {
+            let key = object.keys().nth(chance.below(object.len())).unwrap().clone();
+            match chance.below(6) {
+                0 => drop(object.remove(&key)),
+                1 => drop(object.insert("extra".into(), hostile(chance))),
+                _ if deeper => spoil(&mut object[&key], chance),
+                _ => object[&key] = hostile(chance),
+            }
+        }
+        Value::Array(array) if deeper && !array.is_empty() => {
+            let at = chance.below(array.len());
+            spoil(&mut array[at], chance);
+        }
+        other => *other = hostile(chance),
+    }
+}
+
+#[test]
+fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
+    let service = service();
+    let agent = service.token("g", "agent", Some("h2"));
+    let document = serde_json::to_value(openapi()).unwrap();
+    let mut chance = Chance(16);
+    let (mut tried, mut refused) = (0, 0);
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+            if schema.is_null() {
+                continue;
+            }
+            let of_agents = path.starts_with("/v1/agents");
+            let token = if of_agents { &agent } else { &service.access.token };
+            let headers = format!("authorization: Bearer {token}\r\ncontent-type: application/json\r\n");
+            let path = path.replace("{vm}", "1").replace("{host}", if of_agents { "h2" } else { "h1" });
+            let path = path.replace("{tenant}", "t").replace("{token}", "x");
+            for _ in 0..BODIES {
+                let mut body = described(&document, schema, &mut chance, 0);
+                (0..1 + chance.below(2)).for_each(|_| spoil(&mut body, &mut chance));
+                // A report that is one is answered when there is something to do, or after seconds.
+                if path.ends_with("/report") && body.as_object().is_some_and(|o| !o.contains_key("extra")) {
+                    body["extra"] = json!(1);
+                }
+                let text = body.to_string();
+                let status = service.status(&method.to_uppercase(), &path, &headers, &text);
+                let shown: String = text.chars().take(300).collect();
+                assert!((200..500).contains(&status), "{status}: {method} {path} {shown}");
+                (tried, refused) = (tried + 1, refused + usize::from(status >= 400));
+            }
+        }
+    }
+    assert!(tried >= 6 * BODIES && refused > tried / 2, "{refused} of {tried} refused");
+    assert_eq!(service.admin_status("GET", "/healthz", ""), 200);
+    let audit: Value = service.admin.get("/v1/audit").unwrap();
+    assert_eq!(audit["database"], json!([]), "what was taken holds together");
+    let logged = service.logged.lock().unwrap();
+    assert!(logged.iter().all(|line| !line.contains('\n') && line.len() < 4_000), "lines stay lines");
+}

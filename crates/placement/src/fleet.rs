@@ -1,0 +1,136 @@
+//! Hosts and virtual machines to measure with.
+//! Not a trace: sizes and lifetimes are drawn from the distributions below, and not for secrets: the stream is its seed's.
+//! Source: sizes and lifetimes after the "Azure 2019" bars and curves of the notebook "Azure 2019 Public Dataset V2 - Trace Analysis"
+//! (github.com/Azure/AzurePublicDataset), read off its figures; what they do not say (memory for each CPU, policies) is assumed.
+//! Numbers are SplitMix64's (Steele, Lea, Flood, OOPSLA 2014).
+
+use crate::host::{Host, HostError, Node, Pool};
+use crate::request::{CpuPolicy, MemoryPolicy, Request};
+use longma_topology::Machine;
+
+/// Virtual CPUs and how many of a thousand virtual machines have so many: up to 2 58 %, to 4 23 %, to 8 12 %, to 12 0.5 %, to 24 6 %, more
+/// 0.5 %.
+const VCPUS: [(u32, u32); 8] = [(1, 180), (2, 400), (4, 230), (8, 120), (12, 5), (16, 35), (24, 25), (32, 5)];
+/// GiB for each virtual CPU, and how many of a thousand: assumed, so that 4 to 8 GiB is the commonest memory, as in the figure.
+const GIB_A_VCPU: [(u64, u32); 3] = [(2, 300), (4, 450), (8, 250)];
+/// Hours and the part of virtual machines that live no longer; between them the logarithm of the lifetime is uniform. The figure begins
+/// at one hour and ends at 100; 5 minutes is the trace's step and 90 days the longest that the packing trace of 2020 keeps.
+const LIFETIMES: [(f64, f64); 8] = [
+    (1.0 / 12.0, 0.0),
+    (1.0, 0.65),
+    (5.0, 0.77),
+    (10.0, 0.82),
+    (20.0, 0.88),
+    (40.0, 0.90),
+    (100.0, 0.92),
+    (2160.0, 1.0),
+];
+
+/// A stream of random numbers, the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// The stream of `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to `end`, which it never is; `end` must not be 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.number()) * end as u128) >> 64) as usize
+    }
+
+    /// A number from 0 to 1, which it never is.
+    pub fn fraction(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn one_of<T: Copy>(&mut self, table: &[(T, u32)]) -> T {
+        let mut left = self.below(table.iter().map(|entry| entry.1 as usize).sum()) as u32;
+        for (value, weight) in table {
+            match left.checked_sub(*weight) {
+                Some(rest) => left = rest,
+                None => return *value,
+            }
+        }
+        table[table.len() - 1].0
+    }
+}
+
+/// Half the hosts are like `eight`, a machine of small nodes; half have two large ones. All keep their first core for themselves.
+///
+/// # Errors
+/// If the machine is no host.
+pub fn hosts(eight: &Machine, count: usize) -> Result<Vec<Host>, HostError> {
+    let small = Host::of_machine(eight, "h")?.with_first_core_reserved();
+    let large = dual_socket().with_first_core_reserved();
+    let host = |at: usize| Host {
+        name: format!("h{at}"),
+        ..if at.is_multiple_of(2) { small.clone() } else { large.clone() }
+    };
+    Ok((0..count).map(host).collect())
+}
+
+/// Two sockets of 32 cores with two threads and 256 GiB each: a common server.
+fn dual_socket() -> Host {
+    let core = |core: u32| [core, core + 64].into_iter().collect();
+    let node = |id: u32| Node {
+        id,
+        cores: (id * 32..(id + 1) * 32).map(core).collect(),
+        memory: vec![Pool { page_kib: 4, mib: 256 << 10 }],
+    };
+    Host {
+        name: "dual".into(),
+        nodes: (0..2).map(node).collect(),
+        distances: vec![vec![10, 21], vec![21, 10]],
+        devices: Vec::new(),
+        reserved: Default::default(),
+    }
+}
+
+/// A virtual machine: of ten, five range, four exclusive and one without binding; of five, three strict and two preferred (assumed).
+pub fn request(chance: &mut Chance, name: &str) -> Request {
+    let vcpus = chance.one_of(&VCPUS);
+    let mib = u64::from(vcpus) * chance.one_of(&GIB_A_VCPU) * 1024;
+    let cpu = chance.one_of(&[(CpuPolicy::Range, 5), (CpuPolicy::Exclusive, 4), (CpuPolicy::None, 1)]);
+    let preferred = MemoryPolicy::Preferred { within_distance: 255 };
+    let memory = chance.one_of(&[(MemoryPolicy::Strict, 3), (preferred, 2)]);
+    Request { cpu, memory, ..Request::new(name, vcpus, mib) }
+}
+
+/// How long it lives, hours.
+pub fn lifetime_hours(chance: &mut Chance) -> f64 {
+    let at = chance.fraction();
+    let mut pairs = LIFETIMES.windows(2);
+    let piece = pairs.find(|pair| at < pair[1].1).unwrap_or(&LIFETIMES[6..8]);
+    let ((from, low), (to, high)) = (piece[0], piece[1]);
+    from * (to / from).powf((at - low) / (high - low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_has_the_distribution_that_the_tables_say_and_is_the_same_for_a_seed() {
+        let mut chance = Chance::new(7);
+        let drawn: Vec<Request> = (0..20_000).map(|_| request(&mut chance, "v")).collect();
+        let part = |of: &dyn Fn(&Request) -> bool| drawn.iter().filter(|r| of(r)).count() as f64 / 20_000.0;
+        assert!((part(&|r| r.vcpus <= 2) - 0.58).abs() < 0.02);
+        assert!((part(&|r| r.memory == MemoryPolicy::Strict) - 0.6).abs() < 0.02);
+        assert!(drawn.iter().all(|r| r.check().is_ok()));
+        let hours: Vec<f64> = (0..20_000).map(|_| lifetime_hours(&mut chance)).collect();
+        assert!(hours.iter().all(|h| (1.0 / 12.0..=2160.0).contains(h)));
+        let short = hours.iter().filter(|h| **h < 1.0).count() as f64 / 20_000.0;
+        assert!((short - 0.65).abs() < 0.02, "{short}");
+        assert_eq!(request(&mut Chance::new(1), "v"), request(&mut Chance::new(1), "v"));
+    }
+}

@@ -1,0 +1,355 @@
+//! The workload `vm-churn`: months of arrivals and departures on many hosts; what a strategy refuses, borrows and leaves in pieces.
+//! Not in real time, and no hypervisor: events by their own clock. Virtual machines and hosts are those of `longma_placement::fleet`.
+//! Source: none.
+
+use super::{number, parameter};
+use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
+use longma_placement::fleet::{self, Chance};
+use longma_placement::request::MemoryPolicy;
+use longma_placement::scheduler::Strategy;
+use longma_placement::{Host, Placement, Policy, Request, Scheduler};
+use longma_topology::Machine;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+const STRATEGIES: [(&str, Strategy); 4] = [
+    ("numa", Strategy::Numa),
+    ("first-fit", Strategy::FirstFit),
+    ("best-fit", Strategy::BestFit),
+    ("spread", Strategy::Spread),
+];
+const STRATEGY_NAMES: &[&str] = &["numa", "first-fit", "best-fit", "spread"];
+
+/// What is measured, each with half its 95 % interval as `NAME_interval`: name, meaning. All are percent.
+const MEASURES: [(&str, &str); 6] = [
+    ("refused", "requests that fitted nowhere, of all"),
+    ("refused_memory", "memory of requests that fitted nowhere, of all that was asked for"),
+    ("borrowed", "memory on other nodes than its virtual node's, of those who may borrow, by time"),
+    ("several_nodes", "virtual machines on several nodes, of all"),
+    ("fragmented", "free memory that virtual machines of common sizes could not use"),
+    ("used", "memory in use"),
+];
+
+/// How long arrivals are drawn before the beginning, for those that are there then: the longest lifetime.
+const BEFORE_HOURS: f64 = 2160.0;
+/// Draws for the means that the rate of arrivals follows from.
+const DRAWS: u32 = 200_000;
+/// Between two looks at whether to stop.
+const LOOK_EVERY: usize = 1024;
+
+/// Months of virtual machines that come and go.
+pub struct Churn {
+    parameters: Vec<Parameter>,
+}
+
+impl Default for Churn {
+    fn default() -> Self {
+        let whole = |name, value: i64, about| parameter(name, Kind::Integer, Some(value.into()), about);
+        let parameters = vec![
+            parameter(
+                "strategy",
+                Kind::Word(STRATEGY_NAMES),
+                Some("numa".into()),
+                "who chooses: longma (`numa`), or by inventory and first nodes: the first host that fits, the fullest, the emptiest as Nova weighs them",
+            ),
+            whole("hosts", 1000, "half of them like the machine, half with two nodes of 64 CPUs and 256 GiB"),
+            parameter("days", Kind::Number, Some(Setting::Number(91.0)), "how long"),
+            parameter(
+                "load",
+                Kind::Number,
+                Some(Setting::Number(0.95)),
+                "memory that would be in use if nothing were refused, as part of all",
+            ),
+            whole("overcommit_percent", 200, "virtual CPUs on a hundred shared CPUs"),
+            whole("seeds", 5, "runs, each with other arrivals; the same for all strategies"),
+            whole("seed", 1, "the first run's"),
+        ];
+        Self { parameters }
+    }
+}
+
+/// A point's parameters, checked.
+struct Setup {
+    hosts: Vec<Host>,
+    policy: Policy,
+    hours: f64,
+    load: f64,
+    seeds: std::ops::Range<u64>,
+}
+
+impl Setup {
+    fn of(point: &Point) -> Result<Self, Failure> {
+        let machine =
+            point.machine.as_ref().ok_or_else(|| Failure::refused("name the small hosts' machine"))?;
+        let machine = Machine::parse(&machine.name, &machine.text)
+            .map_err(|report| Failure::refused(report.to_string()))?;
+        let count = number(point, "hosts", 1.0)? as usize;
+        let hosts = fleet::hosts(&machine, count).map_err(|error| Failure::refused(error.to_string()))?;
+        let strategy = STRATEGIES.iter().find(|known| known.0 == point.text("strategy")).map(|known| known.1);
+        let overcommit_percent = number(point, "overcommit_percent", 1.0)? as u32;
+        let policy =
+            Policy { strategy: strategy.unwrap_or_default(), overcommit_percent, ..Policy::default() };
+        let first = number(point, "seed", 0.0)? as u64;
+        let seeds = first..first + number(point, "seeds", 1.0)? as u64;
+        let (hours, load) = (number(point, "days", 0.0)? * 24.0, number(point, "load", 0.0)?);
+        Ok(Self { hosts, policy, hours, load, seeds })
+    }
+}
+
+impl Workload for Churn {
+    fn name(&self) -> &str {
+        "vm-churn"
+    }
+
+    fn description(&self) -> &str {
+        "months of virtual machines that come and go on many hosts: refused requests, borrowed memory, fragmentation"
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        Setup::of(point)?;
+        let measures = MEASURES.iter().flat_map(|(name, about)| {
+            let interval = format!("half the 95 % interval of `{name}`'s mean");
+            [Measure::new(*name, "%", *about), Measure::new(format!("{name}_interval"), "%", interval)]
+        });
+        let arrived = Measure::new("arrived", "requests", "of all runs");
+        Ok(Rehearsal { measures: Some(measures.chain([arrived]).collect()), ..Rehearsal::default() })
+    }
+
+    fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
+        let setup = Setup::of(point)?;
+        let begin = Instant::now();
+        let mut check = || match point.time_limit {
+            _ if stop.is_requested() => Err(Failure::stopped()),
+            Some(limit) if begin.elapsed() > limit => Err(Failure::late(limit)),
+            _ => Ok(()),
+        };
+        let mut metrics = Metrics::default();
+        let (mut runs, mut arrived) = (Vec::new(), 0);
+        for seed in setup.seeds.clone() {
+            let run = setup.run(seed, &mut check)?;
+            arrived += run.arrived;
+            runs.push(run.percent());
+        }
+        for (at, (name, _)) in MEASURES.iter().enumerate() {
+            let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
+            let (mean, half) = mean_and_interval(&values);
+            metrics.result(name, mean);
+            metrics.result(&format!("{name}_interval"), half);
+        }
+        metrics.result("arrived", arrived as f64);
+        metrics.host.insert("wall_s".into(), begin.elapsed().as_secs_f64());
+        Ok(metrics)
+    }
+}
+
+/// The mean, and half its 95 % interval by Student's t; 0 of a single value.
+fn mean_and_interval(values: &[f64]) -> (f64, f64) {
+    /// The 97.5th percentile by degrees of freedom, from 1 on.
+    const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let Some(freedom) = values.len().checked_sub(2) else { return (mean, 0.0) };
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    (mean, T.get(freedom).unwrap_or(&2.228) * (variance / count).sqrt())
+}
+
+/// What arrives when, and for how long.
+struct Arrival {
+    at: f64,
+    leaves: f64,
+    request: Request,
+}
+
+/// What became of one run's requests.
+#[derive(Default)]
+struct Tally {
+    arrived: u64,
+    refused: u64,
+    asked_mib: u64,
+    refused_mib: u64,
+    several: u64,
+    /// MiB hours of those who may borrow, and of these on other nodes.
+    may_borrow: f64,
+    borrowed: f64,
+    samples: u32,
+    fragmented: f64,
+    used: f64,
+}
+
+impl Tally {
+    /// In the order of [`MEASURES`].
+    fn percent(&self) -> [f64; MEASURES.len()] {
+        let part = |of: f64, all: f64| if all > 0.0 { 100.0 * of / all } else { 0.0 };
+        let samples = f64::from(self.samples);
+        [
+            part(self.refused as f64, self.arrived as f64),
+            part(self.refused_mib as f64, self.asked_mib as f64),
+            part(self.borrowed, self.may_borrow),
+            part(self.several as f64, self.arrived as f64),
+            part(self.fragmented, samples),
+            part(self.used, samples),
+        ]
+    }
+}
+
+impl Setup {
+    /// All that arrive, by time; those from before the beginning that are still there arrive at it.
+    fn arrivals(&self, seed: u64) -> Vec<Arrival> {
+        let (mut chance, mut sample) = (Chance::new(seed), Chance::new(!seed));
+        let draws = 0..DRAWS;
+        let mib: u64 = draws.clone().map(|_| fleet::request(&mut sample, "x").memory_mib).sum();
+        let hours: f64 = draws.map(|_| fleet::lifetime_hours(&mut sample)).sum();
+        let (mean_mib, mean_hours) = (mib as f64 / f64::from(DRAWS), hours / f64::from(DRAWS));
+        let an_hour = self.load * self.mib() as f64 / mean_mib / mean_hours;
+        let mut all = Vec::new();
+        let mut at = -BEFORE_HOURS;
+        loop {
+            // Poisson arrivals.
+            at -= (1.0 - chance.fraction()).ln() / an_hour;
+            if at > self.hours {
+                return all;
+            }
+            let request = fleet::request(&mut chance, &format!("v{}", all.len()));
+            let leaves = at + fleet::lifetime_hours(&mut chance);
+            if leaves > 0.0 {
+                all.push(Arrival { at: at.max(0.0), leaves, request });
+            }
+        }
+    }
+
+    /// Memory of all hosts.
+    fn mib(&self) -> u64 {
+        self.hosts.iter().flat_map(|host| &host.nodes).map(|node| node.memory[0].mib).sum()
+    }
+
+    fn run(&self, seed: u64, check: &mut impl FnMut() -> Result<(), Failure>) -> Result<Tally, Failure> {
+        let failed = |what: String| Failure::failed(format!("the inventory contradicts itself: {what}"));
+        let mut scheduler = Scheduler::new(self.policy.clone(), seed);
+        for host in &self.hosts {
+            scheduler.put_host(host).map_err(|error| Failure::refused(error.to_string()))?;
+        }
+        let whole = self.mib();
+        let mut tally = Tally::default();
+        let mut leaving: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut placed: Vec<Option<Placement>> = Vec::new();
+        let mut in_use = 0u64;
+        let mut next_sample = self.hours * 0.1;
+        for (count, arrival) in self.arrivals(seed).into_iter().enumerate() {
+            if count % LOOK_EVERY == 0 {
+                check()?;
+            }
+            while let Some(Reverse((_, vm))) = leaving.pop_if_due(arrival.at) {
+                let placement = placed[vm].take().ok_or_else(|| failed("one leaves twice".into()))?;
+                in_use -= placement.memory_mib().0;
+                scheduler.give(&placement).map_err(|error| failed(error.to_string()))?;
+            }
+            if arrival.at >= next_sample {
+                tally.samples += 1;
+                tally.fragmented += fragmentation(&scheduler, self.policy.overcommit_percent);
+                tally.used += in_use as f64 / whole as f64;
+                next_sample += self.hours * 0.05;
+            }
+            // Those that are there at the beginning are not counted.
+            let counted = arrival.at > 0.0;
+            let found = scheduler.place(&arrival.request).ok();
+            if counted {
+                tally.add(&arrival, found.as_ref());
+            }
+            if let Some(placement) = found {
+                in_use += placement.memory_mib().0;
+                leaving.push(Reverse((millionths(arrival.leaves), placed.len())));
+                placed.push(Some(placement));
+            }
+        }
+        Ok(tally)
+    }
+}
+
+impl Tally {
+    fn add(&mut self, arrival: &Arrival, found: Option<&Placement>) {
+        self.arrived += 1;
+        self.asked_mib += arrival.request.memory_mib;
+        let Some(placement) = found else {
+            self.refused += 1;
+            self.refused_mib += arrival.request.memory_mib;
+            return;
+        };
+        self.several += u64::from(placement.cells.len() > 1);
+        if placement.memory != MemoryPolicy::Strict {
+            let (all, remote) = placement.memory_mib();
+            let hours = arrival.leaves - arrival.at;
+            self.may_borrow += all as f64 * hours;
+            self.borrowed += remote as f64 * hours;
+        }
+    }
+}
+
+/// Hours as whole numbers, which have an order.
+fn millionths(hours: f64) -> u64 {
+    (hours * 1e6) as u64
+}
+
+/// Those who leave, the next one first.
+trait Leaving {
+    /// The next one if it leaves at `hours` or before.
+    fn pop_if_due(&mut self, hours: f64) -> Option<Reverse<(u64, usize)>>;
+}
+
+impl Leaving for BinaryHeap<Reverse<(u64, usize)>> {
+    fn pop_if_due(&mut self, hours: f64) -> Option<Reverse<(u64, usize)>> {
+        let due = self.peek().is_some_and(|Reverse((at, _))| *at <= millionths(hours));
+        if due { self.pop() } else { None }
+    }
+}
+
+/// Part of the free memory that virtual machines of the common sizes could not use, each on one node: the mean over sizes by their memory.
+fn fragmentation(scheduler: &Scheduler, percent: u32) -> f64 {
+    const SIZES: [(u32, u64); 4] = [(2, 8192), (4, 16384), (8, 32768), (16, 65536)];
+    let inventory = scheduler.inventory();
+    let uses: Vec<_> = inventory.names().filter_map(|name| inventory.usage(name)).collect();
+    let lost = SIZES.map(|(vcpus, mib)| {
+        let (mut free, mut usable) = (0u64, 0u64);
+        for node in uses.iter().flat_map(|host| &host.nodes) {
+            let cpus = ((node.cpus - node.exclusive) * percent / 100).saturating_sub(node.shared);
+            let left = node.memory[0].1 - node.memory[0].2;
+            free += left;
+            usable += u64::from(cpus / vcpus).min(left / mib) * mib;
+        }
+        1.0 - usable as f64 / free.max(1) as f64
+    });
+    lost.iter().sum::<f64>() / SIZES.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(strategy: Strategy) -> Setup {
+        let machine = Machine::open("hygon-8node").unwrap();
+        let hosts = fleet::hosts(&machine, 6).unwrap();
+        let policy = Policy { strategy, ..Policy::default() };
+        Setup { hosts, policy, hours: 240.0, load: 0.95, seeds: 1..2 }
+    }
+
+    #[test]
+    fn all_strategies_see_the_same_arrivals_and_a_seed_gives_the_same_run_again() {
+        let run = |strategy| setup(strategy).run(3, &mut || Ok(())).unwrap();
+        let (ours, again, first) = (run(Strategy::Numa), run(Strategy::Numa), run(Strategy::FirstFit));
+        assert_eq!(ours.percent(), again.percent());
+        assert_eq!((ours.arrived, ours.asked_mib), (first.arrived, first.asked_mib));
+        assert!(ours.arrived > 100 && ours.samples > 10, "{} {}", ours.arrived, ours.samples);
+        assert!(ours.borrowed / ours.may_borrow < first.borrowed / first.may_borrow);
+    }
+
+    #[test]
+    fn the_interval_is_students() {
+        let (mean, half) = mean_and_interval(&[1.0, 2.0, 3.0]);
+        assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!(mean_and_interval(&[5.0]), (5.0, 0.0));
+    }
+}

@@ -1,0 +1,528 @@
+//! A modelled host as a hypervisor: virtual machines whose virtual CPUs read memory as fast as latency, controllers and links let them;
+//! a scheduler of the host's that balances threads; memory that takes its time to move. Time passes when told to, and in a move.
+//! Not cycle by cycle: rates, a tick at a time. A line is in flight for its latency, a core has as many as its cache has miss registers, and
+//! what all ask for together is shared so that nobody gets more while another gets less.
+//! Source: all numbers are the machine file's; max-min fairness after Bertsekas and Gallager, Data Networks, 6.5.2.
+
+use longma_placement::Host;
+use longma_placement::cpus::CpuSet;
+use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Pins};
+use longma_placement::placement::Share;
+use longma_placement::store::VmId;
+use longma_topology::Machine;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How long rates stay as they are, seconds.
+pub const TICK_S: f64 = 0.01;
+/// Lines in flight of a core whose first-level cache does not say: Zen's.
+const LINES_IN_FLIGHT: u32 = 22;
+
+/// What a host can do.
+#[derive(Clone, Debug)]
+struct Build {
+    host: Host,
+    /// Bytes in flight of a virtual CPU.
+    in_flight: f64,
+    /// Seconds of an access, row = CPUs' node, column = memory's node.
+    latency: Vec<Vec<f64>>,
+    /// Bytes a second of every controller, and then of every link each way.
+    capacity: Vec<f64>,
+    /// What an access uses beside the controller, row and column as above.
+    routes: Vec<Vec<Vec<usize>>>,
+}
+
+impl Build {
+    fn of(machine: &Machine, host: &Host) -> Result<Self, String> {
+        let layout = machine.layout().hosts.first().ok_or("the machine has no host")?;
+        let part = &machine.hosts[layout.of];
+        let nodes = layout.nodes.len();
+        let stated = part.distances.as_ref().and_then(|d| d.latency.as_ref());
+        let stated = stated.ok_or("the machine states no latency between its nodes")?;
+        let latency: Vec<Vec<f64>> =
+            stated.rows.iter().map(|row| row.iter().map(|time| time.ps() as f64 / 1e12).collect()).collect();
+        let mut capacity = Vec::new();
+        for node in &layout.nodes {
+            let peak = node
+                .memories
+                .iter()
+                .filter_map(|name| machine.memories.get(name.as_str())?.peak_bytes_per_second());
+            capacity.push(peak.sum::<u64>() as f64);
+        }
+        if capacity.contains(&0.0) {
+            return Err("the machine states no rate of a node's memory".into());
+        }
+        let mut links = Vec::new();
+        for link in &part.links {
+            let ends: Vec<usize> =
+                link.between.iter().filter_map(|end| end.strip_prefix("node")?.parse().ok()).collect();
+            let (&[one, other], Some(rate)) = (&ends[..], link.bandwidth) else { continue };
+            for way in [(one, other), (other, one)] {
+                links.push((way, capacity.len()));
+                capacity.push(rate.bytes_per_second(machine.cores[&layout.cores[0].core].clock) as f64);
+            }
+        }
+        // Data come from the memory to the CPUs.
+        let routes = (0..nodes)
+            .map(|cpus| (0..nodes).map(|memory| route(&links, nodes, memory, cpus)).collect())
+            .collect();
+        let first_level = layout.cores[0]
+            .caches
+            .iter()
+            .filter_map(|at| machine.caches.get(layout.caches[*at].cache.as_str()));
+        let (mut lines, mut line_bytes) = (None, 64);
+        for cache in first_level.filter(|cache| cache.level == 1) {
+            lines = lines.or(cache.mshrs);
+            line_bytes = cache.line.bytes();
+        }
+        let in_flight = f64::from(lines.unwrap_or(LINES_IN_FLIGHT)) * line_bytes as f64;
+        Ok(Self { host: host.clone(), in_flight, latency, capacity, routes })
+    }
+
+    fn cpus_of(&self, node: usize) -> f64 {
+        self.host.nodes[node].cores.iter().map(CpuSet::len).sum::<usize>() as f64
+    }
+
+    fn place(&self, node: u32) -> Option<usize> {
+        self.host.nodes.iter().position(|n| n.id == node)
+    }
+
+    /// Whether `cpus` has any CPU of a node.
+    fn allows(&self, cpus: &CpuSet, node: usize) -> bool {
+        self.host.nodes[node].cores.iter().any(|core| core.intersects(cpus))
+    }
+
+    /// Bytes a second that one core alone asks of memories, by the parts of its data there.
+    fn alone(&self, node: usize, parts: &[f64]) -> f64 {
+        let mean: f64 = parts.iter().zip(&self.latency[node]).map(|(part, latency)| part * latency).sum();
+        if mean > 0.0 { self.in_flight / mean } else { 0.0 }
+    }
+}
+
+/// The links of a shortest way.
+fn route(links: &[((usize, usize), usize)], nodes: usize, from: usize, to: usize) -> Vec<usize> {
+    let mut ways: Vec<Option<Vec<usize>>> = vec![None; nodes];
+    ways[from] = Some(Vec::new());
+    let mut next = VecDeque::from([from]);
+    while let Some(at) = next.pop_front() {
+        for ((one, other), link) in links.iter().filter(|link| link.0.0 == at) {
+            debug_assert_eq!(*one, at);
+            if ways[*other].is_none() {
+                let mut way = ways[at].clone().unwrap_or_default();
+                way.push(*link);
+                ways[*other] = Some(way);
+                next.push_back(*other);
+            }
+        }
+    }
+    ways[to].clone().unwrap_or_default()
+}
+
+/// Somebody who asks for memory: at most `most` bytes a second, of which each byte takes `uses` of the capacities.
+struct Asker {
+    most: f64,
+    uses: Vec<(usize, f64)>,
+}
+
+/// What each asker gets: all rates grow in proportion to what is asked for until a capacity is used up; who uses that one stays, the others go on.
+fn shared(capacity: &[f64], askers: &[Asker]) -> Vec<f64> {
+    let mut left = capacity.to_vec();
+    let mut parts = vec![0.0; askers.len()];
+    let mut growing: Vec<usize> = (0..askers.len()).filter(|at| askers[*at].most > 0.0).collect();
+    let mut part = 0.0f64;
+    while !growing.is_empty() {
+        let mut demand = vec![0.0; left.len()];
+        for asker in growing.iter().map(|at| &askers[*at]) {
+            asker.uses.iter().for_each(|(resource, share)| demand[*resource] += asker.most * share);
+        }
+        let room = |at: usize| if demand[at] > 0.0 { left[at] / demand[at] } else { f64::INFINITY };
+        let step = (0..left.len()).map(room).fold(1.0 - part, f64::min).max(0.0);
+        part += step;
+        left.iter_mut().zip(&demand).for_each(|(left, demand)| *left -= step * demand);
+        growing.iter().for_each(|at| parts[*at] = part);
+        if part >= 1.0 - 1e-9 {
+            break;
+        }
+        let full = |at: usize| demand[at] > 0.0 && left[at] <= 1e-9 * capacity[at];
+        growing
+            .retain(|at| !askers[*at].uses.iter().any(|(resource, share)| *share > 0.0 && full(*resource)));
+    }
+    askers.iter().zip(parts).map(|(asker, part)| asker.most * part).collect()
+}
+
+#[derive(Clone, Debug)]
+struct Machined {
+    vm: VmId,
+    pins: Pins,
+    bound: Vec<u32>,
+    running: bool,
+    busy: bool,
+    /// Where its memory is to be when it starts.
+    shares: Vec<Vec<Share>>,
+    /// MiB of each virtual node by the host's node.
+    memory: Vec<Vec<f64>>,
+    /// The node that each virtual CPU is on.
+    on: Vec<usize>,
+    cpu_s: f64,
+    /// Bytes that it has read.
+    read: f64,
+}
+
+impl Machined {
+    /// The part of its memory that is on each node.
+    fn parts(&self) -> Vec<f64> {
+        let nodes = self.memory.first().map_or(0, Vec::len);
+        let sums: Vec<f64> = (0..nodes).map(|node| self.memory.iter().map(|cell| cell[node]).sum()).collect();
+        let all: f64 = sums.iter().sum();
+        sums.iter().map(|mib| if all > 0.0 { mib / all } else { 0.0 }).collect()
+    }
+}
+
+/// Memory that is being moved: from where, to where.
+type Copy = (usize, usize);
+
+#[derive(Debug)]
+struct World {
+    build: Build,
+    domains: BTreeMap<String, Machined>,
+    /// Ticks that have passed.
+    ticks: u64,
+    /// Who becomes busy after how many ticks.
+    wakes: Vec<(u64, VmId)>,
+    history: Vec<Tick>,
+}
+
+/// What happened in a tick, by virtual machine.
+#[derive(Clone, Debug, Default)]
+pub struct Tick {
+    /// Bytes read.
+    pub read: BTreeMap<VmId, f64>,
+    /// Part of the accesses that were not to the virtual CPU's own node, of all virtual machines.
+    pub remote: f64,
+    /// Bytes of memory moved.
+    pub moved: f64,
+}
+
+/// A modelled host. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct ModelledHost {
+    world: Arc<Mutex<World>>,
+}
+
+impl ModelledHost {
+    /// The first host of a machine file, with nothing on it.
+    ///
+    /// # Errors
+    /// What the file does not state.
+    pub fn new(machine: &Machine, host: &Host) -> Result<Self, String> {
+        let build = Build::of(machine, host)?;
+        let world =
+            World { build, domains: BTreeMap::new(), ticks: 0, wakes: Vec::new(), history: Vec::new() };
+        Ok(Self { world: Arc::new(Mutex::new(world)) })
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds that have passed.
+    pub fn now_s(&self) -> f64 {
+        self.world().ticks as f64 * TICK_S
+    }
+
+    /// From `at_s` on the virtual CPUs of `vm` read memory without end; before, they are idle.
+    pub fn wake(&self, vm: VmId, at_s: f64) {
+        self.world().wakes.push(((at_s / TICK_S).round() as u64, vm));
+    }
+
+    /// Lets time pass up to `at_s`.
+    pub fn advance_to(&self, at_s: f64) {
+        let mut world = self.world();
+        while (world.ticks as f64 + 0.5) * TICK_S < at_s {
+            world.tick(&[]);
+        }
+    }
+
+    /// What happened, a tick after the other.
+    pub fn history(&self) -> Vec<Tick> {
+        self.world().history.clone()
+    }
+}
+
+impl World {
+    /// A tick passes, in which memory is moved between the nodes of `copies`; bytes moved for each.
+    fn tick(&mut self, copies: &[Copy]) -> Vec<f64> {
+        let due =
+            self.wakes.iter().filter(|(at, _)| *at <= self.ticks).map(|(_, vm)| *vm).collect::<Vec<_>>();
+        self.domains.values_mut().for_each(|domain| domain.busy |= due.contains(&domain.vm));
+        self.balance();
+        let threads = self.threads();
+        let nodes = self.build.latency.len();
+        let share = |node: usize| (self.build.cpus_of(node) / threads[node].max(1.0)).min(1.0);
+        let (mut askers, mut whose) = (Vec::new(), Vec::new());
+        for (name, domain) in self.domains.iter().filter(|(_, domain)| domain.running && domain.busy) {
+            let parts = domain.parts();
+            for node in 0..nodes {
+                let count = domain.on.iter().filter(|on| **on == node).count() as f64;
+                if count == 0.0 {
+                    continue;
+                }
+                let mut uses = Vec::new();
+                for (memory, part) in parts.iter().enumerate().filter(|(_, part)| **part > 0.0) {
+                    uses.push((memory, *part));
+                    uses.extend(self.build.routes[node][memory].iter().map(|link| (*link, *part)));
+                }
+                let most = count * share(node) * self.build.alone(node, &parts);
+                askers.push(Asker { most, uses });
+                whose.push((name.clone(), node, count * share(node)));
+            }
+        }
+        for (from, to) in copies {
+            let mut only = vec![0.0; nodes];
+            only[*from] = 1.0;
+            let way = self.build.routes[*to][*from].iter().map(|link| (*link, 1.0));
+            // Read there, written here.
+            let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(way).collect();
+            askers.push(Asker { most: self.build.alone(*to, &only), uses });
+        }
+        let rates = shared(&self.build.capacity, &askers);
+        let mut tick = Tick::default();
+        let (mut all, mut remote) = (0.0, 0.0);
+        for ((name, node, cpus), rate) in whose.iter().zip(&rates) {
+            let Some(domain) = self.domains.get_mut(name) else { continue };
+            let bytes = rate * TICK_S;
+            all += bytes;
+            remote += bytes * (1.0 - domain.parts()[*node]);
+            domain.read += bytes;
+            domain.cpu_s += cpus * TICK_S;
+            *tick.read.entry(domain.vm).or_default() += bytes;
+        }
+        let moved: Vec<f64> = rates[whose.len()..].iter().map(|rate| rate * TICK_S).collect();
+        tick.remote = if all > 0.0 { remote / all } else { 0.0 };
+        tick.moved = moved.iter().sum();
+        self.history.push(tick);
+        self.ticks += 1;
+        moved
+    }
+
+    /// Virtual CPUs that are busy on each node.
+    fn threads(&self) -> Vec<f64> {
+        let mut threads = vec![0.0; self.build.latency.len()];
+        for domain in self.domains.values().filter(|domain| domain.running && domain.busy) {
+            domain.on.iter().for_each(|node| threads[*node] += 1.0);
+        }
+        threads
+    }
+
+    /// The host's scheduler: who is where it may not be goes, and who waits for a CPU goes where one is idle, if it may. It knows of no memory.
+    fn balance(&mut self) {
+        let mut threads = self.threads();
+        let build = &self.build;
+        for domain in self.domains.values_mut().filter(|domain| domain.running) {
+            for (on, cpus) in domain.on.iter_mut().zip(&domain.pins.vcpus) {
+                let load = |node: usize| threads[node] / build.cpus_of(node);
+                let allowed = (0..threads.len()).filter(|node| build.allows(cpus, *node));
+                let Some(idlest) = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))) else { continue };
+                let must = !build.allows(cpus, *on);
+                let waits = domain.busy && load(*on) > 1.0 && threads[idlest] + 1.0 <= build.cpus_of(idlest);
+                if must || waits {
+                    if domain.busy {
+                        threads[*on] -= 1.0;
+                        threads[idlest] += 1.0;
+                    }
+                    *on = idlest;
+                }
+            }
+        }
+    }
+
+    /// Where the virtual CPUs of a domain begin: each on the node where fewest are, of those it may use.
+    fn settle(&mut self, name: &str) {
+        let mut all = vec![0.0; self.build.latency.len()];
+        for domain in self.domains.values().filter(|domain| domain.running) {
+            domain.on.iter().for_each(|node| all[*node] += 1.0);
+        }
+        let build = &self.build;
+        let Some(domain) = self.domains.get_mut(name) else { return };
+        domain.on.clear();
+        for cpus in &domain.pins.vcpus {
+            let load = |node: usize| all[node] / build.cpus_of(node);
+            let allowed = (0..all.len()).filter(|node| build.allows(cpus, *node));
+            let node = allowed.min_by(|a, b| load(*a).total_cmp(&load(*b))).unwrap_or(0);
+            all[node] += 1.0;
+            domain.on.push(node);
+        }
+    }
+}
+
+impl ModelledHost {
+    fn change<T>(
+        &self,
+        what: &str,
+        name: &str,
+        change: impl FnOnce(&mut Machined) -> Result<T, String>,
+    ) -> Result<T, HypervisorError> {
+        let mut world = self.world();
+        let domain = world.domains.get_mut(name).ok_or_else(|| "there is none".to_string());
+        let changed = domain.and_then(change);
+        changed.map_err(|why| HypervisorError::Refused { what: format!("{what} {name}"), why })
+    }
+}
+
+impl Hypervisor for ModelledHost {
+    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+        Ok(self.world().domains.iter().map(|(name, domain)| (name.clone(), Some(domain.vm))).collect())
+    }
+
+    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+        let world = self.world();
+        Ok(world.domains.get(name).map(|domain| {
+            let mib = |node: usize| domain.memory.iter().map(|cell| cell[node]).sum::<f64>().round() as u64;
+            let nodes = world.build.host.nodes.iter().enumerate().map(|(at, node)| (node.id, at));
+            let memory = nodes.map(|(id, at)| (id, mib(at))).filter(|(_, mib)| *mib > 0).collect();
+            Actual {
+                vm: Some(domain.vm),
+                running: domain.running,
+                pins: domain.pins.clone(),
+                bound: domain.bound.clone(),
+                memory_mib: if domain.running { memory } else { BTreeMap::new() },
+            }
+        }))
+    }
+
+    fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
+        Ok(self.world().domains.get(name).map(|domain| domain.cpu_s))
+    }
+
+    fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        let mut world = self.world();
+        let nodes = world.build.latency.len();
+        let made = Machined {
+            vm: domain.vm,
+            pins: domain.pins.clone(),
+            bound: domain.placement.bound.clone(),
+            running: false,
+            busy: false,
+            shares: domain.placement.cells.iter().map(|cell| cell.memory.clone()).collect(),
+            memory: vec![vec![0.0; nodes]; domain.placement.cells.len()],
+            on: Vec::new(),
+            cpu_s: 0.0,
+            read: 0.0,
+        };
+        world.domains.insert(domain.name.clone(), made);
+        Ok(())
+    }
+
+    fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let build = self.world().build.clone();
+        self.change("start", name, |domain| {
+            domain.running = true;
+            for (cell, shares) in domain.memory.iter_mut().zip(&domain.shares) {
+                cell.fill(0.0);
+                for share in shares {
+                    cell[build.place(share.node).ok_or("no such node")?] += share.mib as f64;
+                }
+            }
+            Ok(())
+        })?;
+        self.world().settle(name);
+        Ok(())
+    }
+
+    fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
+        if let Some(domain) = self.world().domains.get_mut(name) {
+            domain.running = false;
+        }
+        Ok(())
+    }
+
+    fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.world().domains.remove(name);
+        Ok(())
+    }
+
+    fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.change("pin a virtual CPU of", name, |domain| {
+            *domain.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
+            Ok(())
+        })
+    }
+
+    fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.change("pin the emulator of", name, |domain| {
+            domain.pins.emulator = cpus.clone();
+            Ok(())
+        })
+    }
+
+    fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
+        self.change("bind the memory of", name, |domain| {
+            domain.bound = nodes.to_vec();
+            Ok(())
+        })
+    }
+
+    /// It comes back when the memory is there; everybody runs on meanwhile.
+    fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
+        let mut world = self.world();
+        let refused = |why: &str| HypervisorError::Refused {
+            what: format!("move the memory of {name}"),
+            why: why.into(),
+        };
+        let mut wanted = vec![0.0; world.build.latency.len()];
+        for share in shares {
+            wanted[world.build.place(share.node).ok_or_else(|| refused("no such node"))?] += share.mib as f64;
+        }
+        loop {
+            let domain = world.domains.get_mut(name).ok_or_else(|| refused("there is none"))?;
+            let memory = domain.memory.get_mut(cell).ok_or_else(|| refused("it has no such virtual node"))?;
+            let surplus = |at: &usize| memory[*at] - wanted[*at] > 1e-6;
+            let lack = |at: &usize| wanted[*at] - memory[*at] > 1e-6;
+            let (from, to) = ((0..wanted.len()).find(surplus), (0..wanted.len()).find(lack));
+            let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+            let most = (memory[from] - wanted[from]).min(wanted[to] - memory[to]);
+            let moved = world.tick(&[(from, to)])[0] / f64::from(1 << 20);
+            if moved <= 0.0 {
+                return Err(refused("nothing moves"));
+            }
+            if let Some(memory) = world.domains.get_mut(name).and_then(|domain| domain.memory.get_mut(cell)) {
+                let moved = moved.min(most);
+                memory[from] -= moved;
+                memory[to] += moved;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_is_shared_and_who_needs_nothing_of_it_gets_all() {
+        let asker = |most: f64, of: usize| Asker { most, uses: vec![(of, 1.0)] };
+        let got = shared(&[10.0, 100.0], &[asker(10.0, 0), asker(30.0, 0), asker(50.0, 1)]);
+        assert!((got[0] - 2.5).abs() < 1e-9 && (got[1] - 7.5).abs() < 1e-9, "{got:?}");
+        assert!((got[2] - 50.0).abs() < 1e-6, "{got:?}");
+        let crossing = Asker { most: 10.0, uses: vec![(0, 0.5), (1, 0.5)] };
+        let got = shared(&[10.0, 100.0], &[crossing]);
+        assert!((got[0] - 10.0).abs() < 1e-6, "{got:?}");
+    }
+
+    #[test]
+    fn a_core_alone_reads_as_fast_as_its_lines_in_flight_and_the_distance_let_it() {
+        let machine = Machine::open("hygon-8node").unwrap();
+        let host = Host::of_machine(&machine, "h").unwrap();
+        let build = Build::of(&machine, &host).unwrap();
+        let mut parts = vec![0.0; 8];
+        parts[0] = 1.0;
+        let (own, neighbour, remote) =
+            (build.alone(0, &parts), build.alone(1, &parts), build.alone(4, &parts));
+        assert!((own - 22.0 * 64.0 / 85e-9).abs() < 1.0, "{own}");
+        assert!((own / neighbour - 140.0 / 85.0).abs() < 1e-9 && (own / remote - 240.0 / 85.0).abs() < 1e-9);
+        assert_eq!(build.routes[1][0].len(), 1);
+        assert_eq!(build.routes[0][4].len(), 1, "over the link between the sockets");
+        assert_eq!(build.routes[0][5].len(), 2, "and on to a neighbour");
+        assert!(build.routes[3][3].is_empty());
+    }
+}

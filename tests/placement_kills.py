@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Tests `longma placement` against kill -9: the service, the agent or both die at random moments while virtual machines are made, moved, stopped and deleted.
+
+After each kill the dead are started again, and within ten seconds the database, the agent and the hypervisor must agree: every virtual machine
+at rest, nothing found by the audit, every answered request there once, no CPU owned twice. The hypervisor is the fake one with its domains in
+a file, so that they outlive the agent as libvirt's do. Not a test of libvirt, which is `libvirt.py`. Source: none.
+"""
+
+import argparse
+import http.client
+import json
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+WITHIN_S = 10
+AT_REST = {"running", "stopped", "failed"}
+
+
+class Wrong(Exception):
+    """Something is not as it should be."""
+
+
+def must(is_so, said):
+    if not is_so:
+        raise Wrong(said)
+
+
+def until(what, is_so, seconds):
+    """Waits until something is so; how long that took."""
+    begin, last = time.monotonic(), None
+    while time.monotonic() - begin < seconds:
+        try:
+            if is_so():
+                return time.monotonic() - begin
+        except (OSError, http.client.HTTPException) as error:
+            last = error
+        time.sleep(0.05)
+    raise Wrong(f"{what}: not within {seconds} s ({last})")
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+class House:
+    """The service and the agent of one made-up host, each a process of its own."""
+
+    def __init__(self, longma, folder):
+        self.longma, self.folder, self.port = longma, folder, free_port()
+        self.log = (folder / "log").open("a")
+        self.token = None
+        self.service = self.start_service()
+        self.token = json.loads((folder / "state" / "client.json").read_text())["token"]
+        made = self.ask("POST", "/v1/tokens", {"name": "agent", "role": "agent", "scope": "h1"})[1]
+        (folder / "agent.token").write_text(made["token"])
+        self.agent = self.start_agent()
+        until("the host is there", lambda: self.ask("GET", "/v1/hosts/h1")[0] == 200, 30)
+
+    def start(self, *words):
+        return subprocess.Popen([self.longma, "placement", *words], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+
+    def start_service(self):
+        started = self.start("serve", "--state", self.folder / "state", "--listen", f"127.0.0.1:{self.port}")
+        until("the service answers", lambda: self.ask("GET", "/healthz")[0] == 200, 60)
+        return started
+
+    def start_agent(self):
+        host = ["--hypervisor", "fake", "--machine", "hygon-8node", "--name", "h1", "--domains", self.folder / "domains"]
+        return self.start("agent", "--server", f"http://127.0.0.1:{self.port}", "--token-file", self.folder / "agent.token", *host)
+
+    def ask(self, method, path, body=None, key=None):
+        """Status and body of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
+        headers = {"content-type": "application/json"}
+        headers |= {"authorization": f"Bearer {self.token}"} if self.token else {}
+        headers |= {"idempotency-key": key} if key else {}
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            said = answer.read()
+            return answer.status, json.loads(said) if said.startswith((b"{", b"[")) else said
+        finally:
+            connection.close()
+
+    def kill(self, victims):
+        for victim in victims:
+            process = getattr(self, victim)
+            process.send_signal(signal.SIGKILL)
+        for victim in victims:
+            getattr(self, victim).wait(timeout=30)
+        for victim in victims:
+            setattr(self, victim, getattr(self, f"start_{victim}")())
+
+    def end(self):
+        for process in (self.agent, self.service):
+            process.terminate()
+            process.wait(timeout=90)
+
+    def machines(self):
+        return self.ask("GET", "/v1/vms?limit=1000")[1]["items"]
+
+    def agrees(self):
+        """Whether nothing is on its way and nothing differs."""
+        if any(vm["state"] not in AT_REST for vm in self.machines()):
+            return False
+        status, audit = self.ask("GET", "/v1/audit")
+        # What the agent found last may be from before the kill: what there is, the file says.
+        return status == 200 and audit["database"] == [] and self.domains_agree()
+
+    def domains_agree(self):
+        file = self.folder / "domains" / "h1.json"
+        domains = json.loads(file.read_text()) if file.exists() else {}
+        found = {actual["vm"]: actual for actual, _ in domains.values()}
+        wanted = {vm["id"]: vm for vm in self.machines()}
+        for number, vm in wanted.items():
+            running = number in found and found[number]["running"]
+            if running != (vm["state"] == "running") or vm["intent"] not in ("run", "stop"):
+                return False
+            if running and found[number]["bound"] != vm["placement"]["bound"]:
+                return False
+        return not set(found) - set(wanted)
+
+
+class Restless(threading.Thread):
+    """Somebody who makes, moves, stops, starts and deletes virtual machines until told to end."""
+
+    def __init__(self, house, name, seed, answered, gone):
+        super().__init__(daemon=True)
+        self.house, self.called, self.chance = house, name, random.Random(seed)
+        self.answered, self.gone, self.ended, self.done = answered, gone, threading.Event(), 0
+        self.strange = []
+
+    def run(self):
+        while not self.ended.is_set():
+            try:
+                self.act()
+                self.done += 1
+            except (OSError, http.client.HTTPException, json.JSONDecodeError):
+                # The service is dead at the moment.
+                time.sleep(0.01)
+
+    def act(self):
+        mine = [name for name in self.answered if name.startswith(self.called) and name not in self.gone]
+        chance = self.chance.random()
+        if len(mine) < 3 or chance < 0.3:
+            name = f"{self.called}-{self.chance.randrange(1 << 40):x}"
+            cpu = self.chance.choice(["range", "exclusive", "none"])
+            body = {"name": name, "vcpus": self.chance.choice([1, 2, 4]), "memory_mib": 1024, "cpu": cpu}
+            status, said = self.house.ask("POST", "/v1/vms", body, key=name)
+            if status in (200, 201):
+                self.answered[name] = said["id"]
+            self.expect(status, {200, 201, 409, 503})
+            return
+        name = self.chance.choice(mine)
+        if chance < 0.55:
+            # A deletion that was not answered may have been done.
+            self.gone.add(name)
+            status, _ = self.house.ask("DELETE", f"/v1/vms/{self.answered[name]}")
+            self.expect(status, {200, 202, 404, 409, 503})
+        else:
+            what = self.chance.choice(["rebind", "rebind", "stop", "start"])
+            status, _ = self.house.ask("POST", f"/v1/vms/{self.answered[name]}/{what}", {} if what == "rebind" else None)
+            self.expect(status, {200, 202, 404, 409, 503, 504})
+
+    def expect(self, status, good):
+        if status not in good:
+            self.strange.append(status)
+
+
+def owned_twice(machines):
+    owners = {}
+    for vm in machines:
+        placement = vm["placement"] or {"cells": []}
+        for cell in placement["cells"]:
+            for cpu in cell.get("cpus", []) + cell.get("idle", []):
+                if owners.setdefault(cpu, vm["id"]) != vm["id"]:
+                    return f"CPU {cpu} is promised to {owners[cpu]} and {vm['id']}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--longma", type=pathlib.Path, required=True, help="the command")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    chance = random.Random(arguments.seed)
+    answered, gone, took, done = {}, set(), [], 0
+    # Whatever stops this stops the two processes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(prefix="longma-kills-") as folder:
+        house = House(arguments.longma.resolve(), pathlib.Path(folder))
+        try:
+            for turn in range(arguments.kills):
+                restless = [Restless(house, f"r{n}", chance.random(), answered, gone) for n in range(3)]
+                for one in restless:
+                    one.start()
+                time.sleep(0.05 + 0.6 * chance.random())
+                house.kill(chance.choice([["service"], ["agent"], ["agent", "service"]]))
+                for one in restless:
+                    one.ended.set()
+                for one in restless:
+                    one.join(timeout=60)
+                    done += one.done
+                    must(not one.strange, f"kill {turn}: answers with status {one.strange}")
+                took.append(until(f"kill {turn}: all agree", house.agrees, WITHIN_S))
+                machines = house.machines()
+                names = [vm["request"]["name"] for vm in machines]
+                must(len(set(names)) == len(names), f"kill {turn}: a name is there twice")
+                lost = [name for name in answered if name not in gone and name not in names]
+                must(not lost, f"kill {turn}: answered and not there: {lost}")
+                must(owned_twice(machines) is None, f"kill {turn}: {owned_twice(machines)}")
+        except Wrong:
+            house.log.flush()
+            print((pathlib.Path(folder) / "log").read_text()[-4000:], file=sys.stderr)
+            raise
+        finally:
+            house.end()
+    took.sort()
+    print(
+        f"kills: {len(took)} kills, {done} requests under way, {len(answered)} virtual machines made, {len(gone)} deleted; "
+        f"all agreed again after {took[len(took) // 2]:.2f} s in the median and {took[-1]:.2f} s at most"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (Wrong, subprocess.SubprocessError) as error:
+        sys.exit(f"kills: {error}")
