@@ -2,7 +2,7 @@
 //! Not shifts of vectors.
 //! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
-use iced_x86::{Mnemonic, OpKind, RflagsBits};
+use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::forms::number;
@@ -277,6 +277,13 @@ impl Lowering<'_> {
             }
             return true;
         }
+        if let (Count::Known(count), Some(register)) = (count, is_register(&i, 0))
+            && number(register) != super::known::RSP
+            && number(i.op1_register()) != super::known::RSP
+        {
+            self.known_double_shift(register, count as i32, bytes);
+            return true;
+        }
         let (a, place) = self.first(Extension::Zero);
         let b = self.read(1, Extension::Zero);
         let d = self.temporary();
@@ -323,6 +330,31 @@ impl Lowering<'_> {
         }
         self.write_back(d, place);
         true
+    }
+
+    /// SHLD and SHRD of registers by a number: of a register and itself, that rotates.
+    fn known_double_shift(&mut self, register: Register, count: i32, bytes: usize) {
+        let i = self.instruction;
+        let left = i.mnemonic() == Mnemonic::Shld;
+        let bits = 8 * bytes as i32;
+        let word = bytes == 4;
+        let a = self.read_register(register, Extension::Any);
+        let b = self.read_register(i.op1_register(), Extension::Any);
+        let n = number(register);
+        if register == i.op1_register() {
+            let d = self.define(n);
+            let right = if left { bits - count } else { count };
+            self.assembler.immediate(if word { La::RotriW } else { La::RotriD }, d, a, right);
+        } else {
+            let (shift_left, shift_right) =
+                if word { (La::SlliW, La::SrliW) } else { (La::SlliD, La::SrliD) };
+            let (near, far) = if left { (shift_left, shift_right) } else { (shift_right, shift_left) };
+            self.assembler.immediate(far, SCRATCH, b, bits - count);
+            let d = self.define(n);
+            self.assembler.immediate(near, d, a, count);
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        if word { self.defined(n, Facts::WORD) } else { self.defined_wide(n, Facts::NONE) }
     }
 
     /// BT, BTS, BTR, BTC.

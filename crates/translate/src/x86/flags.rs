@@ -253,7 +253,7 @@ impl Lowering<'_> {
     }
 
     /// A register that is not zero if a condition of a comparison holds; `true` beside it if it is zero then.
-    fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
+    pub fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
         use ConditionCode::*;
         let t = match comparison {
             Comparison::Difference(x, 0) if matches!(condition, e | ne) => return Some((x, condition == e)),
@@ -345,6 +345,21 @@ impl Lowering<'_> {
             } else {
                 self.conditional_move(value, if_zero);
             }
+        }
+    }
+
+    /// Translates the instruction behind this one by a register that is 0 or 1: its condition holds if it is 1, or 0 with `if_zero`.
+    pub fn read_value(&mut self, value: u8, if_zero: bool) {
+        self.skip_reader();
+        self.position(false);
+        let reader = self.instruction;
+        if reader.is_jcc_short_or_near() {
+            let branch = Branch::of(La::Bnez, La::Beqz, value, 0);
+            self.branch(if if_zero { branch.opposite() } else { branch });
+        } else if is_setcc(&reader) {
+            self.set_byte(value, if_zero, true);
+        } else {
+            self.conditional_move(value, if_zero);
         }
     }
 

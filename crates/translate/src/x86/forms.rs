@@ -262,6 +262,12 @@ impl Lowering<'_> {
         }
     }
 
+    /// How many registers have to be brought into another form to go on where `wanted` holds and `live` is read.
+    pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
+        (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()
+            + usize::from(self.known.stack != wanted.stack)
+    }
+
     /// Whether nothing has to be done to go on where `wanted` holds and `live` is read.
     pub fn fits(&self, wanted: &Known, live: Live) -> bool {
         self.known.stack == wanted.stack
@@ -314,7 +320,7 @@ pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
             let chosen = of(&first);
             joined.facts[n] = if all.sign || all.width <= 32 && !chosen.sign {
                 all
-            } else if chosen.sign {
+            } else if chosen.sign || outs.iter().any(|(backwards, known)| *backwards && of(known).sign) {
                 Facts::WORD
             } else if chosen.width <= 32 {
                 Facts::ZERO_EXTENDED

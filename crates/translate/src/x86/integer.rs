@@ -91,7 +91,7 @@ impl Lowering<'_> {
             Add | Sub | Inc | Dec | Neg => Comparison::Sum(0),
             _ => return false,
         };
-        let Some(reader) = self.direct_reader(sample) else { return false };
+        let Some(reader) = self.direct_reader(sample) else { return self.fused_difference() };
         if reader.is_jcc_short_or_near() {
             self.ready(reader.near_branch_target());
         }
@@ -115,6 +115,46 @@ impl Lowering<'_> {
             }
         };
         self.read_directly(comparison);
+        true
+    }
+
+    /// SUB of a register together with what asks which operand was less: that is compared before.
+    fn fused_difference(&mut self) -> bool {
+        let i = self.instruction;
+        let Some(register) = is_register(&i, 0).filter(|_| i.mnemonic() == Mnemonic::Sub) else {
+            return false;
+        };
+        let Some(reader) = self.direct_reader(Comparison::Difference(0, 0)) else { return false };
+        if register.size() < 4 || number(register) == RSP {
+            return false;
+        }
+        if reader.is_jcc_short_or_near() {
+            self.ready(reader.near_branch_target());
+        }
+        let a = self.read(0, Extension::Sign);
+        let b = self.read(1, Extension::Sign);
+        let condition = reader.condition_code();
+        let Some((value, if_zero)) = self.value_of(Comparison::Difference(a, b), condition) else {
+            return false;
+        };
+        let live = self.live;
+        self.live &= !i.rflags_modified();
+        let is_there = i.op1_kind() != OpKind::Memory;
+        if is_there {
+            self.arithmetic(None);
+        } else {
+            // What has been loaded once is not loaded again.
+            let n = number(register);
+            let d = self.define(n);
+            self.assembler.three(if register.size() == 4 { La::SubW } else { La::SubD }, d, a, b);
+            if register.size() == 4 {
+                self.defined(n, Facts::WORD)
+            } else {
+                self.defined_wide(n, Facts::NONE)
+            }
+        }
+        self.live = live;
+        self.read_value(value, if_zero);
         true
     }
 
@@ -682,7 +722,7 @@ impl Lowering<'_> {
     }
 
     /// AND and TEST with a constant that a field of bits does: the last and the first of them.
-    fn field_of(&self, kind: Arithmetic, bytes: usize) -> Option<(u8, u8)> {
+    fn field_of(&self, kind: Arithmetic, bytes: usize, reader: Option<ConditionCode>) -> Option<(u8, u8)> {
         let i = self.instruction;
         if kind != Arithmetic::And || matches!(i.op_kind(1), OpKind::Register | OpKind::Memory) {
             return None;
@@ -693,7 +733,8 @@ impl Lowering<'_> {
         let ones = value.checked_shr(first)?.trailing_ones();
         // A bit at the top of a word would not be zero- and sign-extended alike; ANDI does those below.
         let is_run = value != 0 && value >> first == u64::MAX >> (64 - ones);
-        let starts = first == 0 || i.mnemonic() == Mnemonic::Test;
+        // Elsewhere only whether it is zero shows.
+        let starts = first == 0 || i.mnemonic() == Mnemonic::Test && reader.is_some_and(is_equality);
         (is_run && starts && value >= 4096).then_some(((first + ones - 1) as u8, first as u8))
     }
 
@@ -741,7 +782,7 @@ impl Lowering<'_> {
         }
         let extension = if beyond { Extension::Sign } else { Extension::Any };
         let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
-        let field = self.field_of(kind, bytes).filter(|_| wanted == 0);
+        let field = self.field_of(kind, bytes, reader).filter(|_| wanted == 0);
         let b = if is_negation {
             Second::Register(a)
         } else if field.is_some() {

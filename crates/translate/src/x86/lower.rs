@@ -341,17 +341,16 @@ impl<'a> Lowering<'a> {
                 self.target();
                 self.push_return();
                 self.settle(false);
-                self.look_up();
+                self.look_up(SCRATCH);
                 self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
                 self.returned(next);
             }
             FlowControl::IndirectBranch if i.is_jmp_near_indirect() => {
                 self.target();
                 self.settle(false);
-                self.look_up();
-                // With an offset, so that nobody takes it for a return.
-                self.assembler.immediate(La::AddiD, SCRATCH, SCRATCH, -4);
-                self.assembler.immediate(La::Jirl, 0, SCRATCH, 4);
+                self.look_up(JUMP);
+                // Not through r1, so that nobody takes it for a return.
+                self.assembler.immediate(La::Jirl, 0, JUMP, 0);
             }
             FlowControl::Return if matches!(i.mnemonic(), Mnemonic::Ret) => {
                 let beside = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
@@ -367,7 +366,7 @@ impl<'a> Lowering<'a> {
                     self.known.stack += beside;
                     self.settle(false);
                 }
-                self.look_up();
+                self.look_up(SCRATCH);
                 self.assembler.immediate(La::Jirl, 0, SCRATCH, 0);
             }
             _ => self.serve(),
@@ -575,10 +574,10 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Reads the code address of the target into r1.
-    fn look_up(&mut self) {
-        self.assembler.push(Code { d: SCRATCH, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
-        self.assembler.immediate(La::LdWu, SCRATCH, SCRATCH, 0);
+    /// Reads the code address of the target into a register.
+    fn look_up(&mut self, d: u8) {
+        self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
+        self.assembler.immediate(La::LdWu, d, d, 0);
     }
 
     fn conditional(&mut self) {
@@ -623,6 +622,10 @@ impl<'a> Lowering<'a> {
     pub fn ready(&mut self, target: u64) {
         if target <= self.instruction.ip() && self.inner.contains_key(&target) {
             let (_, wanted, live) = self.way_to(target);
+            // More would cost whoever does not go there more than it saves who does.
+            if self.misfits(&wanted, live) > 1 {
+                return;
+            }
             self.fit(&wanted, live, true);
         }
     }

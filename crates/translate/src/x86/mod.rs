@@ -30,7 +30,7 @@ use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
 use crate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 pub use known::Known;
 use registers::{
-    GENERAL, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
+    GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
     X87_WORDS,
 };
 use system::After;
@@ -101,7 +101,7 @@ impl FrontEnd for X86_64 {
     }
 
     fn looked_up(state: &State, word: &Word) -> Option<u64> {
-        let looks_up = word.op == La::LdWu && word.d == SCRATCH && word.j == SCRATCH;
+        let looks_up = word.op == La::LdWu && word.d == word.j && matches!(word.d, SCRATCH | JUMP);
         looks_up.then(|| state.r(TARGET))
     }
 

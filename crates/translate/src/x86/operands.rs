@@ -113,6 +113,19 @@ impl Lowering<'_> {
         } else {
             t
         };
+        // A table at a constant address.
+        if shift != 0 && base == 0 && !(-2048..2048).contains(&displacement) {
+            let low = displacement << 52 >> 52;
+            self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
+            self.assembler.push(Code {
+                d: t,
+                j: index,
+                k: SCRATCH,
+                imm: shift as i32,
+                ..Code::new(La::AlslD)
+            });
+            return Place::Near(t, low as i32);
+        }
         match (shift, base) {
             (0, 0) => return self.offset_place(t, index, displacement),
             (0, _) if displacement == 0 => return Place::Sum(base, index),

@@ -16,6 +16,9 @@ pub const TARGET: u8 = 27;
 /// Registers that hold nothing between two source instructions.
 pub const TEMPORARIES: [u8; 6] = [4, 5, 16, 21, 22, TARGET];
 
+/// Where jumps through registers that are no returns find where to go: one of the temporaries.
+pub const JUMP: u8 = 21;
+
 /// CF, as 0 or 1.
 pub const CARRY: u8 = 10;
 /// ZF is set if this is zero.

@@ -17,6 +17,8 @@ use super::lower::Lowering;
 use super::uses::{Live, Uses, uses};
 use crate::front_end::Exit;
 
+/// So many instructions of other units are looked at for the flags that they read.
+const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 1500;
 /// The longest instruction.
@@ -40,6 +42,8 @@ pub(super) struct Reach {
     registers: FxHashMap<u64, Live>,
     /// What each instruction does to registers.
     used: FxHashMap<u64, Uses>,
+    /// Code of other units that has been looked at for the flags that it reads: addresses and bytes.
+    looked_at: Vec<(u64, u64)>,
 }
 
 /// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
@@ -143,6 +147,7 @@ impl Reach {
             returned: 0,
             registers: FxHashMap::default(),
             used: FxHashMap::default(),
+            looked_at: Vec::new(),
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
@@ -176,9 +181,69 @@ impl Reach {
                 found.leaders.insert(leader);
             }
         }
+        found.look_ahead(fetch);
         found.find_live();
         found.find_registers();
         found
+    }
+
+    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
+        let mut outside = BTreeSet::new();
+        for &leader in &self.leaders {
+            let (block, next) = self.block(leader);
+            outside.extend(next);
+            for i in &block {
+                let jumps = matches!(
+                    i.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                );
+                if jumps {
+                    outside.insert(i.near_branch_target());
+                }
+            }
+        }
+        for pc in outside.difference(&self.leaders.clone()).copied() {
+            let mut left = LOOKAHEAD;
+            let read = self.flags_read(pc, ARITHMETIC, fetch, &mut left);
+            self.live.insert(pc, read);
+        }
+    }
+
+    /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
+    fn flags_read(
+        &mut self,
+        mut pc: u64,
+        mut asked: u32,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        left: &mut usize,
+    ) -> u32 {
+        let mut read = 0;
+        while asked != 0 {
+            let found = (*left > 0).then(|| decode_at(pc, fetch)).flatten();
+            let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            *left -= 1;
+            self.looked_at.push((pc, i.len() as u64));
+            read |= i.rflags_read() & asked;
+            if !may_keep_flags(&i) {
+                asked &= !i.rflags_modified();
+            }
+            asked &= !read;
+            pc = match i.flow_control() {
+                FlowControl::Next => i.next_ip(),
+                FlowControl::UnconditionalBranch => i.near_branch_target(),
+                FlowControl::ConditionalBranch => {
+                    read |= self.flags_read(i.near_branch_target(), asked, fetch, left);
+                    asked &= !read;
+                    i.next_ip()
+                }
+                // As inside of a unit.
+                FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch => return read,
+                FlowControl::Call if i.mnemonic() != Mnemonic::Syscall => return read,
+                _ => return read | asked,
+            };
+        }
+        read
     }
 
     /// The instructions from `leader` to the end of its block, and where it goes on without a jump, if it does.
@@ -294,7 +359,7 @@ impl Reach {
             .filter(|i| i.is_call_near() || i.is_call_near_indirect())
             .map(Instruction::next_ip)
             .collect();
-        self.live = self.leaders.iter().map(|&leader| (leader, 0)).collect();
+        self.live.extend(self.leaders.iter().map(|&leader| (leader, 0)));
         loop {
             let mut changed = false;
             for (leader, (block, next)) in &blocks {
@@ -319,6 +384,7 @@ impl Reach {
             .instructions
             .iter()
             .map(|(pc, instruction)| (*pc, instruction.len().max(1) as u64))
+            .chain(self.looked_at.iter().copied())
             .collect();
         pieces.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
