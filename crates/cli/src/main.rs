@@ -9,6 +9,7 @@ mod machine;
 mod placement;
 mod run;
 mod shell;
+mod translate;
 mod via;
 mod zoned;
 
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// Run a LoongArch64 Linux program.
     Run(Box<run::Arguments>),
+    /// Run a program for MIPS64 or x86-64 and show what its code became on LoongArch, with counts.
+    Translate(translate::Arguments),
     /// Machines: what they are made of.
     Machine(machine::Args),
     /// Compare the results of two simulated runs.
@@ -64,6 +67,7 @@ fn carry_out() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Run(arguments) => return run::run(*arguments),
+        Command::Translate(arguments) => return translate::run(arguments),
         Command::Machine(args) => machine::run(args),
         Command::Compare(arguments) => compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),

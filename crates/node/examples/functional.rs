@@ -2,21 +2,25 @@
 //! Not the product: that is `longma run`.
 //! Source: our own.
 //!
-//! `functional [--interpret] [--trace] PROGRAM [ARGUMENT]...`
+//! `functional [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
+//! translated to, each instruction with how often it was executed.
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, descriptors};
+use longma_node::{
+    ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors, profile,
+};
 
 fn main() -> ExitCode {
     let mut given = std::env::args_os().skip(1).peekable();
     let say = |line: &str| drop(writeln!(std::io::stderr(), "functional: {line}"));
     let interprets = given.next_if(|option| option == "--interpret").is_some();
     let traces = given.next_if(|option| option == "--trace").is_some();
+    let counts = given.next_if(|option| option == "--counts").and_then(|_| given.next());
     let arguments: Vec<OsString> = given.collect();
     let Some(program) = arguments.first().map(PathBuf::from) else { return ExitCode::from(125) };
     if descriptors::begin(None, false).is_err() {
@@ -38,17 +42,39 @@ fn main() -> ExitCode {
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
-        execution: Execution { translate: !interprets, ..Execution::default() },
+        execution: Execution { translate: !interprets, counting: counts.is_some(), ..Execution::default() },
         simulated: None,
     };
     match Node::load(config) {
         Ok(node) => {
             descriptors::hand_over();
-            node.run(|_, _| ())
+            let process = std::process::id();
+            node.run(move |_, report| {
+                if let Some(counts) = counts.as_ref().filter(|_| process == std::process::id()) {
+                    let _ = write_counts(counts.as_ref(), report);
+                }
+            })
         }
         Err(error) => {
             say(&error.to_string());
             ExitCode::from(126)
         }
     }
+}
+
+fn write_counts(path: &Path, report: &Report) -> std::io::Result<()> {
+    let executed = report.code().executed();
+    let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+    let source = report.source(&executed).map_or(0, |(_, source)| source);
+    writeln!(out, "{} {source}", profile::instructions(&executed))?;
+    for unit in report.listing(&executed) {
+        writeln!(out, "unit {}", unit.executed)?;
+        for line in &unit.lines {
+            writeln!(out, "{} {:x} {} | {} | {}", line.runs, line.pc, line.executed(), line.kind, line.text)?;
+            for word in &line.words {
+                writeln!(out, "    {} {}", word.runs, word.text)?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -20,4 +20,4 @@ pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::elf::ElfError;
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
 pub use run::{Ending, Node, NodeConfig, NodeError, Report};
-pub use translated::TranslatedError;
+pub use translated::{TranslatedError, listing};

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Stop};
+use longma_core::{ConfigurationWords, Core, Executed, Execution, SharedCode, Stop};
 use longma_guest::host::{attention::register_attention, faults};
 use longma_linux::{LoadError, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::{Fault, FaultCause, State, Trap};
@@ -18,7 +18,7 @@ use crate::{
     gdb::{self, Debugger, Follower, Session},
     schedule::{self, Simulated},
     symbols::Symbols,
-    translated::{TranslatedError, Translation, translation_of},
+    translated::{TranslatedError, Translation, listing::ListedUnit, translation_of},
 };
 
 /// What to run and how.
@@ -104,6 +104,18 @@ impl Report<'_> {
     /// What was executed.
     pub fn code(&self) -> &SharedCode {
         &self.0.code
+    }
+
+    /// The architecture of a program that is not for LoongArch and was translated, and how many of its own instructions these blocks have
+    /// executed: each round of a repeated one counts.
+    pub fn source(&self, executed: &[Executed]) -> Option<(&'static str, u64)> {
+        let translated = self.0.translated()?;
+        Some((translated.name(), translated.source_instructions(executed)))
+    }
+
+    /// What a program for another architecture was translated to, as far as these blocks have executed it.
+    pub fn listing(&self, executed: &[Executed]) -> Vec<ListedUnit> {
+        self.0.translated().map_or_else(Vec::new, |translated| translated.listing(self.0, executed))
     }
 
     /// The functions of the files that are mapped at the end.

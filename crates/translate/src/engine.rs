@@ -41,6 +41,8 @@ struct Placed<P> {
     start: u64,
     words: u64,
     positions: Vec<Position<P>>,
+    /// The words that an instruction of the source counts with, in order.
+    counted: Vec<u32>,
 }
 
 /// What is translated of one process.
@@ -56,7 +58,14 @@ pub struct Engine<F: FrontEnd> {
     units: Vec<Placed<F::Pending>>,
     /// Source addresses whose code has been read, by pages: the entries of the units that read them.
     readers: FxHashMap<u64, Vec<u64>>,
+    /// The same of what only jumps of the units themselves lead to: the source's address and the code's.
+    heads: FxHashMap<u64, Vec<(u64, u64)>>,
+    /// How often such a source address has been translated.
+    copies: FxHashMap<u64, u32>,
 }
+
+/// Code that several units reach is translated so often; then it becomes a unit of its own.
+const MOST_COPIES: u32 = 4;
 
 /// The size of what is watched for changes of the source's code.
 const PAGE: u64 = 4096;
@@ -72,6 +81,8 @@ impl<F: FrontEnd> Engine<F> {
             calls: FxHashMap::default(),
             units: Vec::new(),
             readers: FxHashMap::default(),
+            heads: FxHashMap::default(),
+            copies: FxHashMap::default(),
         }
     }
 
@@ -99,8 +110,10 @@ impl<F: FrontEnd> Engine<F> {
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
         memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
-        let entries = &self.entries;
-        let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &|pc| entries.contains_key(&pc));
+        let (entries, copies) = (&self.entries, &self.copies);
+        let is_known =
+            |pc| entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES);
+        let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &is_known);
         self.place(unit, memory)?;
         Ok(self.entries[&pc])
     }
@@ -138,10 +151,17 @@ impl<F: FrontEnd> Engine<F> {
         for (first, bytes) in &unit.sources {
             for page in first / PAGE..=(first + bytes - 1) / PAGE {
                 self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
+                let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
+                self.heads.entry(page).or_default().extend(heads);
             }
         }
+        for (pc, _) in &unit.heads {
+            *self.copies.entry(*pc).or_default() += 1;
+        }
         unit.positions.sort_by_key(|position| position.offset);
-        self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions });
+        let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();
+        counted.sort_unstable();
+        self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
         Ok(())
     }
 
@@ -175,10 +195,26 @@ impl<F: FrontEnd> Engine<F> {
         let behind = unit.positions.partition_point(|position| position.offset <= offset);
         let found = *unit.positions.get(behind.checked_sub(1)?)?;
         // Of instructions that became nothing, the first: nothing has been done there.
-        let first = unit.positions[..behind].partition_point(|position| position.offset < found.offset);
-        let first = unit.positions[first];
+        let here =
+            unit.positions[..behind].iter().rev().take_while(|position| position.offset == found.offset);
+        let mut first = found;
+        for position in here {
+            first = *position;
+            if first.begins {
+                break;
+            }
+        }
         let is_boundary = first.is_boundary && first.offset == offset;
         Some(Position { is_boundary, ..if is_boundary { first } else { found } })
+    }
+
+    /// As [`Self::position`], where an instruction has failed: the last of those that begin there.
+    pub fn position_of_fault(&self, address: u64) -> Option<Position<F::Pending>> {
+        let unit = self.unit_at(address)?;
+        let offset = ((address - unit.start) / 4) as u32;
+        let behind = unit.positions.partition_point(|position| position.offset <= offset);
+        let found = *unit.positions.get(behind.checked_sub(1)?)?;
+        if found.is_boundary { Some(found) } else { self.position(address) }
     }
 
     fn unit_at(&self, address: u64) -> Option<&Placed<F::Pending>> {
@@ -187,12 +223,17 @@ impl<F: FrontEnd> Engine<F> {
         (address < unit.start + 4 * unit.words).then_some(unit)
     }
 
-    /// The source instructions whose code begins in `count` words from `address` on.
+    /// The units: where each begins, its words, and what is known of them.
+    pub fn units(&self) -> impl Iterator<Item = (u64, u64, &[Position<F::Pending>])> {
+        self.units.iter().map(|unit| (unit.start, unit.words, unit.positions.as_slice()))
+    }
+
+    /// The source instructions that `count` words from `address` on execute.
     pub fn source_instructions(&self, address: u64, count: u32) -> u64 {
         let Some(unit) = self.unit_at(address) else { return 0 };
         let first = ((address - unit.start) / 4) as u32;
-        let at = |offset| unit.positions.partition_point(|position| position.offset < offset);
-        unit.positions[at(first)..at(first + count)].iter().filter(|position| position.counts).count() as u64
+        let before = |word| unit.counted.partition_point(|counted| *counted < word);
+        (before(first + count) - before(first)) as u64
     }
 
     /// Forgets the code of source addresses that may have changed. Threads in its middle go on to the end of their block.
@@ -201,12 +242,15 @@ impl<F: FrontEnd> Engine<F> {
     /// The host gives no memory.
     pub fn forget(&mut self, range: Range<u64>, memory: &dyn Memory) -> Result<(), Fault> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        let gone: Vec<u64> = if pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
-            let found: Vec<u64> = self.readers.keys().copied().filter(|page| pages.contains(page)).collect();
-            found.into_iter().flat_map(|page| self.readers.remove(&page).unwrap_or_default()).collect()
+        let pages: Vec<u64> = if pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
+            self.readers.keys().copied().filter(|page| pages.contains(page)).collect()
         } else {
-            pages.flat_map(|page| self.readers.remove(&page).unwrap_or_default()).collect()
+            pages.collect()
         };
+        let gone: Vec<u64> =
+            pages.iter().flat_map(|page| self.readers.remove(page).unwrap_or_default()).collect();
+        let heads: Vec<_> =
+            pages.iter().flat_map(|page| self.heads.remove(page).unwrap_or_default()).collect();
         let leave = encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) });
         let word = leave.unwrap_or_default();
         for pc in gone {
@@ -215,6 +259,11 @@ impl<F: FrontEnd> Engine<F> {
                 memory.replace(code, word)?;
                 self.exits.insert(code, Exit::To(pc));
             }
+        }
+        for (pc, code) in heads {
+            memory.replace(code, word)?;
+            self.exits.insert(code, Exit::Leave(pc));
+            self.copies.remove(&pc);
         }
         Ok(())
     }

@@ -30,8 +30,10 @@ pub struct Position<P> {
     pub pc: u64,
     /// Before the word, every register is as it is before the instruction at `pc`.
     pub is_boundary: bool,
-    /// It stands for an instruction of its own.
-    pub counts: bool,
+    /// The word with which an instruction of its own has been executed.
+    pub counted: Option<u32>,
+    /// A block begins here: what stands before says nothing of how it is reached.
+    pub begins: bool,
     /// What registers are yet to be.
     pub pending: Option<P>,
 }
@@ -41,6 +43,8 @@ pub struct Position<P> {
 pub enum Exit<S> {
     /// To go on at a source address that has no code yet.
     To(u64),
+    /// The code from here on is forgotten: to go on at a source address, once what registers are yet to be has been written.
+    Leave(u64),
     /// To have one instruction executed.
     Service(S),
     /// There is no instruction.
@@ -54,6 +58,8 @@ pub struct Unit<S, P> {
     pub words: Vec<u32>,
     /// The source addresses that can be jumped to, and the index of the word.
     pub entries: Vec<(u64, u32)>,
+    /// Source addresses that only the unit's own jumps lead to, with what they know of registers, and the index of the word.
+    pub heads: Vec<(u64, u32)>,
     /// By `offset`.
     pub positions: Vec<Position<P>>,
     /// Words that come out to the engine.
@@ -69,6 +75,7 @@ impl<S, P> Default for Unit<S, P> {
         Self {
             words: Vec::new(),
             entries: Vec::new(),
+            heads: Vec::new(),
             positions: Vec::new(),
             exits: Vec::new(),
             calls: Vec::new(),
@@ -78,14 +85,30 @@ impl<S, P> Default for Unit<S, P> {
 }
 
 impl<S: Copy, P> Unit<S, P> {
+    /// A block's code is from word `start` to before `end`. Instructions at its end that became nothing count with the last word: what
+    /// stands behind can be reached without them.
+    pub fn end_block(&mut self, start: usize, end: usize) {
+        let end = end as u32;
+        for position in self.positions.iter_mut().rev().take_while(|position| position.offset == end) {
+            position.counted = position.counted.and(end.checked_sub(1)).filter(|last| *last >= start as u32);
+        }
+    }
+
     /// Adds a word that comes out to the engine.
     pub fn exit(&mut self, assembler: &mut Assembler, pc: u64, why: Exit<S>) {
         let offset = assembler.words.len() as u32;
         let is_boundary = matches!(why, Exit::To(_));
-        self.positions.push(Position { offset, pc, is_boundary, counts: false, pending: None });
+        self.positions.push(Position {
+            offset,
+            pc,
+            is_boundary,
+            counted: None,
+            begins: false,
+            pending: None,
+        });
         self.exits.push((offset, why));
         let imm = match why {
-            Exit::To(_) => EXIT,
+            Exit::To(_) | Exit::Leave(_) => EXIT,
             Exit::Service(_) => SERVICE,
             Exit::Illegal => ILLEGAL,
         };
@@ -162,6 +185,9 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
     ) -> Unit<Self::Service, Self::Pending>;
+
+    /// What kind of instruction stands at `pc`, and the instruction, as an assembler writes it.
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String);
 
     /// Gives the first thread, whose stack pointer is set, registers to begin with at `pc`: it is to seem to have come from a jump to an
     /// address without code.

@@ -32,8 +32,10 @@ use longma_node::{
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
+use crate::translate::Options;
 use failure::Failure;
 pub use failure::OWN_FAILURE;
+pub use report::grouped;
 
 /// Arguments of `longma run`.
 #[derive(clap::Args)]
@@ -188,6 +190,10 @@ pub struct Arguments {
     /// The process that a running program was started in; it alone prints reports.
     #[arg(long, hide = true)]
     reporting_process: Option<u32>,
+
+    /// What `longma translate` prints.
+    #[arg(skip)]
+    pub listing: Option<Options>,
 
     /// The program, then its arguments; `--` may stand between.
     #[arg(

@@ -4,8 +4,10 @@
 
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 
-use longma_node::{Ending, Report, profile, profile::FunctionShare};
+use longma_node::{Ending, Executed, Report, profile, profile::FunctionShare};
 use serde_json::{Value, json};
+
+use crate::translate::Options;
 
 use super::{Arguments, Format, descriptors::Messages};
 
@@ -18,6 +20,7 @@ pub struct Reports {
     profile: bool,
     profile_out: Option<PathBuf>,
     format: Format,
+    listing: Option<Options>,
     program: PathBuf,
     started: Instant,
     /// The process that prints: not the children it forks.
@@ -27,6 +30,8 @@ pub struct Reports {
 /// The figures of a run.
 struct Costs {
     instructions: u64,
+    /// Of a program for another architecture: which, and its own instructions.
+    source: Option<(&'static str, u64)>,
     blocks: u64,
     translated_blocks: u64,
     regions: u64,
@@ -44,6 +49,7 @@ impl Reports {
             profile: arguments.profile,
             profile_out: arguments.profile_out.as_ref().map(absolute),
             format: arguments.format,
+            listing: arguments.listing.clone(),
             program,
             started,
             process: arguments.reporting_process.unwrap_or_else(std::process::id),
@@ -52,7 +58,7 @@ impl Reports {
 
     /// Whether anything is to be printed.
     pub fn any(&self) -> bool {
-        self.stats || self.profiles()
+        self.stats || self.listing.is_some() || self.profiles()
     }
 
     fn profiles(&self) -> bool {
@@ -65,7 +71,7 @@ impl Reports {
             return;
         }
         let executed = report.code().executed();
-        let costs = self.costs(report, profile::instructions(&executed));
+        let costs = self.costs(report, &executed);
         let functions =
             if self.profiles() { profile::by_function(&executed, &report.symbols()) } else { Vec::new() };
         let total = costs.instructions;
@@ -79,6 +85,9 @@ impl Reports {
                 messages.line(&profile_table(&functions, total));
             }
         }
+        if let Some(options) = &self.listing {
+            list(options, report, &executed, messages);
+        }
         if let Some(path) = &self.profile_out {
             let whole = json!({
                 "program": self.program.to_string_lossy(),
@@ -91,12 +100,13 @@ impl Reports {
         }
     }
 
-    fn costs(&self, report: &Report, instructions: u64) -> Costs {
+    fn costs(&self, report: &Report, executed: &[Executed]) -> Costs {
         let counts = report.code().counts();
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let (user_s, system_s) = processor_times();
         Costs {
-            instructions,
+            instructions: profile::instructions(executed),
+            source: report.source(executed),
             blocks: read(&counts.blocks),
             translated_blocks: report.code().translated_blocks(),
             regions: read(&counts.regions),
@@ -116,6 +126,10 @@ impl Reports {
         });
         if self.stats {
             object["instructions"] = costs.instructions.into();
+            if let Some((name, source)) = costs.source {
+                object["source"] = name.into();
+                object["source_instructions"] = source.into();
+            }
             object["blocks_decoded"] = costs.blocks.into();
             object["blocks_translated"] = costs.translated_blocks.into();
             object["regions_translated"] = costs.regions.into();
@@ -135,6 +149,19 @@ impl Costs {
     /// Millions of instructions a second of wall time.
     fn mips(&self) -> f64 {
         self.instructions as f64 / self.wall_s.max(1e-9) / 1e6
+    }
+}
+
+fn list(options: &Options, report: &Report, executed: &[Executed], messages: &Messages) {
+    let text = options.text(&report.listing(executed));
+    let text = text.unwrap_or_else(|| "longma: the program is for LoongArch: nothing was translated".into());
+    match options.file() {
+        None => messages.line(&text),
+        Some(path) => {
+            if let Err(error) = std::fs::write(path, format!("{text}\n")) {
+                messages.line(&format!("longma: cannot write to {}: {error}", path.display()));
+            }
+        }
     }
 }
 
@@ -167,9 +194,18 @@ fn table(ending: Ending, costs: &Costs) -> String {
         Ending::Exit(status) => format!("exit status {status}"),
         Ending::Signal(signal) => format!("killed by signal {signal}"),
     };
+    let instructions = match costs.source {
+        Some((name, source)) => format!(
+            "{} for {} of {name}, {:.3} for one",
+            grouped(costs.instructions),
+            grouped(source),
+            costs.instructions as f64 / source.max(1) as f64
+        ),
+        None => grouped(costs.instructions),
+    };
     let rows = [
         ("ending", ending),
-        ("instructions", grouped(costs.instructions)),
+        ("instructions", instructions),
         ("blocks decoded", grouped(costs.blocks)),
         ("blocks translated", grouped(costs.translated_blocks)),
         ("regions translated", grouped(costs.regions)),

@@ -83,7 +83,7 @@ impl<F: FrontEnd> Translated<F> {
             state.pc = source + F::SYSCALL_BYTES;
             thread.make_again_with(before);
             core.cpu().attention.clear();
-            return self.deliver(shared, core, thread, Some(code + 4));
+            return self.deliver(shared, core, thread, Some((code + 4, None)));
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue

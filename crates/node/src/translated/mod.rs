@@ -3,13 +3,14 @@
 //! Source: our own.
 
 mod calls;
+pub mod listing;
 mod run;
 
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use longma_core::Core;
+use longma_core::{Core, Executed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::elf::Architecture;
 use longma_linux::{Outcome, Process, Thread};
@@ -20,6 +21,7 @@ use longma_translate::mips::Mips64;
 use longma_translate::x86::X86_64;
 
 use crate::run::Shared;
+use listing::ListedUnit;
 
 /// Says why a translated process cannot be had so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +56,15 @@ pub(crate) trait Translation: Send + Sync {
 
     /// Whether translated code lies at `address`.
     fn is_code(&self, address: u64) -> bool;
+
+    /// What the program's architecture is called.
+    fn name(&self) -> &'static str;
+
+    /// The instructions of the program itself that these blocks of its translation have executed.
+    fn source_instructions(&self, executed: &[Executed]) -> u64;
+
+    /// Every unit that these blocks have executed, those that executed most first.
+    fn listing(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit>;
 }
 
 /// What a process needs whose program is for another architecture; `None` for LoongArch's own.
@@ -104,6 +115,19 @@ impl<F: FrontEnd> Translation for Translated<F> {
 
     fn is_code(&self, address: u64) -> bool {
         self.layout.code.contains(&address)
+    }
+
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn source_instructions(&self, executed: &[Executed]) -> u64 {
+        let engine = self.engine();
+        executed.iter().map(|run| run.runs * engine.source_instructions(run.start, run.instructions)).sum()
+    }
+
+    fn listing(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit> {
+        self.list(shared, executed)
     }
 }
 

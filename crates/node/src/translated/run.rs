@@ -4,7 +4,7 @@
 
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
-use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, decode};
+use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, Vector, decode};
 use longma_translate::engine::Refusal;
 use longma_translate::front_end::{
     EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served,
@@ -12,6 +12,9 @@ use longma_translate::front_end::{
 
 use super::{Translated, View};
 use crate::run::Shared;
+
+/// Where a thread's code goes on, and the general and vector registers that it needs if they are not those of the source.
+pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
@@ -41,7 +44,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// What stands at the program counter, and what it says of registers that are yet to be written is done.
     fn settled(&self, state: &mut State) -> Option<Position<F::Pending>> {
-        let position = self.engine().position(state.pc)?;
+        let position = self.engine().position_of_fault(state.pc)?;
         if let Some(pending) = position.pending {
             F::settle(pending, state);
         }
@@ -63,6 +66,14 @@ impl<F: FrontEnd> Translated<F> {
                     }
                     Err(refusal) => self.refuse(shared, state, thread, target, refusal),
                 }
+            }
+            Some(Exit::Leave(target)) => {
+                let position = engine.position(pc);
+                drop(engine);
+                if let Some(pending) = position.and_then(|position| position.pending) {
+                    F::settle(pending, state);
+                }
+                self.go_on(shared, state, thread, target)
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
@@ -207,8 +218,12 @@ impl<F: FrontEnd> Translated<F> {
             }
             let position = self.engine().position(pc);
             if let Some(position) = position.filter(|position| position.is_boundary) {
-                core.cpu().state.pc = position.pc;
-                here = Some(pc);
+                let state = &mut core.cpu().state;
+                here = Some((pc, position.pending.map(|_| Box::new((state.x, state.v)))));
+                if let Some(pending) = position.pending {
+                    F::settle(pending, state);
+                }
+                state.pc = position.pc;
                 break;
             }
             match core.step() {
@@ -230,13 +245,16 @@ impl<F: FrontEnd> Translated<F> {
         shared: &Shared,
         core: &mut Core,
         thread: &mut Thread,
-        here: Option<u64>,
+        here: Option<Here>,
     ) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
         match (thread.deliver_pending(state), here) {
-            (Outcome::Continue, Some(code)) if state.r(SCRATCH) == 0 && state.pc == source => {
+            (Outcome::Continue, Some((code, registers))) if state.r(SCRATCH) == 0 && state.pc == source => {
+                if let Some(registers) = registers {
+                    (state.x, state.v) = *registers;
+                }
                 state.pc = code;
                 Outcome::Continue
             }

@@ -118,7 +118,14 @@ impl<'a> Lowering<'a> {
     fn position(&mut self, is_boundary: bool) {
         let offset = self.assembler.words.len() as u32;
         let pending = self.pending;
-        self.unit.positions.push(Position { offset, pc: self.pc, is_boundary, counts: true, pending });
+        self.unit.positions.push(Position {
+            offset,
+            pc: self.pc,
+            is_boundary,
+            counted: Some(offset),
+            begins: false,
+            pending,
+        });
     }
 
     /// What has been put off is done where `instruction` would change what it needs.
@@ -279,7 +286,14 @@ impl<'a> Lowering<'a> {
         for Stub { label, pc, code, pending } in std::mem::take(&mut self.stubs) {
             self.assembler.place(label);
             let offset = self.assembler.words.len() as u32;
-            unit.positions.push(Position { offset, pc, is_boundary: false, counts: false, pending });
+            unit.positions.push(Position {
+                offset,
+                pc,
+                is_boundary: false,
+                counted: None,
+                begins: true,
+                pending,
+            });
             self.assembler.push(Code { imm: code, ..Code::new(La::Break) });
         }
     }

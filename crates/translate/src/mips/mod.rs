@@ -65,6 +65,13 @@ impl FrontEnd for Mips64 {
         unit::translate(start, fetch, known)
     }
 
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
+        match fetch(pc).and_then(instruction::decode) {
+            Some(instruction) => (instruction.mnemonic().into(), instruction.text(pc).to_string()),
+            None => ("none".into(), "(none)".into()),
+        }
+    }
+
     fn begin(state: &mut State, pc: u64) {
         let register = 25;
         state.set_r(register, pc);

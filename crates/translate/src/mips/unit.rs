@@ -59,8 +59,10 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
     let mut entries = FxHashMap::default();
     let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
     for (index, &leader) in leaders.iter().enumerate() {
-        entries.insert(leader, lowering.assembler.words.len());
+        let begin = lowering.assembler.words.len();
+        entries.insert(leader, begin);
         lowering.block(leader, leaders.get(index + 1).copied());
+        lowering.unit.end_block(begin, lowering.assembler.words.len());
     }
     let mut unit = std::mem::take(&mut lowering.unit);
     unit.entries = leaders.iter().map(|pc| (*pc, entries[pc] as u32)).collect();

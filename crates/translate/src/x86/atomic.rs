@@ -141,7 +141,8 @@ impl Lowering<'_> {
             self.assembler.place(again);
             self.assembler.immediate(load, old, address, 0);
             self.branch_to(La::Bne, old, expected, done);
-            self.assembler.copy(SCRATCH, general(register));
+            let from = self.wide(super::forms::number(register));
+            self.assembler.copy(SCRATCH, from);
             self.assembler.immediate(store, SCRATCH, address, 0);
             self.branch_to(La::Beqz, SCRATCH, 0, again);
         } else {

@@ -2,9 +2,11 @@
 //! Not shifts of vectors.
 //! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
-use iced_x86::{Mnemonic, OpKind, RflagsBits};
+use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::forms::number;
+use super::known::Facts;
 use super::lower::{Lowering, is_register};
 use super::operands::{Extension, Place};
 use super::registers::*;
@@ -44,7 +46,7 @@ impl Lowering<'_> {
         let mask: u32 = if bytes == 8 { 63 } else { 31 };
         if i.op_kind(operand) == OpKind::Register {
             let t = self.temporary();
-            self.assembler.immediate(La::Andi, t, RCX, mask as i32);
+            self.assembler.immediate(La::Andi, t, self.at(1), mask as i32);
             return (Count::Variable(t), None);
         }
         let count = i.immediate8() as u32 & mask;
@@ -65,15 +67,15 @@ impl Lowering<'_> {
         let (count, _) = self.count(1, bytes);
         let wanted = self.live & i.rflags_modified() != 0;
         if let Count::Known(0) = count {
-            if bytes == 4 && is_register(&i, 0).is_some() {
-                let (a, _) = self.first(Extension::Zero);
-                self.write_back(a, None);
+            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
+                self.alias(number(register), number(register), false);
             }
             return;
         }
         let arithmetic = i.mnemonic() == Mnemonic::Sar;
         let left = i.mnemonic() == Mnemonic::Shl;
         let extension = match i.mnemonic() {
+            Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
             Mnemonic::Sar => Extension::Sign,
             // The word forms look at no more.
             Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
@@ -81,23 +83,35 @@ impl Lowering<'_> {
             _ => Extension::Zero,
         };
         let (a, place) = self.first(extension);
-        let whole = bytes == 8 && place.is_none() && !wanted;
-        let d = if whole { general(i.op0_register()) } else { self.temporary() };
+        let whole = bytes >= 4 && place.is_none() && !wanted;
+        let of_a = self.known.of(a);
+        let d = if whole { self.define(number(i.op0_register())) } else { self.temporary() };
+        let word = bytes == 4 && !wanted;
+        // A count in a register may be zero: then a word's extension is LoongArch's, by the sign.
+        let mut facts = if word { Facts::WORD } else { Facts::NONE };
         match count {
             Count::Known(count) => {
+                if !left && !arithmetic && bytes >= 4 {
+                    let width = of_a.width.min(8 * bytes as u8).saturating_sub(count as u8);
+                    facts = Facts::of_width(width);
+                }
                 let (op, limit) = match (left, arithmetic) {
+                    (true, _) if word => (La::SlliW, 31),
                     (true, _) => (La::SlliD, 63),
+                    (_, true) if word => (La::SraiW, 31),
                     (_, true) => (La::SraiD, 63),
-                    _ if bytes == 4 && !wanted => (La::SrliW, 31),
+                    _ if word => (La::SrliW, 31),
                     _ => (La::SrliD, 63),
                 };
                 self.assembler.immediate(op, d, a, count.min(limit) as i32);
             }
             Count::Variable(t) => {
                 let op = match (left, arithmetic) {
+                    (true, _) if word => La::SllW,
                     (true, _) => La::SllD,
+                    (_, true) if word => La::SraW,
                     (_, true) => La::SraD,
-                    _ if bytes == 4 && !wanted => La::SrlW,
+                    _ if word => La::SrlW,
                     _ => La::SrlD,
                 };
                 self.assembler.three(op, d, a, t);
@@ -113,7 +127,10 @@ impl Lowering<'_> {
                 self.assembler.place(over);
             }
         }
-        if place.is_none() && !whole {
+        if whole {
+            let n = number(i.op0_register());
+            if bytes == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+        } else if place.is_none() {
             self.write_back(d, place);
         }
     }
@@ -175,15 +192,18 @@ impl Lowering<'_> {
         let (count, _) = self.count(1, bytes);
         let left = i.mnemonic() == Mnemonic::Rol;
         if let Count::Known(0) = count {
-            if bytes == 4 && is_register(&i, 0).is_some() {
-                let (a, _) = self.first(Extension::Zero);
-                self.write_back(a, None);
+            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
+                self.alias(number(register), number(register), false);
             }
             return true;
         }
         let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
         let (a, place) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
-        let d = self.temporary();
+        let whole = is_register(&i, 0).filter(|_| bytes >= 4 && !wanted).map(number);
+        let d = match whole {
+            Some(n) => self.define(n),
+            None => self.temporary(),
+        };
         // A narrow value is repeated until it fills a word.
         if bytes < 4 {
             self.assembler.copy(d, a);
@@ -232,8 +252,11 @@ impl Lowering<'_> {
                 self.assembler.place(over);
             }
         }
-        if place.is_none() {
-            self.write_back(d, place);
+        match whole {
+            Some(n) if bytes == 8 => self.defined_wide(n, Facts::NONE),
+            Some(n) => self.defined(n, Facts::WORD),
+            None if place.is_none() => self.write_back(d, place),
+            None => {}
         }
         true
     }
@@ -249,10 +272,16 @@ impl Lowering<'_> {
         let left = i.mnemonic() == Mnemonic::Shld;
         let (count, _) = self.count(2, bytes);
         if let Count::Known(0) = count {
-            if bytes == 4 && is_register(&i, 0).is_some() {
-                let (a, _) = self.first(Extension::Zero);
-                self.write_back(a, None);
+            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
+                self.alias(number(register), number(register), false);
             }
+            return true;
+        }
+        if let (Count::Known(count), Some(register)) = (count, is_register(&i, 0))
+            && number(register) != super::known::RSP
+            && number(i.op1_register()) != super::known::RSP
+        {
+            self.known_double_shift(register, count as i32, bytes);
             return true;
         }
         let (a, place) = self.first(Extension::Zero);
@@ -303,6 +332,31 @@ impl Lowering<'_> {
         true
     }
 
+    /// SHLD and SHRD of registers by a number: of a register and itself, that rotates.
+    fn known_double_shift(&mut self, register: Register, count: i32, bytes: usize) {
+        let i = self.instruction;
+        let left = i.mnemonic() == Mnemonic::Shld;
+        let bits = 8 * bytes as i32;
+        let word = bytes == 4;
+        let a = self.read_register(register, Extension::Any);
+        let b = self.read_register(i.op1_register(), Extension::Any);
+        let n = number(register);
+        if register == i.op1_register() {
+            let d = self.define(n);
+            let right = if left { bits - count } else { count };
+            self.assembler.immediate(if word { La::RotriW } else { La::RotriD }, d, a, right);
+        } else {
+            let (shift_left, shift_right) =
+                if word { (La::SlliW, La::SrliW) } else { (La::SlliD, La::SrliD) };
+            let (near, far) = if left { (shift_left, shift_right) } else { (shift_right, shift_left) };
+            self.assembler.immediate(far, SCRATCH, b, bits - count);
+            let d = self.define(n);
+            self.assembler.immediate(near, d, a, count);
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        if word { self.defined(n, Facts::WORD) } else { self.defined_wide(n, Facts::NONE) }
+    }
+
     /// BT, BTS, BTR, BTC.
     fn single_bit(&mut self) -> bool {
         let i = self.instruction;
@@ -314,7 +368,8 @@ impl Lowering<'_> {
                 self.load_to(t, place, bytes, Extension::Zero);
                 t
             }
-            None => general(i.op0_register()),
+            None if bytes == 8 => self.wide(number(i.op0_register())),
+            None => self.at(number(i.op0_register())),
         };
         let wants_carry = self.live & RflagsBits::CF != 0;
         let changes = i.mnemonic() != Mnemonic::Bt;
@@ -380,7 +435,8 @@ impl Lowering<'_> {
             return (place, Ok(i32::from(i.immediate8()) & (bits - 1)));
         }
         let register = self.temporary();
-        let number = general(i.op1_register());
+        let number =
+            if bytes == 8 { self.wide(number(i.op1_register())) } else { self.at(number(i.op1_register())) };
         if !in_memory {
             self.assembler.immediate(La::Andi, register, number, bits - 1);
             return (None, Err(register));
@@ -415,12 +471,14 @@ impl Lowering<'_> {
         }
         // Of zero the register stays as it is.
         let register = i.op0_register();
-        let d = general(register);
+        let n = number(register);
+        let old = self.wide(n);
         self.assembler.three(La::Maskeqz, t, t, a);
-        self.assembler.three(La::Masknez, SCRATCH, d, a);
+        self.assembler.three(La::Masknez, SCRATCH, old, a);
         if self.live & RflagsBits::ZF != 0 {
             self.assembler.copy(NOT_ZERO, a);
         }
+        let d = self.define(n);
         self.assembler.three(La::Or, d, t, SCRATCH);
         true
     }

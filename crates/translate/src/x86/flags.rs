@@ -2,10 +2,12 @@
 //! Not which flags are read: that is `unit`'s.
 //! Source: Intel SDM, volume 1, section 3.4.3 and appendix B (conditions).
 
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::lower::{Branch, Lowering};
+use super::forms::number;
+use super::known::Facts;
+use super::lower::{Branch, Lowering, is_register};
 use super::operands::Extension;
 use super::registers::*;
 
@@ -251,7 +253,7 @@ impl Lowering<'_> {
     }
 
     /// A register that is not zero if a condition of a comparison holds; `true` beside it if it is zero then.
-    fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
+    pub fn value_of(&mut self, comparison: Comparison, condition: ConditionCode) -> Option<(u8, bool)> {
         use ConditionCode::*;
         let t = match comparison {
             Comparison::Difference(x, 0) if matches!(condition, e | ne) => return Some((x, condition == e)),
@@ -304,63 +306,144 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether the instruction behind this one alone reads its flags and can be translated by what they follow from.
-    pub fn can_read_directly(&self, comparison: Comparison) -> bool {
-        let Some(reader) = self.sole_reader() else { return false };
+    /// The instruction behind this one, if it alone reads the flags of this one and can be translated by what they follow from.
+    pub fn direct_reader(&self, comparison: Comparison) -> Option<Instruction> {
+        let reader = self.sole_reader()?;
         let condition = reader.condition_code();
         if condition == ConditionCode::None || !is_known(comparison, condition) {
-            return false;
+            return None;
         }
         let is_register = reader.op0_kind() == OpKind::Register;
-        reader.is_jcc_short_or_near()
+        let can = reader.is_jcc_short_or_near()
             || is_register && is_setcc(&reader)
-            || is_register && is_cmovcc(&reader) && reader.op1_kind() == OpKind::Register
+            || is_register && is_cmovcc(&reader) && reader.op1_kind() == OpKind::Register;
+        can.then_some(reader)
     }
 
-    /// Translates the instruction behind this one by what its flags follow from; [`Self::can_read_directly`] has said that this can be done.
-    pub fn read_directly(&mut self, comparison: Comparison, next: Option<u64>) {
+    /// Translates the instruction behind this one by what its flags follow from; [`Self::direct_reader`] has said that this can be done.
+    pub fn read_directly(&mut self, comparison: Comparison) {
         self.skip_reader();
         let reader = self.instruction;
         let condition = reader.condition_code();
         if reader.is_jcc_short_or_near() {
             if let Some(branch) = self.branch_of(comparison, condition) {
                 self.position(false);
-                self.branch(branch, reader.near_branch_target(), reader.next_ip(), next);
+                self.branch(branch);
             }
         } else if let Some((value, if_zero)) = self.value_of(comparison, condition) {
             self.position(false);
+            let is_bit = !matches!(
+                comparison,
+                Comparison::Difference(..) | Comparison::Result(_) | Comparison::Sum(_)
+            ) || !is_equality(condition)
+                && !matches!(
+                    (comparison, condition),
+                    (Comparison::Result(_), ConditionCode::be | ConditionCode::a)
+                );
             if is_setcc(&reader) {
-                self.set_byte(value, if_zero);
+                self.set_byte(value, if_zero, is_bit);
             } else {
                 self.conditional_move(value, if_zero);
             }
         }
     }
 
-    /// SETcc by a value.
-    pub fn set_byte(&mut self, value: u8, if_zero: bool) {
+    /// Translates the instruction behind this one by a register that is 0 or 1: its condition holds if it is 1, or 0 with `if_zero`.
+    pub fn read_value(&mut self, value: u8, if_zero: bool) {
+        self.skip_reader();
+        self.position(false);
+        let reader = self.instruction;
+        if reader.is_jcc_short_or_near() {
+            let branch = Branch::of(La::Bnez, La::Beqz, value, 0);
+            self.branch(if if_zero { branch.opposite() } else { branch });
+        } else if is_setcc(&reader) {
+            self.set_byte(value, if_zero, true);
+        } else {
+            self.conditional_move(value, if_zero);
+        }
+    }
+
+    /// SETcc by a value, which may be known to be 0 or 1.
+    pub fn set_byte(&mut self, value: u8, if_zero: bool, is_bit: bool) {
+        let i = self.instruction;
+        let whole = is_register(&i, 0).filter(|register| !is_high(*register) && self.is_widened(*register));
+        if let Some(register) = whole {
+            let n = number(register);
+            let d = self.define(n);
+            self.to_bit(d, value, if_zero, is_bit);
+            self.defined(n, Facts::of_width(1));
+            return;
+        }
         // Not the value itself: it may be any register that is in use.
         let t = self.temporary();
-        if if_zero {
-            self.assembler.immediate(La::Sltui, t, value, 1);
-        } else {
-            self.assembler.three(La::Sltu, t, 0, value);
-        }
+        self.to_bit(t, value, if_zero, is_bit);
         self.write(t);
+    }
+
+    fn to_bit(&mut self, d: u8, value: u8, if_zero: bool, is_bit: bool) {
+        match (if_zero, is_bit) {
+            (true, true) => self.assembler.immediate(La::Xori, d, value, 1),
+            (true, false) => self.assembler.immediate(La::Sltui, d, value, 1),
+            (false, true) => self.assembler.copy(d, value),
+            (false, false) => self.assembler.three(La::Sltu, d, 0, value),
+        }
+    }
+
+    /// Whether nothing of a register is read but its lowest byte: it is zero above, or the next instruction makes it so.
+    fn is_widened(&self, register: Register) -> bool {
+        let n = number(register);
+        if self.known.value(n).width <= 8 {
+            return true;
+        }
+        let Some(next) = self.block.get(self.index + 1) else { return false };
+        next.mnemonic() == Mnemonic::Movzx
+            && next.op1_kind() == OpKind::Register
+            && next.op1_register() == register
+            && number(next.op0_register()) == n
+            && next.op0_register().size() >= 4
     }
 
     /// CMOVcc by a value.
     pub fn conditional_move(&mut self, value: u8, if_zero: bool) {
         let i = self.instruction;
+        let register = i.op0_register();
+        let (n, bytes) = (number(register), register.size());
         let source = self.read(1, Extension::Any);
-        let d = general(i.op0_register());
+        let of_source = match i.op1_kind() {
+            OpKind::Register => self.known.of(source),
+            _ if bytes == 4 => Facts::ZERO_EXTENDED,
+            _ => Facts::NONE,
+        };
+        let old = if bytes == 8 { self.wide(n) } else { self.at(n) };
+        let of_old = self.known.of(old);
         let (moved, kept) = if if_zero { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
-        self.assembler.three(moved, SCRATCH, source, value);
-        let t = self.temporary();
-        self.assembler.three(kept, t, d, value);
-        self.assembler.three(La::Or, t, t, SCRATCH);
-        self.write_register(i.op0_register(), t);
+        let d = if bytes == 2 { self.temporary() } else { self.define(n) };
+        if source == 0 {
+            self.assembler.three(kept, d, old, value);
+        } else if old == 0 {
+            self.assembler.three(moved, d, source, value);
+        } else {
+            self.assembler.three(moved, SCRATCH, source, value);
+            self.assembler.three(kept, d, old, value);
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        match bytes {
+            8 => self.defined_wide(n, of_source.or(of_old)),
+            4 => self.defined(n, of_source.or(of_old)),
+            _ => self.write_register(register, d),
+        }
     }
+}
+
+/// Whether a condition tells numbers with a sign apart.
+pub(super) fn is_signed(condition: ConditionCode) -> bool {
+    use ConditionCode::*;
+    !matches!(condition, e | ne | b | ae | be | a)
+}
+
+/// Whether a condition asks for zero, or for equal numbers.
+pub(super) fn is_equality(condition: ConditionCode) -> bool {
+    matches!(condition, ConditionCode::e | ConditionCode::ne)
 }
 
 /// Whether a condition follows from a comparison without flags.

@@ -2,10 +2,12 @@
 //! Not shifts and single bits (`bits`), nor what is atomic or repeated.
 //! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register, RflagsBits};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::Op as La;
 
-use super::flags::{Comparison, is_cmovcc, is_setcc};
+use super::flags::{Comparison, is_cmovcc, is_equality, is_setcc, is_signed};
+use super::forms::number;
+use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
 use super::operands::{Extension, Place};
 use super::registers::*;
@@ -74,45 +76,137 @@ impl Lowering<'_> {
     }
 
     /// Comparisons and arithmetic together with what reads their flags.
-    pub fn fused(&mut self, next: Option<u64>) -> bool {
+    pub fn fused(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
         if i.has_lock_prefix() {
             return false;
         }
-        match i.mnemonic() {
-            Cmp => {
-                if !self.can_read_directly(Comparison::Difference(0, 0)) {
-                    return false;
-                }
-                let a = self.read(0, Extension::Sign);
-                let b = self.read(1, Extension::Sign);
-                self.read_directly(Comparison::Difference(a, b), next);
-            }
+        let sample = match i.mnemonic() {
+            Cmp => Comparison::Difference(0, 0),
             Ucomisd | Comisd | Ucomiss | Comiss => {
-                let is_double = matches!(i.mnemonic(), Ucomisd | Comisd);
-                if !self.can_read_directly(Comparison::Floats(0, 0, is_double)) {
-                    return false;
-                }
-                let (a, b) = self.float_operands(is_double);
-                self.read_directly(Comparison::Floats(a, b, is_double), next);
+                Comparison::Floats(0, 0, matches!(i.mnemonic(), Ucomisd | Comisd))
             }
-            Test | And | Or | Xor | Add | Sub | Inc | Dec | Neg => {
-                let logic = matches!(i.mnemonic(), Test | And | Or | Xor);
-                let sample = if logic { Comparison::Result(0) } else { Comparison::Sum(0) };
-                if !self.can_read_directly(sample) {
-                    return false;
-                }
+            Test | And | Or | Xor => Comparison::Result(0),
+            Add | Sub | Inc | Dec | Neg => Comparison::Sum(0),
+            _ => return false,
+        };
+        let Some(reader) = self.direct_reader(sample) else { return self.fused_difference() };
+        if reader.is_jcc_short_or_near() {
+            self.ready(reader.near_branch_target());
+        }
+        let condition = reader.condition_code();
+        let comparison = match sample {
+            Comparison::Difference(..) => self.difference(condition),
+            Comparison::Floats(_, _, is_double) => {
+                let (a, b) = self.float_operands(is_double);
+                Comparison::Floats(a, b, is_double)
+            }
+            _ => {
                 let live = self.live;
                 self.live &= !i.rflags_modified();
-                let result = self.arithmetic(true);
+                let result = self.arithmetic(Some(condition));
                 self.live = live;
-                let comparison = if logic { Comparison::Result(result) } else { Comparison::Sum(result) };
-                self.read_directly(comparison, next);
+                if matches!(sample, Comparison::Sum(_)) {
+                    Comparison::Sum(result)
+                } else {
+                    Comparison::Result(result)
+                }
             }
-            _ => return false,
-        }
+        };
+        self.read_directly(comparison);
         true
+    }
+
+    /// SUB of a register together with what asks which operand was less: that is compared before.
+    fn fused_difference(&mut self) -> bool {
+        let i = self.instruction;
+        let Some(register) = is_register(&i, 0).filter(|_| i.mnemonic() == Mnemonic::Sub) else {
+            return false;
+        };
+        let Some(reader) = self.direct_reader(Comparison::Difference(0, 0)) else { return false };
+        if register.size() < 4 || number(register) == RSP {
+            return false;
+        }
+        if reader.is_jcc_short_or_near() {
+            self.ready(reader.near_branch_target());
+        }
+        let a = self.read(0, Extension::Sign);
+        let b = self.read(1, Extension::Sign);
+        let condition = reader.condition_code();
+        let Some((value, if_zero)) = self.value_of(Comparison::Difference(a, b), condition) else {
+            return false;
+        };
+        let live = self.live;
+        self.live &= !i.rflags_modified();
+        let is_there = i.op1_kind() != OpKind::Memory;
+        if is_there {
+            self.arithmetic(None);
+        } else {
+            // What has been loaded once is not loaded again.
+            let n = number(register);
+            let d = self.define(n);
+            self.assembler.three(if register.size() == 4 { La::SubW } else { La::SubD }, d, a, b);
+            if register.size() == 4 {
+                self.defined(n, Facts::WORD)
+            } else {
+                self.defined_wide(n, Facts::NONE)
+            }
+        }
+        self.live = live;
+        self.read_value(value, if_zero);
+        true
+    }
+
+    /// How many instructions it takes to have an operand of CMP extended so.
+    fn cost_of(&self, operand: u32, extension: Extension) -> u32 {
+        let i = self.instruction;
+        let Some(register) = is_register(&i, operand) else {
+            let negative = i.op_kind(operand) != OpKind::Memory && (i.immediate(operand) as i64) < 0;
+            return u32::from(negative && extension == Extension::Zero);
+        };
+        let facts = self.known.value(number(register));
+        let bits = 8 * register.size() as u8;
+        let is_free = match extension {
+            _ if bits == 64 => true,
+            _ if is_high(register) => false,
+            Extension::Zero => facts.width <= bits,
+            _ => bits == 32 && facts.sign || facts.width < bits,
+        };
+        u32::from(!is_free)
+    }
+
+    /// What CMP compares, for a condition.
+    fn difference(&mut self, condition: ConditionCode) -> Comparison {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let costs = |extension| [self.cost_of(0, extension), self.cost_of(1, extension)];
+        let (signed, unsigned) = (costs(Extension::Sign), costs(Extension::Zero));
+        let is_constant = !matches!(i.op_kind(1), OpKind::Register | OpKind::Memory);
+        let unused = 64 - 8 * bytes as u32;
+        let value = if is_constant { (i.immediate(1) as i64) << unused >> unused } else { 0 };
+        if bytes >= 4 && is_equality(condition) {
+            let sum: u32 = signed.iter().sum::<u32>().min(unsigned.iter().sum());
+            // Equal if their difference is zero, whatever stands above.
+            if is_constant && value != 0 && (-2047..2049).contains(&value) {
+                let a = self.read(0, Extension::Any);
+                let t = self.temporary();
+                self.assembler.immediate(if bytes == 8 { La::AddiD } else { La::AddiW }, t, a, -value as i32);
+                return Comparison::Difference(t, 0);
+            }
+            if !is_constant && bytes == 4 && sum > 1 {
+                let a = self.read(0, Extension::Any);
+                let b = self.read(1, Extension::Any);
+                let t = self.temporary();
+                self.assembler.three(La::SubW, t, a, b);
+                return Comparison::Difference(t, 0);
+            }
+        }
+        let zero = !is_signed(condition) && unsigned.iter().sum::<u32>() < signed.iter().sum();
+        let extension = if zero { Extension::Zero } else { Extension::Sign };
+        let a = self.read(0, extension);
+        let b = self.read(1, extension);
+        Comparison::Difference(a, b)
     }
 
     /// Translates an integer instruction, or says that it is none of this file's.
@@ -124,27 +218,21 @@ impl Lowering<'_> {
         }
         match i.mnemonic() {
             Mov | Movnti => return self.move_general(),
-            Movzx => {
-                let value = self.read(1, Extension::Zero);
-                match i.op0_register().size() {
-                    2 => self.write(value),
-                    _ => self.assembler.copy(general(i.op0_register()), value),
-                }
-            }
-            Movsx | Movsxd => {
-                let value = self.read(1, Extension::Sign);
-                self.write(value);
-            }
+            Movzx => self.move_extended(Extension::Zero),
+            Movsx | Movsxd => self.move_extended(Extension::Sign),
             Lea => self.load_address(),
             Push => return self.push(),
             Pop => return self.pop(),
             Leave => {
-                self.assembler.immediate(La::LdD, SCRATCH, RBP, 0);
-                self.assembler.immediate(La::AddiD, STACK_POINTER, RBP, 8);
-                self.assembler.copy(RBP, SCRATCH);
+                let frame = self.wide(number(Register::RBP));
+                self.assembler.immediate(La::LdD, SCRATCH, frame, 0);
+                let stack = self.define(RSP);
+                self.assembler.immediate(La::AddiD, stack, frame, 8);
+                let d = self.define(number(Register::RBP));
+                self.assembler.copy(d, SCRATCH);
             }
             Add | Sub | And | Or | Xor | Inc | Dec | Neg | Cmp | Test => {
-                self.arithmetic(false);
+                self.arithmetic(None);
             }
             Not => {
                 let (a, place) = self.first(Extension::Any);
@@ -162,27 +250,41 @@ impl Lowering<'_> {
             }
             Cbw => self.convert(Register::AX, La::ExtWB),
             Cwde => self.convert(Register::EAX, La::ExtWH),
-            Cdqe => self.assembler.immediate(La::SlliW, RAX, RAX, 0),
+            Cdqe => self.sign_extend(0, 0),
             Cwd => {
-                self.assembler.two(La::ExtWH, SCRATCH, RAX);
+                self.assembler.two(La::ExtWH, SCRATCH, self.at(0));
                 self.assembler.immediate(La::SraiD, SCRATCH, SCRATCH, 15);
                 self.write_register(Register::DX, SCRATCH);
             }
             Cdq => {
-                self.assembler.immediate(La::SraiW, SCRATCH, RAX, 31);
-                self.write_register(Register::EDX, SCRATCH);
+                let a = self.at(0);
+                let d = self.define(2);
+                self.assembler.immediate(La::SraiW, d, a, 31);
+                self.defined(2, Facts::WORD);
             }
-            Cqo => self.assembler.immediate(La::SraiD, RDX, RAX, 63),
+            Cqo => {
+                let a = self.wide(0);
+                let d = self.define(2);
+                self.assembler.immediate(La::SraiD, d, a, 63);
+                self.defined_wide(2, Facts::WORD);
+            }
             Imul if i.op_count() > 1 => self.product(),
             Imul | Mul => self.wide_product(),
             Div | Idiv => return self.division(),
             Bswap => {
                 let register = i.op0_register();
+                let n = number(register);
                 match register.size() {
-                    8 => self.assembler.two(La::RevbD, general(register), general(register)),
+                    8 => {
+                        let a = self.wide(n);
+                        let d = self.define(n);
+                        self.assembler.two(La::RevbD, d, a);
+                    }
                     4 => {
-                        self.assembler.two(La::Revb2w, SCRATCH, general(register));
-                        self.write_register(register, SCRATCH);
+                        let a = self.at(n);
+                        let d = self.define(n);
+                        self.assembler.two(La::Revb2w, d, a);
+                        self.defined(n, Facts::NONE);
                     }
                     // The manual leaves it open; processors give zero.
                     _ => self.write_register(register, 0),
@@ -203,7 +305,7 @@ impl Lowering<'_> {
             }
             _ if is_setcc(&i) => {
                 let (value, if_zero) = self.condition_value(i.condition_code());
-                self.set_byte(value, if_zero);
+                self.set_byte(value, if_zero, false);
             }
             _ if is_cmovcc(&i) => {
                 let (value, if_zero) = self.condition_value(i.condition_code());
@@ -215,8 +317,114 @@ impl Lowering<'_> {
     }
 
     fn convert(&mut self, register: Register, op: La) {
-        self.assembler.two(op, SCRATCH, RAX);
-        self.write_register(register, SCRATCH);
+        let n = number(register);
+        let a = self.at(n);
+        if register.size() == 4 {
+            let d = self.define(n);
+            self.assembler.two(op, d, a);
+            self.defined(n, Facts::WORD);
+        } else {
+            self.assembler.two(op, SCRATCH, a);
+            self.write_register(register, SCRATCH);
+        }
+    }
+
+    /// MOVSXD of registers.
+    fn sign_extend(&mut self, n: usize, from: usize) {
+        if self.known.value(from).sign && from != RSP && n != RSP {
+            self.alias(n, from, true);
+            self.known.narrow &= !(1 << n);
+            if self.known.value(n).width <= 32 {
+                self.known.narrow |= 1 << n;
+            }
+            return;
+        }
+        let a = if from == RSP { self.wide(from) } else { self.at(from) };
+        let d = self.define(n);
+        self.assembler.immediate(La::SlliW, d, a, 0);
+        self.defined_wide(n, Facts::WORD);
+    }
+
+    /// MOVZX, MOVSX and MOVSXD.
+    fn move_extended(&mut self, extension: Extension) {
+        let i = self.instruction;
+        let register = i.op0_register();
+        let (n, size) = (number(register), register.size());
+        if size == 2 {
+            let value = self.read(1, extension);
+            self.write(value);
+            return;
+        }
+        let (from, bytes) = (is_register(&i, 1), self.bytes_of(1));
+        let signed = extension == Extension::Sign;
+        let facts = if signed { Facts::WORD } else { Facts::of_width(8 * bytes as u8) };
+        match from {
+            None => {
+                let t = self.temporary();
+                let place = self.place(t);
+                let d = self.define(n);
+                self.load_to(d, place, bytes, extension);
+            }
+            Some(from) if signed && bytes == 4 && size == 8 => {
+                self.sign_extend(n, number(from));
+                return;
+            }
+            Some(from) if signed && bytes == 4 => {
+                let _ = size;
+                let value = self.read_register(from, Extension::Sign);
+                let d = self.define(n);
+                self.assembler.copy(d, value);
+            }
+            Some(from) => {
+                let m = number(from);
+                if m == RSP {
+                    self.step_stack(0, true);
+                }
+                let (at, known, high) = (self.at(m), self.known.value(m), is_high(from));
+                let bits = 8 * bytes as u8;
+                let limit = if signed { bits - 1 } else { bits };
+                if !high && known.width <= limit && n != RSP && m != RSP {
+                    self.alias(n, m, false);
+                    return;
+                }
+                let d = self.define(n);
+                match (signed, bytes) {
+                    (false, _) if high => self.assembler.field(La::BstrpickD, d, at, 15, 8),
+                    (false, _) => self.assembler.field(La::BstrpickD, d, at, bits - 1, 0),
+                    (true, 2) => self.assembler.two(La::ExtWH, d, at),
+                    _ if high => {
+                        self.assembler.immediate(La::SrliD, d, at, 8);
+                        self.assembler.two(La::ExtWB, d, d);
+                    }
+                    _ => self.assembler.two(La::ExtWB, d, at),
+                }
+            }
+        }
+        if size == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+    }
+
+    /// Whether register `n` is read as a whole before it is read as a number with a sign, as far as the block shows.
+    fn prefers_zero(&self, n: usize) -> bool {
+        for i in self.block.iter().skip(self.index + 1).take(LOOKAHEAD) {
+            let is_it = |register: Register| register.is_gpr() && number(register) == n;
+            if is_it(i.memory_base()) || is_it(i.memory_index()) {
+                return true;
+            }
+            let reads = |operand: u32| is_register(i, operand).filter(|register| is_it(*register));
+            match (reads(0), reads(1)) {
+                (Some(register), _) | (_, Some(register)) if register.size() == 8 => {
+                    let is_push = i.op_count() == 1 || i.mnemonic() != Mnemonic::Mov;
+                    return is_push || reads(1).is_some();
+                }
+                (_, Some(_)) if i.mnemonic() == Mnemonic::Movsxd => return false,
+                (Some(_), _) | (_, Some(_)) => {
+                    // A copy may be what is read next; arithmetic gives a number with a sign anyway.
+                    return false;
+                }
+                _ => {}
+            }
+        }
+        false
     }
 
     fn move_general(&mut self) -> bool {
@@ -228,16 +436,53 @@ impl Lowering<'_> {
         }
         match (is_register(&i, 0), i.op1_kind()) {
             (Some(register), OpKind::Memory) if register.size() >= 4 => {
-                let d = general(register);
+                let n = number(register);
                 let t = self.temporary();
                 let place = self.place(t);
-                self.load_to(d, place, register.size(), Extension::Zero);
+                let zero = register.size() == 8 || self.prefers_zero(n);
+                let d = self.define(n);
+                if zero {
+                    self.load_to(d, place, register.size(), Extension::Zero);
+                } else {
+                    self.load_to(d, place, 4, Extension::Sign);
+                }
+                match (register.size(), zero) {
+                    (8, _) => self.defined_wide(n, Facts::NONE),
+                    (_, true) => self.defined(n, Facts::ZERO_EXTENDED),
+                    _ => self.defined(n, Facts::WORD),
+                }
             }
-            (Some(register), OpKind::Immediate64 | OpKind::Immediate32to64) => {
-                self.assembler.constant(general(register), i.immediate(1) as i64);
+            (Some(register), OpKind::Immediate64 | OpKind::Immediate32to64 | OpKind::Immediate32) => {
+                let n = number(register);
+                let wide = register.size() == 8;
+                let value = if wide { i.immediate(1) as i64 } else { i64::from(i.immediate32()) };
+                if n == RSP {
+                    let d = self.define(n);
+                    self.assembler.constant(d, value);
+                } else if value == 0 {
+                    self.clear(n);
+                } else {
+                    let value = if wide || self.prefers_zero(n) { value } else { i64::from(value as i32) };
+                    let d = self.define(n);
+                    self.assembler.constant(d, value);
+                    let facts = Facts {
+                        width: (64 - value.leading_zeros()) as u8,
+                        sign: i64::from(value as i32) == value,
+                    };
+                    if wide { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+                }
             }
-            (Some(register), OpKind::Immediate32) => {
-                self.assembler.constant(general(register), i64::from(i.immediate32()));
+            (Some(register), OpKind::Register) if register.size() >= 4 => {
+                let (n, from, wide) = (number(register), number(i.op1_register()), register.size() == 8);
+                if from == RSP && wide && n != RSP {
+                    let d = self.define(n);
+                    self.add_constant(d, STACK_POINTER, self.known.stack.into());
+                } else if n == RSP || from == RSP {
+                    let value = self.read(1, Extension::Any);
+                    self.write_register(register, value);
+                } else {
+                    self.alias(n, from, wide);
+                }
             }
             (Some(register), _) => {
                 let value = self.read(1, Extension::Any);
@@ -254,25 +499,94 @@ impl Lowering<'_> {
     fn load_address(&mut self) {
         let i = self.instruction;
         let register = i.op0_register();
-        let d = general(register);
-        let base = i.memory_base();
-        if base.is_ip() {
+        let n = number(register);
+        let (base, index) = (i.memory_base(), i.memory_index());
+        if base.is_ip() && register.size() == 8 {
+            let d = self.define(n);
             self.assembler.constant(d, i.memory_displacement64() as i64);
             return;
         }
-        let t = self.temporary();
-        let place = self.place(t);
-        match register.size() {
-            8 => self.address_into(d, place),
-            4 => {
-                self.address_into(t, place);
-                self.write_register(register, t);
-            }
-            _ => {
-                self.address_into(t, place);
-                self.write_register(register, t);
-            }
+        if register.size() == 4 && n != RSP && !base.is_ip() {
+            self.load_short_address(n);
+            return;
         }
+        if register.size() != 8 || n == RSP {
+            let t = self.temporary();
+            let place = self.place(t);
+            self.address_into(t, place);
+            self.write_register(register, t);
+            return;
+        }
+        // Straight into the register, unless a constant would stand there while the base is still to be read.
+        let own = GENERAL[n];
+        let is_there = |register: Register| {
+            register != Register::None && number(register) != RSP && self.at(number(register)) == own
+        };
+        let displacement = i.memory_displacement64() as i64;
+        let t = if index == Register::None && is_there(base) && !(-1000..1000).contains(&displacement) {
+            self.temporary()
+        } else if base.size() == 4 || index.size() == 4 {
+            self.temporary()
+        } else {
+            let parts = [base, index];
+            for part in parts.into_iter().filter(|part| *part != Register::None && number(*part) != RSP) {
+                self.wide(number(part));
+            }
+            self.make_room(n);
+            own
+        };
+        let place = self.place(t);
+        if let Place::Near(at, 0) = place
+            && at != own
+            && let Some(from) = super::known::owner(at)
+            && from != RSP
+            && at != t
+        {
+            self.alias(n, from, true);
+            return;
+        }
+        let d = self.define(n);
+        self.address_into(d, place);
+    }
+
+    /// LEA of 32 bits.
+    fn load_short_address(&mut self, n: usize) {
+        let i = self.instruction;
+        let part = |lowering: &Self, register: Register| match register {
+            Register::None => 0,
+            _ if number(register) == RSP => STACK_POINTER,
+            _ => lowering.at(number(register)),
+        };
+        let (base, index) = (part(self, i.memory_base()), part(self, i.memory_index()));
+        let is_stack = i.memory_base() != Register::None && number(i.memory_base()) == RSP;
+        let displacement = i.memory_displacement64() as i32;
+        let displacement = if is_stack { displacement.wrapping_add(self.known.stack) } else { displacement };
+        let shift = i.memory_index_scale().trailing_zeros() as i32;
+        let d = self.define(n);
+        let mut from = base;
+        if i.memory_index() != Register::None {
+            match (shift, base) {
+                (0, _) => self.assembler.three(La::AddW, d, base, index),
+                (_, 0) => self.assembler.immediate(La::SlliW, d, index, shift),
+                _ => self.assembler.push(longma_loongarch::Instruction {
+                    d,
+                    j: index,
+                    k: base,
+                    imm: shift,
+                    ..longma_loongarch::Instruction::new(La::AlslW)
+                }),
+            }
+            from = d;
+        }
+        if (-2048..2048).contains(&displacement) {
+            if displacement != 0 || from != d {
+                self.assembler.immediate(La::AddiW, d, from, displacement);
+            }
+        } else {
+            self.assembler.constant(SCRATCH, displacement.into());
+            self.assembler.three(La::AddW, d, from, SCRATCH);
+        }
+        self.defined(n, Facts::WORD);
     }
 
     fn push(&mut self) -> bool {
@@ -281,13 +595,15 @@ impl Lowering<'_> {
         if is_register(&i, 0).is_some_and(|register| !register.is_gpr()) || bytes != 8 && bytes != 2 {
             return false;
         }
+        self.reserve_stack(bytes);
         let value = match i.op0_kind() {
-            OpKind::Register => general(i.op0_register()),
+            OpKind::Register if bytes == 8 => self.wide(number(i.op0_register())),
+            OpKind::Register => self.read_register(i.op0_register(), Extension::Any),
             OpKind::Memory => self.read(0, Extension::Any),
             _ => self.read_constant(i.immediate(0) as i64, 8, Extension::Sign),
         };
-        self.store_from(value, Place::Near(STACK_POINTER, -bytes), bytes as usize);
-        self.assembler.immediate(La::AddiD, STACK_POINTER, STACK_POINTER, -bytes);
+        self.store_from(value, Place::Near(STACK_POINTER, self.known.stack - bytes), bytes as usize);
+        self.known.stack -= bytes;
         true
     }
 
@@ -296,18 +612,23 @@ impl Lowering<'_> {
         let bytes = i.stack_pointer_increment();
         match is_register(&i, 0) {
             Some(register) if register.is_gpr64() => {
-                let d = general(register);
-                if d == STACK_POINTER {
-                    self.assembler.immediate(La::LdD, STACK_POINTER, STACK_POINTER, 0);
+                self.reserve_stack(8);
+                let n = number(register);
+                let stack = self.known.stack;
+                if n == RSP {
+                    self.assembler.immediate(La::LdD, STACK_POINTER, STACK_POINTER, stack);
+                    self.known.stack = 0;
                 } else {
-                    self.assembler.immediate(La::LdD, d, STACK_POINTER, 0);
-                    self.assembler.immediate(La::AddiD, STACK_POINTER, STACK_POINTER, 8);
+                    let d = self.define(n);
+                    self.assembler.immediate(La::LdD, d, STACK_POINTER, stack);
+                    self.known.stack += 8;
                 }
                 true
             }
-            Some(register) if register.is_gpr16() && bytes == 2 => {
-                self.assembler.immediate(La::LdHu, SCRATCH, STACK_POINTER, 0);
-                self.assembler.immediate(La::AddiD, STACK_POINTER, STACK_POINTER, 2);
+            Some(register) if register.is_gpr16() && bytes == 2 && number(register) != RSP => {
+                self.reserve_stack(2);
+                self.assembler.immediate(La::LdHu, SCRATCH, STACK_POINTER, self.known.stack);
+                self.known.stack += 2;
                 self.write_register(register, SCRATCH);
                 true
             }
@@ -351,7 +672,11 @@ impl Lowering<'_> {
             return Second::Register(self.read(1, extension));
         }
         let unused = 64 - 8 * bytes as u32;
-        let value = (i.immediate(1) as i64) << unused >> unused;
+        let signed = (i.immediate(1) as i64) << unused >> unused;
+        // Of fewer bits nobody looks at those above.
+        let value =
+            if kind.is_logic() && bytes < 4 { (signed as u64) << unused >> unused } else { signed as u64 };
+        let value = value as i64;
         let fits = match kind {
             Arithmetic::Add => (-2048..2048).contains(&value),
             Arithmetic::Subtract => (-2047..2049).contains(&value),
@@ -360,7 +685,7 @@ impl Lowering<'_> {
         if fits && !as_register {
             Second::Constant(value)
         } else {
-            Second::Register(self.read_constant(value, bytes, Extension::Sign))
+            Second::Register(self.read_constant(signed, bytes, Extension::Sign))
         }
     }
 
@@ -396,51 +721,110 @@ impl Lowering<'_> {
         }
     }
 
-    /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Gives the register with the result, sign-extended if `extended` or flags are wanted.
-    pub fn arithmetic(&mut self, extended: bool) -> u8 {
+    /// AND and TEST with a constant that a field of bits does: the last and the first of them.
+    fn field_of(&self, kind: Arithmetic, bytes: usize, reader: Option<ConditionCode>) -> Option<(u8, u8)> {
+        let i = self.instruction;
+        if kind != Arithmetic::And || matches!(i.op_kind(1), OpKind::Register | OpKind::Memory) {
+            return None;
+        }
+        let unused = 64 - 8 * bytes as u32;
+        let value = (i.immediate(1) << unused >> unused) as u64;
+        let first = value.trailing_zeros();
+        let ones = value.checked_shr(first)?.trailing_ones();
+        // A bit at the top of a word would not be zero- and sign-extended alike; ANDI does those below.
+        let is_run = value != 0 && value >> first == u64::MAX >> (64 - ones);
+        // Elsewhere only whether it is zero shows.
+        let starts = first == 0 || i.mnemonic() == Mnemonic::Test && reader.is_some_and(is_equality);
+        (is_run && starts && value >= 4096).then_some(((first + ones - 1) as u8, first as u8))
+    }
+
+    /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Gives the register with the result; for `reader` or if flags are wanted, it is
+    /// extended so that they follow from it.
+    pub fn arithmetic(&mut self, reader: Option<ConditionCode>) -> u8 {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
         let mnemonic = i.mnemonic();
         let wanted = self.live & i.rflags_modified();
         if is_zeroing(&i) {
-            self.write(0);
-            if self.live & RflagsBits::ZF != 0 {
-                self.assembler.copy(NOT_ZERO, 0);
+            let register = i.op0_register();
+            if register.size() >= 4 && number(register) != RSP {
+                self.clear(number(register));
+            } else {
+                self.write(0);
             }
-            let live = self.live;
-            self.live &= !RflagsBits::ZF;
             self.logic_flags(0);
-            self.live = live;
             return 0;
         }
-        let extended = extended || wanted != 0;
-        let extension = if extended { Extension::Sign } else { Extension::Any };
         let is_negation = mnemonic == Mnemonic::Neg;
         let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
         let discards = matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test);
+        let destination = is_register(&i, 0).filter(|_| !discards);
+        if destination == Some(Register::RSP)
+            && wanted == 0
+            && reader.is_none()
+            && !kind.is_logic()
+            && i.op_count() == 2
+            && i.op1_kind() != OpKind::Register
+            && i.op1_kind() != OpKind::Memory
+        {
+            let step = i.immediate(1) as i64;
+            self.move_stack(if kind == Arithmetic::Add { step } else { step.wrapping_neg() });
+            return STACK_POINTER;
+        }
         let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
-        let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
-        let tests_itself = mnemonic == Mnemonic::Test
+        // Whether the result has to be as an extension from its size makes it.
+        let extends = wanted != 0 || reader.is_some();
+        let itself = mnemonic == Mnemonic::Test
             && is_register(&i, 0).is_some()
             && is_register(&i, 0) == is_register(&i, 1);
-        let b = if is_negation || tests_itself {
+        if itself {
+            return self.test_itself(reader, wanted, bytes);
+        }
+        let extension = if beyond { Extension::Sign } else { Extension::Any };
+        let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
+        let field = self.field_of(kind, bytes, reader).filter(|_| wanted == 0);
+        let b = if is_negation {
             Second::Register(a)
+        } else if field.is_some() {
+            Second::Constant(0)
         } else {
             self.second(kind, bytes, extension, beyond)
         };
         let a = if is_negation { 0 } else { a };
-        // In place, if nothing needs the old value.
-        let in_place = !discards && place.is_none() && bytes == 8 && !beyond;
-        let d = if in_place { general(i.op0_register()) } else { self.temporary() };
-        if mnemonic == Mnemonic::Test && matches!(b, Second::Register(b) if b == a) {
-            self.assembler.copy(d, a);
+        let (facts_a, facts_b) = (self.known.of(a), self.facts_of_second(b));
+        // Straight into its register, if nothing needs the old value.
+        let straight = destination.is_some() && bytes >= 4 && !beyond;
+        let d = match destination {
+            Some(register) if straight => self.define(number(register)),
+            _ => self.temporary(),
+        };
+        let mut facts = match kind {
+            _ if field.is_some() => Facts::NONE,
+            Arithmetic::Add | Arithmetic::Subtract if bytes == 4 => Facts::WORD,
+            Arithmetic::Add | Arithmetic::Subtract => Facts::NONE,
+            Arithmetic::And => {
+                let width = facts_a.width.min(facts_b.width);
+                Facts { width, sign: facts_a.sign && facts_b.sign || width < 32 }
+            }
+            _ => facts_a.or(facts_b),
+        };
+        if let Some((last, first)) = field {
+            self.assembler.field(La::BstrpickD, d, a, last, first);
+            facts = Facts::of_width(last - first + 1);
         } else {
             self.combine(kind, d, a, b, bytes);
         }
-        if bytes < 4 && extended {
-            self.extend(d, d, bytes, Extension::Sign);
+        if extends && bytes < 8 {
+            let bits = 8 * bytes as u8;
+            let clean = facts.width < bits
+                || bytes == 4 && facts.sign
+                || wanted == 0 && reader.is_some_and(is_equality) && facts.width <= bits;
+            if !clean {
+                self.extend(d, d, bytes, Extension::Sign);
+                facts = Facts::WORD;
+            }
         }
-        if !discards && !in_place && place.is_some() {
+        if place.is_some() {
             self.write_back(d, place);
         }
         if wanted != 0 {
@@ -452,10 +836,64 @@ impl Lowering<'_> {
                 _ => self.result_flags(d),
             }
         }
-        if !discards && !in_place && place.is_none() {
-            self.write_back(d, place);
+        match destination {
+            Some(register) if bytes == 8 => {
+                let n = number(register);
+                if !straight {
+                    let own = self.define(n);
+                    self.assembler.copy(own, d);
+                }
+                self.defined_wide(n, facts);
+            }
+            Some(register) if bytes == 4 => {
+                let n = number(register);
+                if !straight {
+                    let own = self.define(n);
+                    self.assembler.copy(own, d);
+                }
+                self.defined(n, facts);
+            }
+            Some(register) => self.write_register(register, d),
+            None => {}
         }
         d
+    }
+
+    fn facts_of_second(&self, b: Second) -> Facts {
+        match b {
+            Second::Register(b) => self.known.of(b),
+            Second::Constant(value) if value < 0 => Facts::WORD,
+            Second::Constant(value) => Facts::of_width((64 - value.leading_zeros()) as u8),
+        }
+    }
+
+    /// TEST of a register and itself.
+    fn test_itself(&mut self, reader: Option<ConditionCode>, wanted: u32, bytes: usize) -> u8 {
+        let unsigned = wanted == 0
+            && reader.is_some_and(is_equality)
+            && self.cost_of(0, Extension::Zero) <= self.cost_of(0, Extension::Sign);
+        let extension = match (unsigned, bytes) {
+            (true, 4) if self.cost_of(0, Extension::Zero) > 0 => Extension::Sign,
+            (true, _) => Extension::Zero,
+            _ => Extension::Sign,
+        };
+        let a = self.read(0, extension);
+        if wanted != 0 {
+            self.logic_flags(a);
+        }
+        a
+    }
+
+    /// RSP moves by so much.
+    fn move_stack(&mut self, step: i64) {
+        if Self::is_step(step) {
+            self.reserve_stack(step.unsigned_abs() as i32);
+            self.known.stack += step as i32;
+        } else {
+            let sum = step + i64::from(self.known.stack);
+            self.add_constant(STACK_POINTER, STACK_POINTER, sum);
+            self.known.stack = 0;
+        }
     }
 
     /// ADC and SBB.
@@ -535,12 +973,22 @@ impl Lowering<'_> {
             let a = self.read(0, extension);
             (a, self.read(1, extension))
         };
-        let d = if bytes == 8 && !wanted { general(i.op0_register()) } else { self.temporary() };
+        let n = number(i.op0_register());
+        if bytes >= 4 && !wanted {
+            let d = self.define(n);
+            self.assembler.three(if bytes == 4 { La::MulW } else { La::MulD }, d, a, b);
+            if bytes == 4 {
+                self.defined(n, Facts::WORD)
+            } else {
+                self.defined_wide(n, Facts::NONE)
+            }
+            return;
+        }
+        let d = self.temporary();
         if wanted && bytes == 8 {
             self.assembler.three(La::MulhD, SCRATCH, a, b);
         }
-        let op = if bytes == 4 && !wanted { La::MulW } else { La::MulD };
-        self.assembler.three(op, d, a, b);
+        self.assembler.three(La::MulD, d, a, b);
         if wanted {
             // It overflows if the upper half is not the lower one's sign.
             if bytes == 8 {
@@ -552,9 +1000,7 @@ impl Lowering<'_> {
             }
             self.product_flags(SCRATCH);
         }
-        if bytes != 8 || wanted {
-            self.write_register(i.op0_register(), d);
-        }
+        self.write_register(i.op0_register(), d);
     }
 
     /// CF and OF, both set if `upper` is not zero.
@@ -574,13 +1020,16 @@ impl Lowering<'_> {
         let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
         let b = self.read(0, extension);
         if bytes == 8 {
+            let a = self.wide(0);
             let t = self.temporary();
-            self.assembler.three(if signed { La::MulhD } else { La::MulhDu }, t, RAX, b);
-            self.assembler.three(La::MulD, RAX, RAX, b);
-            self.assembler.copy(RDX, t);
+            self.assembler.three(if signed { La::MulhD } else { La::MulhDu }, t, a, b);
+            let low = self.define(0);
+            self.assembler.three(La::MulD, low, a, b);
+            let high = self.define(2);
+            self.assembler.copy(high, t);
             if wanted {
                 if signed {
-                    self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
+                    self.assembler.immediate(La::SraiD, SCRATCH, low, 63);
                     self.assembler.three(La::Xor, t, t, SCRATCH);
                 }
                 self.product_flags(t);
@@ -597,8 +1046,12 @@ impl Lowering<'_> {
         self.assembler.three(La::MulD, t, a, b);
         match bytes {
             4 => {
-                self.assembler.field(La::BstrpickD, RAX, t, 31, 0);
-                self.assembler.immediate(La::SrliD, RDX, t, 32);
+                let low = self.define(0);
+                self.assembler.field(La::BstrpickD, low, t, 31, 0);
+                self.defined(0, Facts::ZERO_EXTENDED);
+                let high = self.define(2);
+                self.assembler.immediate(La::SrliD, high, t, 32);
+                self.defined(2, Facts::ZERO_EXTENDED);
             }
             2 => {
                 self.assembler.immediate(La::SrliD, SCRATCH, t, 16);
@@ -622,6 +1075,11 @@ impl Lowering<'_> {
             return false;
         }
         let signed = i.mnemonic() == Mnemonic::Idiv;
+        // XOR EDX, EDX stands before.
+        let nothing_above = self.known.value(2).width == 0;
+        // The engine may execute it: everything is in its place until the end.
+        self.settle(true);
+        self.pinned = !0;
         let back = self.assembler.label();
         let rare = self.rare(back);
         let b = self.read(0, if signed { Extension::Sign } else { Extension::Zero });
@@ -638,11 +1096,16 @@ impl Lowering<'_> {
                 // The smallest number by -1 does not fit.
                 self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
                 unless(self, La::Beqz, SCRATCH, 0);
-            } else {
+            } else if !nothing_above {
                 unless(self, La::Bnez, RDX, 0);
             }
             self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, RAX, b);
             self.assembler.three(if signed { La::DivD } else { La::DivDu }, RAX, RAX, b);
+            self.assembler.copy(RDX, rest);
+        } else if !signed && nothing_above {
+            let dividend = self.unsigned(0);
+            self.assembler.three(La::ModDu, rest, dividend, b);
+            self.assembler.three(La::DivDu, RAX, dividend, b);
             self.assembler.copy(RDX, rest);
         } else {
             let dividend = self.temporary();
@@ -662,6 +1125,17 @@ impl Lowering<'_> {
             self.assembler.field(La::BstrpickD, RDX, rest, 31, 0);
         }
         self.assembler.place(back);
+        for n in [0, 2] {
+            self.define(n);
+            if bytes == 8 {
+                self.defined_wide(n, Facts::NONE);
+            } else {
+                self.defined(n, Facts::ZERO_EXTENDED);
+            }
+        }
         true
     }
 }
+
+/// How far ahead it is looked for what a register is read as.
+const LOOKAHEAD: usize = 12;

@@ -5,8 +5,10 @@
 mod atomic;
 mod bits;
 mod flags;
+mod forms;
 pub mod frame;
 mod integer;
+mod known;
 mod lower;
 mod operands;
 pub mod registers;
@@ -16,25 +18,27 @@ mod strings;
 pub mod system;
 mod table;
 mod unit;
+mod uses;
 mod vector;
 mod x87;
 
 use std::ops::Range;
 
-use iced_x86::Instruction;
+use iced_x86::{FastFormatter, Instruction};
 use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
 
 use crate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+pub use known::Known;
 use registers::{
-    GENERAL, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
+    GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
     X87_WORDS,
 };
 use system::After;
 
 /// Where the code of one instruction begins.
-type Position = front_end::Position<()>;
+type Position = front_end::Position<Known>;
 /// A translated unit.
-type Unit = front_end::Unit<Instruction, ()>;
+type Unit = front_end::Unit<Instruction, Known>;
 
 /// Errors are the negative numbers from -1 to this.
 const LAST_ERROR: u64 = -4095i64 as u64;
@@ -45,7 +49,7 @@ pub struct X86_64;
 
 impl FrontEnd for X86_64 {
     type Service = Instruction;
-    type Pending = ();
+    type Pending = Known;
     type After = After;
 
     const NAME: &'static str = "x86-64";
@@ -63,6 +67,19 @@ impl FrontEnd for X86_64 {
         unit::translate(start, fetch, known)
     }
 
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
+        let Some(instruction) = unit::decode_at(pc, fetch).filter(|found| !found.is_invalid()) else {
+            return ("none".into(), "(none)".into());
+        };
+        let mut text = String::new();
+        FastFormatter::new().format(&instruction, &mut text);
+        let kind = match instruction.code().op_code().instruction_string().split_once(' ') {
+            Some((_, operands)) => format!("{} {}", text.split(' ').next().unwrap_or_default(), operands),
+            None => text.clone(),
+        };
+        (kind, text)
+    }
+
     fn begin(state: &mut State, pc: u64) {
         state.set_r(TARGET, pc);
         state.set_r(NOT_ZERO, 1);
@@ -71,7 +88,9 @@ impl FrontEnd for X86_64 {
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
     }
 
-    fn settle((): (), _: &mut State) {}
+    fn settle(known: Known, state: &mut State) {
+        known.settle(state);
+    }
 
     fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
         service::serve(&instruction, state, memory)
@@ -82,7 +101,7 @@ impl FrontEnd for X86_64 {
     }
 
     fn looked_up(state: &State, word: &Word) -> Option<u64> {
-        let looks_up = word.op == La::LdWu && word.d == SCRATCH && word.j == SCRATCH;
+        let looks_up = word.op == La::LdWu && word.d == word.j && matches!(word.d, SCRATCH | JUMP);
         looks_up.then(|| state.r(TARGET))
     }
 

@@ -5,7 +5,9 @@
 use iced_x86::{OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::lower::Lowering;
+use super::forms::number;
+use super::known::{Facts, RSP};
+use super::lower::{FARTHEST, Lowering, Scaled};
 use super::registers::*;
 
 /// What stands above the bits of an operand.
@@ -32,6 +34,9 @@ impl Lowering<'_> {
         let i = self.instruction;
         let base = i.memory_base();
         let index = i.memory_index();
+        if is_narrow(base, index) && base != Register::None && number(base) == RSP {
+            self.step_stack(0, true);
+        }
         let narrow = base.size() == 4 && base != Register::EIP || index.size() == 4;
         let segment = match i.memory_segment() {
             Register::FS => Some(THREAD_POINTER),
@@ -76,12 +81,51 @@ impl Lowering<'_> {
         let displacement = i.memory_displacement64() as i64;
         let displacement =
             if i.memory_displ_size() == 8 { displacement } else { i64::from(displacement as i32) };
-        let base = if base == Register::None { 0 } else { general(base) };
+        let is_stack = base != Register::None && number(base) == RSP;
+        let displacement =
+            if is_stack { displacement.wrapping_add(self.known.stack.into()) } else { displacement };
+        let base_number = (base != Register::None).then(|| number(base));
+        let base = if base == Register::None { 0 } else { self.address_part(base) };
         if index == Register::None {
             return self.offset_place(t, base, displacement);
         }
-        let index = general(index);
+        let index_number = number(index);
         let shift = i.memory_index_scale().trailing_zeros();
+        let keeps = shift != 0
+            && !is_stack
+            && !is_narrow(i.memory_base(), index)
+            && i.memory_segment() != Register::FS
+            && i.memory_segment() != Register::GS
+            && (-2048..2048).contains(&displacement);
+        if keeps && let Some(at) = self.scaled(base_number, index_number, shift) {
+            return Place::Near(at, displacement as i32);
+        }
+        let index = self.address_part(index);
+        // Whoever needs it next finds it, unless it goes straight into a register of the program's.
+        let t = if keeps && TEMPORARIES.contains(&t) {
+            let at = self.temporary();
+            if at == SCRATCH {
+                t
+            } else {
+                self.scaled = Some(Scaled { base: base_number, index: index_number, shift, at });
+                at
+            }
+        } else {
+            t
+        };
+        // A table at a constant address.
+        if shift != 0 && base == 0 && !(-2048..2048).contains(&displacement) {
+            let low = displacement << 52 >> 52;
+            self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
+            self.assembler.push(Code {
+                d: t,
+                j: index,
+                k: SCRATCH,
+                imm: shift as i32,
+                ..Code::new(La::AlslD)
+            });
+            return Place::Near(t, low as i32);
+        }
         match (shift, base) {
             (0, 0) => return self.offset_place(t, index, displacement),
             (0, _) if displacement == 0 => return Place::Sum(base, index),
@@ -102,6 +146,15 @@ impl Lowering<'_> {
         self.assembler.constant(SCRATCH, displacement - low);
         self.assembler.three(La::AddD, t, t, SCRATCH);
         Place::Near(t, low as i32)
+    }
+
+    /// A register of an address: all of it, or of an address of 32 bits its low half.
+    fn address_part(&mut self, register: Register) -> u8 {
+        match number(register) {
+            RSP => STACK_POINTER,
+            n if register.size() == 8 => self.wide(n),
+            n => self.at(n),
+        }
     }
 
     fn offset_place(&mut self, t: u8, base: u8, displacement: i64) -> Place {
@@ -236,29 +289,36 @@ impl Lowering<'_> {
 
     /// A register that holds a register of any size.
     pub fn read_register(&mut self, register: Register, extension: Extension) -> u8 {
-        let from = general(register);
-        if register.size() == 8 || extension == Extension::Any && !is_high(register) {
-            return from;
+        let n = number(register);
+        if n == RSP {
+            self.step_stack(0, true);
+        }
+        let (bytes, high) = (register.size(), is_high(register));
+        let (from, facts) = (self.at(n), self.known.value(n));
+        match (bytes, extension) {
+            (8, _) => return self.wide(n),
+            (_, Extension::Any) if !high => return from,
+            (4, Extension::Sign) => return self.signed(n),
+            (4, _) => return self.unsigned(n),
+            (2, Extension::Zero) if facts.width <= 16 => return from,
+            (1, Extension::Zero) if facts.width <= 8 && !high => return from,
+            (2, Extension::Sign) if facts.width < 16 => return from,
+            (1, Extension::Sign) if facts.width < 8 && !high => return from,
+            _ => {}
         }
         let t = self.temporary();
-        self.extend_into(t, from, register, extension);
-        t
-    }
-
-    fn extend_into(&mut self, t: u8, from: u8, register: Register, extension: Extension) {
-        match (register.size(), extension) {
-            (4, Extension::Sign) => self.assembler.immediate(La::SlliW, t, from, 0),
-            (4, _) => self.assembler.field(La::BstrpickD, t, from, 31, 0),
+        match (bytes, extension) {
             (2, Extension::Sign) => self.assembler.two(La::ExtWH, t, from),
             (2, _) => self.assembler.field(La::BstrpickD, t, from, 15, 0),
-            (_, Extension::Sign) if is_high(register) => {
+            (_, Extension::Sign) if high => {
                 self.assembler.immediate(La::SrliD, t, from, 8);
                 self.assembler.two(La::ExtWB, t, t);
             }
             (_, Extension::Sign) => self.assembler.two(La::ExtWB, t, from),
-            _ if is_high(register) => self.assembler.field(La::BstrpickD, t, from, 15, 8),
+            _ if high => self.assembler.field(La::BstrpickD, t, from, 15, 8),
             _ => self.assembler.field(La::BstrpickD, t, from, 7, 0),
         }
+        t
     }
 
     /// Extends a value of so many bytes.
@@ -274,13 +334,49 @@ impl Lowering<'_> {
 
     /// Writes a register of any size; 32 bits clear those above, fewer keep the rest.
     pub fn write_register(&mut self, register: Register, value: u8) {
-        let d = general(register);
+        let n = number(register);
+        let of_value = self.known.of(value);
         match register.size() {
-            8 => self.assembler.copy(d, value),
-            4 => self.assembler.field(La::BstrpickD, d, value, 31, 0),
-            2 => self.assembler.field(La::BstrinsD, d, value, 15, 0),
-            _ if is_high(register) => self.assembler.field(La::BstrinsD, d, value, 15, 8),
-            _ => self.assembler.field(La::BstrinsD, d, value, 7, 0),
+            8 => {
+                let d = self.define(n);
+                self.assembler.copy(d, value);
+                self.defined_wide(n, of_value);
+            }
+            4 => {
+                let d = self.define(n);
+                self.assembler.field(La::BstrpickD, d, value, 31, 0);
+                self.defined(n, Facts::ZERO_EXTENDED);
+            }
+            bytes => {
+                let high = is_high(register);
+                let before = self.known.value(n);
+                if before.width == 0 && !high {
+                    let d = self.define(n);
+                    self.assembler.field(La::BstrpickD, d, value, 8 * bytes as u8 - 1, 0);
+                    self.defined(n, Facts::of_width(8 * bytes as u8));
+                    return;
+                }
+                if n == RSP {
+                    self.step_stack(0, true);
+                }
+                let d = self.own(n);
+                let (last, first) = match (bytes, high) {
+                    (2, _) => (15, 0),
+                    (_, true) => (15, 8),
+                    _ => (7, 0),
+                };
+                self.assembler.field(La::BstrinsD, d, value, last, first);
+                self.known.facts[n] = Facts { width: before.width.max(last + 1), ..before };
+            }
         }
     }
+
+    /// Whether a register may be moved by an instruction that adds this to RSP.
+    pub fn is_step(value: i64) -> bool {
+        value.abs() <= FARTHEST.into()
+    }
+}
+
+fn is_narrow(base: Register, index: Register) -> bool {
+    base.size() == 4 && base != Register::EIP || index.size() == 4
 }

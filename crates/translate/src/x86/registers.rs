@@ -14,7 +14,10 @@ pub const TABLE: u8 = 31;
 /// The source address that an indirect jump goes to.
 pub const TARGET: u8 = 27;
 /// Registers that hold nothing between two source instructions.
-pub const TEMPORARIES: [u8; 5] = [4, 5, 16, 21, 22];
+pub const TEMPORARIES: [u8; 6] = [4, 5, 16, 21, 22, TARGET];
+
+/// Where jumps through registers that are no returns find where to go: one of the temporaries.
+pub const JUMP: u8 = 21;
 
 /// CF, as 0 or 1.
 pub const CARRY: u8 = 10;

@@ -5,6 +5,8 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::forms::number;
+use super::known::Facts;
 use super::lower::{Lowering, is_register};
 use super::operands::Extension;
 use super::registers::*;
@@ -27,6 +29,11 @@ fn arithmetic(mnemonic: Mnemonic) -> Option<(La, bool, bool)> {
     })
 }
 
+/// The bytes of a scalar.
+const fn size_of(is_double: bool) -> u8 {
+    if is_double { 8 } else { 4 }
+}
+
 fn is_vector(register: Option<Register>) -> bool {
     register.is_some_and(Register::is_xmm)
 }
@@ -41,7 +48,7 @@ impl Lowering<'_> {
     pub fn float(&mut self, operand: u32, is_double: bool) -> u8 {
         let i = self.instruction;
         if let Some(register) = is_register(&i, operand) {
-            return vector(register);
+            return self.low(register, is_double);
         }
         let t = self.temporary();
         let place = self.place(t);
@@ -49,6 +56,47 @@ impl Lowering<'_> {
         let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
         self.access(near, sum, v, place);
         v
+    }
+
+    /// A vector register whose low part is as it is to be.
+    fn low(&mut self, register: Register, is_double: bool) -> u8 {
+        let v = register.number();
+        if self.known.valid[v] < size_of(is_double) {
+            self.complete(v);
+        }
+        vector(register)
+    }
+
+    /// Whether what stands in a vector above its low part need not be kept: it is to be zero, or nobody reads it.
+    fn is_low_only(&self, v: usize, is_double: bool) -> bool {
+        let live = self.read_behind();
+        self.known.used[v] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
+    }
+
+    /// Where the low part of a vector is to be computed, and whether it is to be merged into the vector then.
+    fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
+        let v = register.number();
+        if self.is_low_only(v, is_double) {
+            (vector(register), false)
+        } else {
+            (self.vector_temporary(), true)
+        }
+    }
+
+    /// The low part of a vector has been computed where [`Self::result`] has said.
+    fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
+        if merges {
+            self.merge(vector(register), at, is_double);
+        } else {
+            self.has_low(register, is_double);
+        }
+    }
+
+    /// Only the low part of a vector is as it is to be; the rest is to be zero.
+    fn has_low(&mut self, register: Register, is_double: bool) {
+        let v = register.number();
+        self.known.valid[v] = size_of(is_double);
+        self.known.used[v] = size_of(is_double);
     }
 
     /// The operands of a comparison.
@@ -63,28 +111,36 @@ impl Lowering<'_> {
         self.assembler.immediate(op, d, from, 0);
     }
 
-    /// Translates an instruction on scalars, or says that it is none of this file's.
-    pub fn scalar(&mut self) -> bool {
+    /// Translates an instruction on scalars, or a move, that knows how much of a vector counts, or says that it is none.
+    pub fn scalar_in_place(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
         if has_mmx(&i) {
             return false;
         }
         if let Some((op, is_double, two)) = arithmetic(i.mnemonic()) {
-            let d = vector(i.op0_register());
+            let d = i.op0_register();
             let s = self.float(1, is_double);
-            let v = self.vector_temporary();
+            let first = if two { self.low(d, is_double) } else { 0 };
+            let result = self.result(d, is_double);
             if two {
-                self.assembler.three(op, v, d, s);
+                self.assembler.three(op, result.0, first, s);
             } else {
-                self.assembler.two(op, v, s);
+                self.assembler.two(op, result.0, s);
             }
-            self.merge(d, v, is_double);
+            self.finish(d, result, is_double);
             return true;
         }
         match i.mnemonic() {
-            Movsd | Movss => self.move_scalar(),
+            Movsd | Movss if !i.is_string_instruction() => self.move_scalar(),
             Movq | Movd => self.move_bits(),
+            Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu => self.move_whole(),
+            Xorps | Xorpd | Pxor if is_register(&i, 0) == is_register(&i, 1) => {
+                let d = i.op0_register();
+                self.assembler.three(La::VxorV, vector(d), vector(d), vector(d));
+                self.known.valid[d.number()] = 16;
+                self.known.used[d.number()] = 0;
+            }
             Minsd | Maxsd | Minss | Maxss => self.least_or_most(),
             Ucomisd | Comisd | Ucomiss | Comiss => {
                 let is_double = matches!(i.mnemonic(), Ucomisd | Comisd);
@@ -95,6 +151,19 @@ impl Lowering<'_> {
             Cvttsd2si | Cvtsd2si | Cvttss2si | Cvtss2si => self.float_to_integer(),
             Cvtss2sd => self.unary(La::FcvtDS, false, true),
             Cvtsd2ss => self.unary(La::FcvtSD, true, false),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Translates another instruction on scalars, whose vectors are as they are to be, or says that it is none of this file's.
+    pub fn scalar(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        if has_mmx(&i) {
+            return false;
+        }
+        match i.mnemonic() {
             Roundsd | Roundss => return self.round_scalar(),
             Cmpsd | Cmpss => return self.compare_scalar(),
             Movmskpd => self.mask(La::VmskltzD),
@@ -106,43 +175,85 @@ impl Lowering<'_> {
     }
 
     fn unary(&mut self, op: La, from_double: bool, to_double: bool) {
-        let d = vector(self.instruction.op0_register());
+        let d = self.instruction.op0_register();
         let s = self.float(1, from_double);
-        let v = self.vector_temporary();
-        self.assembler.two(op, v, s);
-        self.merge(d, v, to_double);
+        let result = self.result(d, to_double);
+        self.assembler.two(op, result.0, s);
+        self.finish(d, result, to_double);
+    }
+
+    /// Moves of a whole vector.
+    fn move_whole(&mut self) {
+        let i = self.instruction;
+        match (is_register(&i, 0), is_register(&i, 1)) {
+            (Some(d), Some(s)) => {
+                let valid = self.known.valid[s.number()];
+                if d != s {
+                    if valid == 16 {
+                        self.assembler.three(La::VorV, vector(d), vector(s), vector(s));
+                    } else {
+                        self.assembler.two(La::FmovD, vector(d), vector(s));
+                    }
+                }
+                self.known.valid[d.number()] = valid;
+                self.known.used[d.number()] = self.known.used[s.number()];
+            }
+            (Some(d), None) => {
+                let t = self.temporary();
+                let place = self.place(t);
+                self.access(La::Vld, La::Vldx, vector(d), place);
+                self.known.valid[d.number()] = 16;
+                self.known.used[d.number()] = 16;
+            }
+            (None, _) => {
+                let s = i.op1_register();
+                self.complete(s.number());
+                let t = self.temporary();
+                let place = self.place(t);
+                self.access(La::Vst, La::Vstx, vector(s), place);
+            }
+        }
     }
 
     fn mask(&mut self, op: La) {
         let i = self.instruction;
         let v = self.vector_temporary();
         self.assembler.two(op, v, vector(i.op1_register()));
-        let d = general(i.op0_register());
+        let n = number(i.op0_register());
+        let d = self.define(n);
         self.assembler.immediate(La::Vpickve2grWu, d, v, 0);
+        self.defined(n, Facts::of_width(16));
     }
 
     fn move_scalar(&mut self) {
         let i = self.instruction;
         let is_double = i.mnemonic() == Mnemonic::Movsd;
         match (is_register(&i, 0), is_register(&i, 1)) {
-            (Some(d), Some(s)) => self.merge(vector(d), vector(s), is_double),
-            (Some(d), None) => self.load_low(vector(d), is_double),
-            (None, _) => self.store_low(vector(i.op1_register()), is_double),
+            (Some(d), Some(s)) => {
+                let from = self.low(s, is_double);
+                if d == s {
+                } else if self.is_low_only(d.number(), is_double) {
+                    self.assembler.two(if is_double { La::FmovD } else { La::FmovS }, vector(d), from);
+                    self.has_low(d, is_double);
+                } else {
+                    self.merge(vector(d), from, is_double);
+                }
+            }
+            (Some(d), None) => self.load_low(d, is_double),
+            (None, _) => {
+                let s = self.low(i.op1_register(), is_double);
+                self.store_low(s, is_double);
+            }
         }
     }
 
-    /// Loads a scalar and clears what is above.
-    pub fn load_low(&mut self, d: u8, is_double: bool) {
-        if is_double {
-            let v = self.float(1, true);
-            self.assembler.three(La::VpackevD, d, ZERO_VECTOR, v);
-        } else {
-            let t = self.temporary();
-            let place = self.place(t);
-            self.load_to(t, place, 4, Extension::Zero);
-            self.assembler.two(La::Movgr2frD, d, t);
-            self.assembler.three(La::VpackevD, d, ZERO_VECTOR, d);
-        }
+    /// Loads a scalar; what is above is to be zero.
+    fn load_low(&mut self, d: Register, is_double: bool) {
+        let t = self.temporary();
+        let place = self.place(t);
+        let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
+        self.access(near, sum, vector(d), place);
+        self.has_low(d, is_double);
     }
 
     /// Stores the low part of a register.
@@ -160,23 +271,50 @@ impl Lowering<'_> {
         let wide = i.mnemonic() == Mnemonic::Movq
             || to.is_some_and(Register::is_gpr64)
             || from.is_some_and(Register::is_gpr64);
-        if is_vector(to) {
-            let d = vector(i.op0_register());
+        if let Some(d) = to.filter(|_| is_vector(to)) {
             match from {
-                Some(s) if s.is_xmm() => self.assembler.three(La::VpackevD, d, ZERO_VECTOR, vector(s)),
+                Some(s) if s.is_xmm() => {
+                    let from = self.low(s, true);
+                    let valid = self.known.valid[s.number()];
+                    let used = self.known.used[s.number()];
+                    if d != s || used > 8 {
+                        if d != s {
+                            self.assembler.two(La::FmovD, vector(d), from);
+                        }
+                        self.known.valid[d.number()] = valid.min(8);
+                        self.known.used[d.number()] = used.clamp(4, 8);
+                        if self.known.valid[d.number()] < self.known.used[d.number()] {
+                            self.known.valid[d.number()] = self.known.used[d.number()];
+                        }
+                    }
+                }
                 Some(s) => {
-                    let s = self.read_register(s, Extension::Zero);
-                    self.assembler.two(La::Movgr2frD, d, s);
-                    self.assembler.three(La::VpackevD, d, ZERO_VECTOR, d);
+                    if wide {
+                        let s = self.wide(number(s));
+                        self.assembler.two(La::Movgr2frD, vector(d), s);
+                    } else {
+                        let s = self.read_register(s, Extension::Any);
+                        self.assembler.two(La::Movgr2frW, vector(d), s);
+                    }
+                    self.has_low(d, wide);
                 }
                 None => self.load_low(d, wide),
             }
             return;
         }
-        let s = vector(i.op1_register());
+        let s = self.low(i.op1_register(), wide);
         match to {
-            Some(d) if wide => self.assembler.two(La::Movfr2grD, general(d), s),
-            Some(d) => self.assembler.immediate(La::Vpickve2grWu, general(d), s, 0),
+            Some(register) => {
+                let n = number(register);
+                let d = self.define(n);
+                if wide {
+                    self.assembler.two(La::Movfr2grD, d, s);
+                    self.defined_wide(n, Facts::NONE);
+                } else {
+                    self.assembler.two(La::Movfr2grS, d, s);
+                    self.defined(n, Facts::WORD);
+                }
+            }
             None => self.store_low(s, wide),
         }
     }
@@ -186,25 +324,33 @@ impl Lowering<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         let is_double = matches!(i.mnemonic(), Minsd | Maxsd);
-        let d = vector(i.op0_register());
+        let register = i.op0_register();
         let s = self.float(1, is_double);
+        let d = self.low(register, is_double);
         let (j, k) = if matches!(i.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
         self.assembler.three(if is_double { La::FcmpCltD } else { La::FcmpCltS }, 0, j, k);
-        let v = self.vector_temporary();
-        self.assembler.push(Code { d: v, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
-        self.merge(d, v, is_double);
+        let result = self.result(register, is_double);
+        self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
+        self.finish(register, result, is_double);
     }
 
     fn integer_to_float(&mut self) {
         let i = self.instruction;
         let is_double = i.mnemonic() == Mnemonic::Cvtsi2sd;
         let wide = self.bytes_of(1) == 8;
-        let d = vector(i.op0_register());
-        let s = self.read(1, if wide { Extension::Any } else { Extension::Sign });
-        let v = self.vector_temporary();
-        self.assembler.two(La::Movgr2frD, v, s);
-        self.assembler.two(if is_double { La::FfintDL } else { La::FfintSL }, v, v);
-        self.merge(d, v, is_double);
+        let d = i.op0_register();
+        let s = self.read(1, Extension::Any);
+        let result = self.result(d, is_double);
+        let v = result.0;
+        let op = match (is_double, wide) {
+            (true, true) => La::FfintDL,
+            (true, false) => La::FfintDW,
+            (false, true) => La::FfintSL,
+            (false, false) => La::FfintSW,
+        };
+        self.assembler.two(if wide { La::Movgr2frD } else { La::Movgr2frW }, v, s);
+        self.assembler.two(op, v, v);
+        self.finish(d, result, is_double);
     }
 
     /// What does not fit becomes the smallest number.

@@ -35,6 +35,8 @@ impl Lowering<'_> {
         self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
         let again = self.assembler.label();
         if repeats {
+            // Each round counts.
+            self.unit.positions.last_mut().expect("this instruction's").counted = None;
             self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, Goal::Label(done));
             self.assembler.place(again);
             self.position(true);

@@ -5,13 +5,20 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, RflagsBits};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, RflagsBits,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Unit;
+use super::forms::join;
+use super::known::Known;
 use super::lower::Lowering;
+use super::uses::{Live, Uses, uses};
 use crate::front_end::Exit;
 
+/// So many instructions of other units are looked at for the flags that they read.
+const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 1500;
 /// The longest instruction.
@@ -25,10 +32,18 @@ pub(super) struct Reach {
     /// By address; an invalid one has been read and is none.
     pub instructions: FxHashMap<u64, Instruction>,
     pub leaders: BTreeSet<u64>,
+    /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
+    pub doors: FxHashSet<u64>,
     /// The flags that are read before they are written, by leader.
     live: FxHashMap<u64, u32>,
     /// Those that code behind a call reads.
     returned: u32,
+    /// The registers that are read before they are written, by leader.
+    registers: FxHashMap<u64, Live>,
+    /// What each instruction does to registers.
+    used: FxHashMap<u64, Uses>,
+    /// Code of other units that has been looked at for the flags that it reads: addresses and bytes.
+    looked_at: Vec<(u64, u64)>,
 }
 
 /// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
@@ -106,9 +121,19 @@ fn may_keep_flags(instruction: &Instruction) -> bool {
 }
 
 /// The flags that are read at an instruction or, if it does not write them, behind it.
-pub(super) fn live_before(instruction: &Instruction, behind: u32) -> u32 {
+fn live_before(instruction: &Instruction, behind: u32) -> u32 {
     let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
     (behind & !written | instruction.rflags_read()) & ARITHMETIC
+}
+
+/// Whether an instruction ends a block.
+fn ends(instruction: &Instruction) -> bool {
+    !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
+}
+
+/// Whether an instruction is a call, of the system too: what stands behind is reached by a return.
+pub(super) fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
 impl Reach {
@@ -117,8 +142,12 @@ impl Reach {
         let mut found = Self {
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
+            doors: FxHashSet::from_iter([start]),
             live: FxHashMap::default(),
             returned: 0,
+            registers: FxHashMap::default(),
+            used: FxHashMap::default(),
+            looked_at: Vec::new(),
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
@@ -134,7 +163,12 @@ impl Reach {
                 if instruction.is_invalid() {
                     break;
                 }
-                if let Some(next) = successors(&instruction) {
+                if instruction.flow_control() == FlowControl::ConditionalBranch {
+                    ahead.push_back(instruction.near_branch_target());
+                } else if let Some(next) = successors(&instruction) {
+                    if is_call(&instruction) {
+                        found.doors.extend(next.iter().copied());
+                    }
                     ahead.extend(next);
                     break;
                 }
@@ -147,8 +181,69 @@ impl Reach {
                 found.leaders.insert(leader);
             }
         }
+        found.look_ahead(fetch);
         found.find_live();
+        found.find_registers();
         found
+    }
+
+    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
+        let mut outside = BTreeSet::new();
+        for &leader in &self.leaders {
+            let (block, next) = self.block(leader);
+            outside.extend(next);
+            for i in &block {
+                let jumps = matches!(
+                    i.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                );
+                if jumps {
+                    outside.insert(i.near_branch_target());
+                }
+            }
+        }
+        for pc in outside.difference(&self.leaders.clone()).copied() {
+            let mut left = LOOKAHEAD;
+            let read = self.flags_read(pc, ARITHMETIC, fetch, &mut left);
+            self.live.insert(pc, read);
+        }
+    }
+
+    /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
+    fn flags_read(
+        &mut self,
+        mut pc: u64,
+        mut asked: u32,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        left: &mut usize,
+    ) -> u32 {
+        let mut read = 0;
+        while asked != 0 {
+            let found = (*left > 0).then(|| decode_at(pc, fetch)).flatten();
+            let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            *left -= 1;
+            self.looked_at.push((pc, i.len() as u64));
+            read |= i.rflags_read() & asked;
+            if !may_keep_flags(&i) {
+                asked &= !i.rflags_modified();
+            }
+            asked &= !read;
+            pc = match i.flow_control() {
+                FlowControl::Next => i.next_ip(),
+                FlowControl::UnconditionalBranch => i.near_branch_target(),
+                FlowControl::ConditionalBranch => {
+                    read |= self.flags_read(i.near_branch_target(), asked, fetch, left);
+                    asked &= !read;
+                    i.next_ip()
+                }
+                // As inside of a unit.
+                FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch => return read,
+                FlowControl::Call if i.mnemonic() != Mnemonic::Syscall => return read,
+                _ => return read | asked,
+            };
+        }
+        read
     }
 
     /// The instructions from `leader` to the end of its block, and where it goes on without a jump, if it does.
@@ -161,7 +256,7 @@ impl Reach {
             }
             let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
             block.push(*instruction);
-            if instruction.is_invalid() || successors(instruction).is_some() {
+            if instruction.is_invalid() || ends(instruction) {
                 return (block, None);
             }
             pc = instruction.next_ip();
@@ -181,15 +276,78 @@ impl Reach {
         let Some(last) = block.last() else { return ARITHMETIC };
         match last.flow_control() {
             FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
-            FlowControl::ConditionalBranch => {
-                self.live_at(last.near_branch_target()) | self.live_at(last.next_ip())
-            }
             FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
             FlowControl::Return => self.returned,
             FlowControl::IndirectCall | FlowControl::IndirectBranch => 0,
             _ => ARITHMETIC,
+        }
+    }
+
+    /// The flags that are read at an instruction, behind it or where it jumps to; `behind` are those behind it.
+    pub fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
+        live_before(instruction, behind | self.live_where_taken(instruction))
+    }
+
+    /// The flags that are read where a conditional branch goes if it is taken.
+    pub fn live_where_taken(&self, instruction: &Instruction) -> u32 {
+        let is_branch = instruction.flow_control() == FlowControl::ConditionalBranch;
+        if is_branch { self.live_at(instruction.near_branch_target()) } else { 0 }
+    }
+
+    /// The registers that code at an address reads; all of them where nothing is known.
+    pub fn registers_at(&self, pc: u64) -> Live {
+        self.registers.get(&pc).copied().unwrap_or(Live::ALL)
+    }
+
+    /// What an instruction does to registers.
+    pub fn used_by(&self, instruction: &Instruction) -> Uses {
+        self.used.get(&instruction.ip()).copied().unwrap_or_default()
+    }
+
+    /// What is read behind an instruction: behind it in its block, and where it jumps to.
+    pub fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
+        if instruction.flow_control() == FlowControl::ConditionalBranch {
+            behind.or(self.registers_at(instruction.near_branch_target()))
+        } else {
+            behind
+        }
+    }
+
+    pub fn registers_behind(&self, block: &[Instruction], next: Option<u64>) -> Live {
+        if let Some(next) = next {
+            return self.registers_at(next);
+        }
+        let Some(last) = block.last() else { return Live::ALL };
+        match last.flow_control() {
+            FlowControl::UnconditionalBranch => self.registers_at(last.near_branch_target()),
+            FlowControl::Call if last.is_call_near() => self.registers_at(last.near_branch_target()),
+            _ => Live::ALL,
+        }
+    }
+
+    fn find_registers(&mut self) {
+        let mut factory = InstructionInfoFactory::new();
+        self.used = self
+            .instructions
+            .iter()
+            .map(|(pc, instruction)| (*pc, uses(&mut factory, instruction)))
+            .collect();
+        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        self.registers = self.leaders.iter().map(|&leader| (leader, Live::default())).collect();
+        loop {
+            let mut changed = false;
+            for (leader, (block, next)) in &blocks {
+                let mut live = self.registers_behind(block, *next);
+                for instruction in block.iter().rev() {
+                    live = self.used_by(instruction).before(self.registers_read_behind(instruction, live));
+                }
+                changed |= self.registers.insert(*leader, live) != Some(live);
+            }
+            if !changed {
+                return;
+            }
         }
     }
 
@@ -201,13 +359,13 @@ impl Reach {
             .filter(|i| i.is_call_near() || i.is_call_near_indirect())
             .map(Instruction::next_ip)
             .collect();
-        self.live = self.leaders.iter().map(|&leader| (leader, 0)).collect();
+        self.live.extend(self.leaders.iter().map(|&leader| (leader, 0)));
         loop {
             let mut changed = false;
             for (leader, (block, next)) in &blocks {
                 let mut live = self.live_behind(block, *next);
                 for instruction in block.iter().rev() {
-                    live = live_before(instruction, live);
+                    live = self.live_before(instruction, live);
                 }
                 changed |= self.live.insert(*leader, live) != Some(live);
             }
@@ -226,6 +384,7 @@ impl Reach {
             .instructions
             .iter()
             .map(|(pc, instruction)| (*pc, instruction.len().max(1) as u64))
+            .chain(self.looked_at.iter().copied())
             .collect();
         pieces.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -241,6 +400,12 @@ impl Reach {
     }
 }
 
+/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
+const MOST_ROUNDS: usize = 6;
+
+/// What holds where jumps of the unit lead to.
+pub(super) type Plan = FxHashMap<u64, Known>;
+
 /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
 pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
     let mut reach = Reach::of(start, fetch, known);
@@ -249,16 +414,12 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
         reach.instructions.insert(start, Instruction::default());
         reach.leaders.insert(start);
     }
-    let mut lowering = Lowering::new(&reach);
-    let mut entries = FxHashMap::default();
-    let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
-    for (index, &leader) in leaders.iter().enumerate() {
-        entries.insert(leader, lowering.assembler.words.len());
-        lowering.block(leader, leaders.get(index + 1).copied());
-    }
-    lowering.out_of_line();
+    let plan = plan(&reach);
+    let mut lowering = Lowering::new(&reach, &plan, true);
+    lowering.all();
     let mut unit = std::mem::take(&mut lowering.unit);
-    unit.entries = leaders.iter().map(|pc| (*pc, entries[pc] as u32)).collect();
+    unit.entries.sort_unstable();
+    let mut entries = FxHashMap::default();
     for pc in lowering.assembler.outside(&entries) {
         let at = lowering.assembler.words.len();
         entries.insert(pc, at);
@@ -267,4 +428,35 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
     unit.sources = reach.ranges();
     unit.words = lowering.assembler.finish(&entries);
     unit
+}
+
+/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+fn plan(reach: &Reach) -> Plan {
+    let mut plan = Plan::default();
+    let mut given_up: FxHashSet<u64> = FxHashSet::default();
+    for round in 0.. {
+        let mut lowering = Lowering::new(reach, &plan, false);
+        lowering.all();
+        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+        for (to, backwards, known) in lowering.outs {
+            outs.entry(to).or_default().push((backwards, known));
+        }
+        let of = |(to, outs): (&u64, &Vec<_>)| {
+            let known =
+                if given_up.contains(to) { Known::default() } else { join(outs, reach.registers_at(*to)) };
+            (*to, known)
+        };
+        let next: Plan = outs.iter().map(of).collect();
+        if next == plan {
+            break;
+        }
+        if round >= MOST_ROUNDS {
+            given_up.extend(next.iter().filter(|(to, known)| plan.get(to) != Some(known)).map(|(to, _)| *to));
+        }
+        plan = next;
+        for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
+            *known = Known::default();
+        }
+    }
+    plan
 }

@@ -5,6 +5,8 @@
 use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::forms::number;
+use super::known::Facts;
 use super::lower::{Lowering, is_register};
 use super::operands::Extension;
 use super::registers::*;
@@ -137,7 +139,12 @@ impl Lowering<'_> {
                 };
                 let which = i32::from(i.immediate8()) & mask;
                 match is_register(&i, 0) {
-                    Some(d) => self.field_move(op, general(d), s, which),
+                    Some(d) => {
+                        let (n, wide) = (number(d), i.mnemonic() == Pextrq);
+                        let d = self.define(n);
+                        self.field_move(op, d, s, which);
+                        self.defined_wide(n, if wide { Facts::NONE } else { Facts::ZERO_EXTENDED });
+                    }
                     None => {
                         let t = self.temporary();
                         self.field_move(op, t, s, which);

@@ -1,0 +1,103 @@
+//! What became of a translated program's code, and how often it ran.
+//! Not its printing, and not what is executed.
+//! Source: our own.
+
+use std::collections::HashMap;
+
+use longma_core::Executed;
+use longma_loongarch::decode;
+use longma_translate::front_end::{FrontEnd, Memory as _};
+
+use super::{Translated, View};
+use crate::run::Shared;
+
+/// A unit of translated code.
+#[derive(Clone, Debug)]
+pub struct ListedUnit {
+    /// The LoongArch instructions of it that were executed.
+    pub executed: u64,
+    /// The instructions of the source, in the order of their code.
+    pub lines: Vec<Line>,
+}
+
+/// An instruction of the source and what it became.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its address.
+    pub pc: u64,
+    /// As an assembler writes it.
+    pub text: String,
+    /// What it is, without its operands' names.
+    pub kind: String,
+    /// How often it was executed here.
+    pub runs: u64,
+    /// Its code, which may be none: the instruction before or behind may do it all.
+    pub words: Vec<Word>,
+}
+
+/// One LoongArch instruction.
+#[derive(Clone, Debug)]
+pub struct Word {
+    /// Its address.
+    pub address: u64,
+    /// As an assembler writes it.
+    pub text: String,
+    /// How often it was executed.
+    pub runs: u64,
+}
+
+impl Line {
+    /// The LoongArch instructions executed for it.
+    pub fn executed(&self) -> u64 {
+        self.words.iter().map(|word| word.runs).sum()
+    }
+}
+
+impl<F: FrontEnd> Translated<F> {
+    /// Every unit that was executed, those that executed most first.
+    pub(super) fn list(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit> {
+        let mut runs: HashMap<u64, u64> = HashMap::new();
+        for block in executed {
+            for index in 0..u64::from(block.instructions) {
+                *runs.entry(block.start + 4 * index).or_default() += block.runs;
+            }
+        }
+        let runs_of = |address: u64| runs.get(&address).copied().unwrap_or(0);
+        let engine = self.engine();
+        let view = View(shared);
+        let mut listed = Vec::new();
+        for (start, words, positions) in engine.units() {
+            let addresses = (0..words).map(|word| start + 4 * word);
+            let total: u64 = addresses.map(runs_of).sum();
+            if total == 0 {
+                continue;
+            }
+            let mut lines: Vec<Line> = Vec::new();
+            for (index, position) in positions.iter().enumerate() {
+                let end = positions.get(index + 1).map_or(words, |next| next.offset.into());
+                let addresses = (position.offset.into()..end).map(|word: u64| start + 4 * word);
+                let words =
+                    addresses.map(|address| Word {
+                        address,
+                        text: shared.process().memory().fetch(address).ok().and_then(decode).map_or_else(
+                            || "(none)".into(),
+                            |instruction| instruction.at(address).to_string(),
+                        ),
+                        runs: runs_of(address),
+                    });
+                let words: Vec<Word> = words.collect();
+                let counted = position.counted.map_or(0, |word| runs_of(start + 4 * u64::from(word)));
+                match lines.last_mut().filter(|line| line.pc == position.pc && position.counted.is_none()) {
+                    Some(line) => line.words.extend(words),
+                    None => {
+                        let (kind, text) = F::describe(position.pc, &|pc| view.fetch(pc).ok());
+                        lines.push(Line { pc: position.pc, text, kind, runs: counted, words });
+                    }
+                }
+            }
+            listed.push(ListedUnit { executed: total, lines });
+        }
+        listed.sort_by_key(|unit| std::cmp::Reverse(unit.executed));
+        listed
+    }
+}

@@ -1,0 +1,138 @@
+//! Which registers an instruction reads and writes, and how much of them; which are read behind a place.
+//! Not flags: those are `unit`'s.
+//! Source: Intel SDM, volume 2, by iced-x86.
+
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
+
+/// Sets of the general registers and of the vectors, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Live {
+    /// Of which any part is read.
+    pub any: u16,
+    /// Of which the upper half is read.
+    pub wide: u16,
+    /// Vectors of which any part is read.
+    pub vectors: u16,
+    /// Vectors of which more is read than eight bytes.
+    pub whole: u16,
+}
+
+impl Live {
+    /// Everything is read.
+    pub const ALL: Self = Self { any: !0, wide: !0, vectors: !0, whole: !0 };
+
+    /// What either reads.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            any: self.any | other.any,
+            wide: self.wide | other.wide,
+            vectors: self.vectors | other.vectors,
+            whole: self.whole | other.whole,
+        }
+    }
+}
+
+/// What an instruction does to registers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Uses {
+    pub reads: Live,
+    /// General registers that it writes, be it in part or only sometimes.
+    pub written: u16,
+    /// Those whose old value is gone.
+    pub killed: u16,
+    /// Vectors that it writes.
+    pub vectors_written: u16,
+    /// Vectors whose old value is gone.
+    pub vectors_killed: u16,
+}
+
+/// Whether it does nothing with a second vector register but read its low eight bytes or fewer, and keeps the upper part of the first.
+pub(super) fn is_scalar(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    match i.mnemonic() {
+        Addsd | Subsd | Mulsd | Divsd | Sqrtsd | Addss | Subss | Mulss | Divss | Sqrtss | Minsd | Maxsd
+        | Minss | Maxss | Ucomisd | Comisd | Ucomiss | Comiss | Cvtsi2sd | Cvtsi2ss | Cvttsd2si
+        | Cvtsd2si | Cvttss2si | Cvtss2si | Cvtss2sd | Cvtsd2ss | Roundsd | Roundss | Movss | Movd | Movq => {
+            true
+        }
+        Movsd | Cmpsd | Cmpss => !i.is_string_instruction(),
+        _ => false,
+    }
+}
+
+/// What an instruction reads and writes.
+pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Uses {
+    let mut found = Uses::default();
+    let scalar = is_scalar(i);
+    // All ones or zeros whatever there was.
+    let same = i.op_count() > 1
+        && i.op0_kind() == OpKind::Register
+        && i.op1_kind() == OpKind::Register
+        && i.op0_register() == i.op1_register();
+    let ignores = same
+        && matches!(
+            i.mnemonic(),
+            Mnemonic::Xorps | Mnemonic::Xorpd | Mnemonic::Pxor | Mnemonic::Pcmpeqd | Mnemonic::Pcmpeqb
+        );
+    for used in factory.info(i).used_registers() {
+        let register = used.register();
+        let (reads, writes, kills) = match used.access() {
+            OpAccess::None | OpAccess::NoMemAccess => continue,
+            OpAccess::Read | OpAccess::CondRead => (true, false, false),
+            OpAccess::Write => (false, true, true),
+            OpAccess::CondWrite => (false, true, false),
+            OpAccess::ReadWrite => (true, true, true),
+            OpAccess::ReadCondWrite => (true, true, false),
+        };
+        if register.is_gpr() {
+            let bit = 1u16 << (register.full_register().number() & 15);
+            let bytes = register.size();
+            if reads {
+                found.reads.any |= bit;
+                if bytes == 8 {
+                    found.reads.wide |= bit;
+                }
+            }
+            if writes {
+                found.written |= bit;
+                if kills && bytes >= 4 {
+                    found.killed |= bit;
+                }
+            }
+        } else if register.is_vector_register() {
+            let bit = 1u16 << (register.number() & 15);
+            if reads && !ignores {
+                found.reads.vectors |= bit;
+                if !scalar {
+                    found.reads.whole |= bit;
+                }
+            }
+            if writes {
+                found.vectors_written |= bit;
+                let loads = !scalar
+                    || matches!(i.mnemonic(), Mnemonic::Movsd | Mnemonic::Movss)
+                        && i.op1_kind() == OpKind::Memory
+                    || matches!(i.mnemonic(), Mnemonic::Movd | Mnemonic::Movq);
+                if ignores || kills && !reads && loads {
+                    found.vectors_killed |= bit;
+                }
+            }
+        }
+    }
+    if matches!(i.mnemonic(), Mnemonic::Fxsave | Mnemonic::Fxsave64) {
+        found.reads = Live::ALL;
+    }
+    found
+}
+
+impl Uses {
+    /// What is read before the instruction, if `behind` is read behind it.
+    pub fn before(&self, behind: Live) -> Live {
+        Live {
+            any: behind.any & !self.killed | self.reads.any,
+            wide: behind.wide & !self.killed | self.reads.wide,
+            vectors: behind.vectors & !self.vectors_killed | self.reads.vectors,
+            whole: behind.whole & !self.vectors_killed | self.reads.whole,
+        }
+    }
+}
