@@ -110,6 +110,9 @@ impl<F: FrontEnd> Engine<F> {
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
         memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
+        if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
+            memory.fetch(missing)?;
+        }
         let (entries, copies) = (&self.entries, &self.copies);
         let is_known =
             |pc| entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES);

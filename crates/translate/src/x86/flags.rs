@@ -370,17 +370,17 @@ impl Lowering<'_> {
         if let Some(register) = whole {
             let n = number(register);
             let d = self.define(n);
-            self.to_bit(d, value, if_zero, is_bit);
+            self.put_bit(d, value, if_zero, is_bit);
             self.defined(n, Facts::of_width(1));
             return;
         }
         // Not the value itself: it may be any register that is in use.
         let t = self.temporary();
-        self.to_bit(t, value, if_zero, is_bit);
+        self.put_bit(t, value, if_zero, is_bit);
         self.write(t);
     }
 
-    fn to_bit(&mut self, d: u8, value: u8, if_zero: bool, is_bit: bool) {
+    fn put_bit(&mut self, d: u8, value: u8, if_zero: bool, is_bit: bool) {
         match (if_zero, is_bit) {
             (true, true) => self.assembler.immediate(La::Xori, d, value, 1),
             (true, false) => self.assembler.immediate(La::Sltui, d, value, 1),

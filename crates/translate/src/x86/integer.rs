@@ -523,9 +523,8 @@ impl Lowering<'_> {
             register != Register::None && number(register) != RSP && self.at(number(register)) == own
         };
         let displacement = i.memory_displacement64() as i64;
-        let t = if index == Register::None && is_there(base) && !(-1000..1000).contains(&displacement) {
-            self.temporary()
-        } else if base.size() == 4 || index.size() == 4 {
+        let needs_own = index == Register::None && is_there(base) && !(-1000..1000).contains(&displacement);
+        let t = if needs_own || base.size() == 4 || index.size() == 4 {
             self.temporary()
         } else {
             let parts = [base, index];
@@ -728,7 +727,7 @@ impl Lowering<'_> {
             return None;
         }
         let unused = 64 - 8 * bytes as u32;
-        let value = (i.immediate(1) << unused >> unused) as u64;
+        let value = i.immediate(1) << unused >> unused;
         let first = value.trailing_zeros();
         let ones = value.checked_shr(first)?.trailing_ones();
         // A bit at the top of a word would not be zero- and sign-extended alike; ANDI does those below.

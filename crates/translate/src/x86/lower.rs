@@ -120,10 +120,7 @@ impl<'a> Lowering<'a> {
         let kept = self.scaled.map(|scaled| scaled.at);
         let is_free = |lowering: &Self, n: usize| lowering.taken >> n & 1 == 0;
         let free = (0..TEMPORARIES.len()).filter(|n| is_free(self, *n));
-        let found = free.clone().find(|n| Some(TEMPORARIES[*n]) != kept).or_else(|| {
-            let last = free.clone().next();
-            last
-        });
+        let found = free.clone().find(|n| Some(TEMPORARIES[*n]) != kept).or_else(|| free.clone().next());
         let Some(n) = found else { return SCRATCH };
         self.taken |= 1 << n;
         if Some(TEMPORARIES[n]) == kept {
