@@ -68,6 +68,42 @@ static void sleeps(void) {
     }
 }
 
+// A child whose call with a mask of its own ends because it is stopped and continued; that mask is gone afterwards.
+static int stopped_in_between(void) {
+    int missing = 0;
+    for (int i = 0; i < 10; i++) {
+        int status;
+        char byte = 0;
+        pipe(there);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            struct epoll_event event;
+            struct timespec patience = {3, 0};
+            sigset_t without;
+            handle(SIGUSR1, note, 0);
+            sigemptyset(&without);
+            sigaddset(&without, SIGUSR1);
+            sigprocmask(SIG_SETMASK, &nothing, NULL);
+            calls = 0;
+            epoll_pwait(epoll_create1(0), &event, 1, 5000, &without);
+            write(there[1], "x", 1);
+            while (calls == 0 && nanosleep(&patience, &patience) == 0) break;
+            _exit(calls == 0);
+        }
+        usleep(20000);
+        kill(child, SIGSTOP);
+        waitpid(child, &status, WUNTRACED);
+        kill(child, SIGCONT);
+        read(there[0], &byte, 1);
+        kill(child, SIGUSR1);
+        waitpid(child, &status, 0);
+        missing += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+        close(there[0]), close(there[1]);
+    }
+    return missing;
+}
+
 // How many of so many signals a child has not answered.
 static int lost(void (*child)(void)) {
     int missing = 0;
@@ -207,6 +243,7 @@ int main(int count, char **arguments) {
     SAY(lost(waits));
     SAY(lost(reads));
     SAY(lost(sleeps));
+    SAY(stopped_in_between());
     sigprocmask(SIG_SETMASK, &nothing, NULL);
     queued();
     in_child("threads that end", ending);

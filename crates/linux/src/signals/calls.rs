@@ -63,7 +63,10 @@ impl Thread {
             return Err(Errno(libc::EINTR));
         }
         let returned = call(self, Some(mask & !FAULTS));
-        if returned != Err(Errno(libc::EINTR)) {
+        if returned == Err(Errno(libc::EINTR)) {
+            // Not of a signal, maybe: a process that is stopped and continued gets it as well. The mask is to go all the same.
+            with_attention(Attention::request);
+        } else {
             self.signals.suspended = None;
         }
         returned

@@ -181,7 +181,10 @@ impl Thread {
             }
         }
         self.settle_interrupted(state, true);
-        self.signals.suspended = None;
+        if self.signals.suspended.take().is_some() && self.signals.deliverable() != 0 {
+            // What the call's mask has kept out, and the thread's own does not.
+            with_attention(Attention::request);
+        }
         self.signals.release();
         Outcome::Continue
     }
