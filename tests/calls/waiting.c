@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -252,11 +253,29 @@ static void inotifies(void) {
     SAY(got / (long)sizeof(struct inotify_event));
 }
 
+// Events for which there is no room stay in the set, although memory ends in the middle of one.
+static void events_at_the_end(void) {
+    char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *end = area + 32768;
+    struct epoll_event found[8];
+    int set = epoll_create1(0);
+    munmap(end, 32768);
+    for (int i = 0; i < 5; i++) {
+        struct epoll_event wanted = {EPOLLIN | EPOLLET, {.u64 = i}};
+        epoll_ctl(set, EPOLL_CTL_ADD, eventfd(1, 0), &wanted);
+    }
+    SAY(epoll_wait(set, (void *)end, 8, 0));
+    SAY(epoll_wait(set, (void *)(end - sizeof found[0] + 2), 8, 0));
+    SAY(epoll_wait(set, (void *)(end - 3 * sizeof found[0]), 8, 0));
+    SAY(epoll_wait(set, found, 8, 0));
+    munmap(area, 32768);
+}
+
 int main(void) {
     pipes();
     in_child("writes to nobody", dies_writing);
     poll_and_select();
     epolls();
+    events_at_the_end();
     eventfds();
     signalfds();
     inotifies();

@@ -59,9 +59,9 @@ pub(super) struct Reservation {
     pub run_elsewhere: Arc<AtomicUsize>,
     /// In how many mappings code runs from a file's own memory, see [`Mappings::run_from_files`].
     pub run_from_files: Arc<AtomicUsize>,
-    /// Guest pages that may be fetched from.
     /// The size of the program's pages.
     pub page_bytes: AtomicU64,
+    /// Host pages that the guest may fetch from.
     pub executable: PageBitmap,
     /// Host pages that are writable for the guest but write-protected on the host because translated code comes from what they show.
     pub code: PageBitmap,
@@ -230,17 +230,26 @@ impl GuestMemory {
     /// Whether the guest may write to every byte, as the host sees it: behind the end of a file it may not. Pages write-protected because
     /// of translated code stay so.
     pub fn can_write(&self, address: u64, length: u64) -> bool {
-        let Some(end) = address.checked_add(length).filter(|&end| end <= self.0.limit) else { return false };
+        self.writable(address, length) == length
+    }
+
+    /// How many of the bytes stand before the first that the guest may not write to, see [`Self::can_write`].
+    pub fn writable(&self, address: u64, length: u64) -> u64 {
+        let end = address.saturating_add(length).min(self.0.limit);
+        if address >= end {
+            return 0;
+        }
         let touches = |at: u64| {
             let pointer = self.0.base.wrapping_add(at as usize);
             // SAFETY: one byte inside the reservation; it stays what it is.
             unsafe { access::compare_exchange::<1>(pointer, 0, 0) }.is_ok()
         };
         let pages = address / HOST_PAGE_BYTES..end.div_ceil(HOST_PAGE_BYTES);
-        pages.map(|page| address.max(page * HOST_PAGE_BYTES)).all(|at| {
+        let refused = pages.map(|page| address.max(page * HOST_PAGE_BYTES)).find(|&at| {
             // It may become protected in between.
-            self.is_code_protected(at) || touches(at) || self.is_code_protected(at)
-        })
+            !(self.is_code_protected(at) || touches(at) || self.is_code_protected(at))
+        });
+        refused.unwrap_or(end) - address
     }
 
     /// Loads a number.

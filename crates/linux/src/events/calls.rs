@@ -18,9 +18,9 @@ type Returned = Result<u64, Errno>;
 const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
-const EVENT_BYTES: usize = 16;
+const EVENT_BYTES: u64 = 16;
 /// On x86-64 it has no padding.
-const HOST_EVENT_BYTES: usize = 12;
+const HOST_EVENT_BYTES: u64 = 12;
 /// The most events handed over at once; the rest comes with the next call.
 const MOST_EVENTS: u64 = 4096;
 const POLLFD_BYTES: u64 = 8;
@@ -29,7 +29,7 @@ pub(crate) fn epoll_ctl(thread: &mut Thread, _: &mut State, arguments: Arguments
     let [set, operation, file, event, ..] = arguments;
     let mut host = libc::epoll_event { events: 0, u64: 0 };
     if operation as i32 != libc::EPOLL_CTL_DEL {
-        let bytes: [u8; EVENT_BYTES] = thread.process.memory().read_array(event)?;
+        let bytes: [u8; EVENT_BYTES as usize] = thread.process.memory().read_array(event)?;
         host.events = u32::from_le_bytes(std::array::from_fn(|i| bytes[i]));
         host.u64 = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
     }
@@ -62,19 +62,25 @@ fn wait_for_events(
     let mask = thread.read_mask(mask, mask_size)?;
     let process = thread.process.clone();
     let memory = process.memory();
+    // The kernel's own are shorter and fit into the same place. It is given that place and no other because events that it cannot
+    // write there stay in the set; nor is it given more than fit there with their padding, and where not one does, the end of its place,
+    // where it fails.
+    let writable = memory.writable(events, count * EVENT_BYTES);
+    let (at, count) = match writable / EVENT_BYTES {
+        0 => (events.wrapping_add(writable.min(EVENT_BYTES - HOST_EVENT_BYTES)), 1),
+        fitting => (events, fitting),
+    };
     let ready = with_results(memory, |results| {
-        // The kernel's own are shorter and fit into the same place. It is given that place and no other because events that it cannot
-        // write there stay in the set.
-        let place = results.in_place(events, count * HOST_EVENT_BYTES as u64)?;
+        let place = results.in_place(at, count * HOST_EVENT_BYTES)?;
         thread.with_mask(mask, |_, mask| {
             let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
             // SAFETY: the events lie in the guest's memory; the timeout and the mask are the host's own, or null.
             unsafe { interruptible(number, arguments) }
         })
     })?;
-    let mut host = vec![0; HOST_EVENT_BYTES * ready as usize];
-    process.space.read_late(events, &mut host);
-    let guest = host.chunks_exact(HOST_EVENT_BYTES).flat_map(|event| {
+    let mut host = vec![0; (HOST_EVENT_BYTES * ready) as usize];
+    process.space.read_late(at, &mut host);
+    let guest = host.chunks_exact(HOST_EVENT_BYTES as usize).flat_map(|event| {
         let (events, data) = event.split_at(4);
         events.iter().chain(&[0; 4]).chain(data)
     });
