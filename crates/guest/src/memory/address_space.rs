@@ -629,6 +629,13 @@ impl AddressSpace {
             .fold(false, |any, start| self.protect_page(start) | any)
     }
 
+    /// Waits until nobody is changing the map. For those who read code that nobody can write to unnoticed, or that is told of when it
+    /// is changed: what goes while they read it is told of afterwards.
+    pub fn wait_for_changes(&self) {
+        shake();
+        drop(self.read());
+    }
+
     /// The caller holds the lock of the code's pages.
     fn protect_page(&self, start: u64) -> bool {
         let page = start / HOST_PAGE_BYTES;

@@ -38,7 +38,7 @@ impl AddressSpace {
                 self.notify_all(map.views_of_code(&piece));
             }
             let part = &mut bytes[(piece.start - address) as usize..(piece.end - address) as usize];
-            self.open(&piece, &mapping, || {
+            let mut reach = || {
                 let there = self.host(piece.start).cast::<u8>();
                 // SAFETY: the part is ordinary memory of the piece's length, and the piece is inside the reservation.
                 let _ = unsafe {
@@ -47,7 +47,13 @@ impl AddressSpace {
                         _ => access::copy(part.as_mut_ptr(), there, part.len()),
                     }
                 };
-            });
+            };
+            if access == Access::Read && mapping.protection.readable() {
+                // What others write to code there is still to be noticed.
+                reach();
+            } else {
+                self.open(&piece, &mapping, reach);
+            }
         }
     }
 
