@@ -99,6 +99,9 @@ impl<F: FrontEnd> Engine<F> {
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
         memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
+        if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
+            memory.fetch(missing)?;
+        }
         let entries = &self.entries;
         let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &|pc| entries.contains_key(&pc));
         self.place(unit, memory)?;

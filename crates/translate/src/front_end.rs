@@ -100,6 +100,9 @@ pub trait Structures {
 
     /// Writes `bytes`; false if that cannot be done.
     fn write(&self, address: u64, bytes: &[u8]) -> bool;
+
+    /// How many of so many bytes can be written.
+    fn writable(&self, address: u64, bytes: u64) -> u64;
 }
 
 /// What to do for a system call.
@@ -152,9 +155,16 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     const THREAD_POINTER: u8;
     /// The length of the instruction that makes a system call.
     const SYSCALL_BYTES: u64;
+    /// The size of the room that [`Self::call`] needs.
+    const ROOM_BYTES: u64;
 
     /// Makes now what a forked child must not find half made.
     fn prepare_process();
+
+    /// The first word that the instruction at `pc` needs and that is not there.
+    fn missing(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+        None
+    }
 
     /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
     fn translate(
@@ -184,8 +194,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         trap
     }
 
-    /// What the system call that the registers ask for is.
-    fn call(state: &mut State, memory: &dyn Structures) -> Step<Self::After>;
+    /// What the system call that the registers ask for is. At `room` it may put structures until the call is over.
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<Self::After>;
 
     /// What a call gives to the program, once it has been made.
     ///

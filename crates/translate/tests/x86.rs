@@ -177,6 +177,10 @@ impl Structures for Parts {
         part.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         true
     }
+
+    fn writable(&self, address: u64, bytes: u64) -> u64 {
+        if self.part(address, bytes as usize, Access::Write).is_ok() { bytes } else { 0 }
+    }
 }
 
 /// Executes one instruction by its translation. Gives the LoongArch instructions executed.

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 
 use longma_core::Core;
+use longma_guest::{Errno, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 use longma_translate::front_end::{FrontEnd, SCRATCH, STACK_POINTER, Step};
@@ -24,6 +25,27 @@ const LAST_ERROR: u64 = -4095i64 as u64;
 thread_local! {
     /// The program's registers at the call that this host thread is making, and the arguments that the call has here.
     static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
+    /// Where in the program's memory the calls of this host thread have their structures; 0: nowhere yet.
+    static ROOM: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Room for the structures of a call. Not below the stack pointer: another stack may lie there, or nothing.
+fn room<F: FrontEnd>(shared: &Shared) -> Result<u64, Errno> {
+    if ROOM.get() == 0 {
+        let writable = Protection { read: true, write: true, execute: false };
+        let request = MapRequest::anonymous(Placement::Hint(0), F::ROOM_BYTES, writable);
+        ROOM.set(shared.process().address_space().map(&request)?);
+    }
+    Ok(ROOM.get())
+}
+
+/// Gives the room back of a thread that has ended.
+fn leave_room<F: FrontEnd>(shared: &Shared) {
+    let room = ROOM.replace(0);
+    if room != 0 {
+        // Pages that the program has unmapped itself are not there any more.
+        let _ = shared.process().address_space().unmap(room, F::ROOM_BYTES);
+    }
 }
 
 impl<F: FrontEnd> Translated<F> {
@@ -39,7 +61,11 @@ impl<F: FrontEnd> Translated<F> {
         // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
         state.set_r(SCRATCH, 0);
         let before = state.x;
-        let result = match F::call(state, &view) {
+        let step = match room::<F>(shared) {
+            Ok(room) => F::call(state, room, &view),
+            Err(Errno(error)) => Step::Done(Err(error as u64)),
+        };
+        let result = match step {
             Step::Done(result) => result.map(|value| (value, None)),
             Step::ThreadPointer(value) => {
                 F::set_thread_pointer(state, value);
@@ -61,6 +87,9 @@ impl<F: FrontEnd> Translated<F> {
                 state.x = before;
                 state.set_r(STACK_POINTER, stack);
                 if outcome != Outcome::Continue {
+                    if let Outcome::ExitThread(_) = outcome {
+                        leave_room::<F>(shared);
+                    }
                     return outcome;
                 }
                 if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {

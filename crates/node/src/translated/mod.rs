@@ -174,6 +174,8 @@ impl Memory for View<'_> {
         if process.architecture() == Architecture::X86_64 {
             // Stores take effect on code without a word: the first one is noticed.
             process.address_space().protect_code(address);
+        } else {
+            process.address_space().wait_for_changes();
         }
         process.memory().fetch(address)
     }
@@ -197,5 +199,9 @@ impl Structures for View<'_> {
 
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
         self.0.process().memory().write(address, bytes).is_ok()
+    }
+
+    fn writable(&self, address: u64, bytes: u64) -> u64 {
+        self.0.process().memory().writable(address, bytes)
     }
 }

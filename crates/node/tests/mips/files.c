@@ -78,6 +78,34 @@ static void processes(void) {
     printf("shared: %d\n", shared[5]);
 }
 
+// fstat on a stack that ends right below the stack pointer.
+static long call_on(char *end, long file, struct stat *found) {
+    register long number __asm__("$2") = 5005;
+    register long first __asm__("$4") = file;
+    register struct stat *second __asm__("$5") = found;
+    register long failed __asm__("$7");
+    __asm__ volatile("move $16, $29\n\tmove $29, %4\n\tsyscall\n\tmove $29, $16"
+                     : "+r"(number), "=r"(failed) : "r"(first), "r"(second), "r"(end)
+                     : "$16", "$8", "$9", "$10", "$11", "$12", "$13", "$14", "$15", "$24", "$25", "memory");
+    return failed ? -number : number;
+}
+
+// There are another's bytes below, then nothing.
+static void at_the_end_of_a_stack(int file) {
+    struct stat found, nothing;
+    char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int changed = 0;
+    memset(&nothing, 0, sizeof nothing);
+    found = nothing;
+    memset(area, 'a', 32768);
+    long first = call_on(area + 32768 + 64, file, &found);
+    for (int i = 0; i < 32768; i++) changed += area[i] != 'a';
+    munmap(area, 32768);
+    long second = call_on(area + 32768 + 64, file, &found);
+    printf("at the end of a stack: %ld, %ld, %d, %d\n", first, second, changed,
+           memcmp(&found, &nothing, sizeof found) != 0);
+}
+
 int main(void) {
     files();
     processes();
@@ -108,6 +136,7 @@ int main(void) {
     printf(", select %d", select(pair[1] + 1, &set, NULL, NULL, &second));
     getsockopt(pair[0], SOL_SOCKET, SO_TYPE, &kind, &length);
     printf(", stream %d\n", kind == SOCK_STREAM);
+    at_the_end_of_a_stack(pair[0]);
     char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memory[100] = 1;
     memory = mremap(memory, 65536, 1 << 20, MREMAP_MAYMOVE);

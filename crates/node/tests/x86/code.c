@@ -20,7 +20,43 @@ static void write_function(uint8_t *code, uint32_t value) {
     code[5] = 0xc3;
 }
 
+// A jump through a table at a fixed address, as compilers make one of `switch`.
+static long by_table(long which) {
+    long found;
+    __asm__ volatile("jmp *9f(,%1,8)\n\t"
+                     ".pushsection .rodata\n\t.balign 8\n\t9: .quad 1f, 2f, 3f\n\t.popsection\n"
+                     "1: mov $10, %0\n\tjmp 8f\n2: mov $20, %0\n\tjmp 8f\n3: mov $30, %0\n8:"
+                     : "=r"(found)
+                     : "r"(which));
+    return found;
+}
+
+// An instruction of which the last bytes are on a page that comes later.
+static uint8_t *later;
+static int brought, wrong;
+static void bring(int signal, siginfo_t *info, void *context) {
+    brought++;
+    wrong += info->si_addr != later || signal != SIGSEGV || brought > 1;
+    if (wrong) siglongjmp(back, signal);
+    mprotect(later, 4096, PROT_READ | PROT_EXEC);
+}
+
+static void across(void) {
+    struct sigaction action = {.sa_sigaction = bring, .sa_flags = SA_SIGINFO};
+    uint8_t *code = mmap(NULL, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    later = code + 4096;
+    write_function(later - 3, 77);
+    mprotect(later, 4096, PROT_NONE);
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGILL, &action, NULL);
+    int caught = sigsetjmp(back, 1);
+    printf("across pages: %d", caught ? -caught : ((function *)(later - 3))());
+    printf(", %d, %d\n", brought, wrong);
+}
+
 int main(void) {
+    printf("by table: %ld\n", by_table(0) + 10 * by_table(1) + 100 * by_table(2));
+    across();
     const int all = PROT_READ | PROT_WRITE | PROT_EXEC;
     uint8_t *code = mmap(NULL, 65536, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     long sum = 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -79,6 +80,52 @@ static void processes(void) {
     printf("shared: %d\n", shared[5]);
 }
 
+// A call on a stack that ends right below the stack pointer: first there are another's bytes, then nothing.
+static void at_the_end_of_a_stack(int file) {
+    struct stat found = {0};
+    char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *stack = area + 32768 + 64;
+    long first, second;
+    int changed = 0;
+    memset(area, 'a', 32768);
+    __asm__ volatile("mov %%rsp, %%r12\n\tmov %4, %%rsp\n\tsyscall\n\tmov %%r12, %%rsp"
+                     : "=a"(first) : "a"(5L), "D"((long)file), "S"(&found), "r"(stack) : "r12", "rcx", "r11", "memory");
+    for (int i = 0; i < 32768; i++) changed += area[i] != 'a';
+    munmap(area, 32768);
+    __asm__ volatile("mov %%rsp, %%r12\n\tmov %4, %%rsp\n\tsyscall\n\tmov %%r12, %%rsp"
+                     : "=a"(second) : "a"(5L), "D"((long)file), "S"(&found), "r"(stack) : "r12", "rcx", "r11", "memory");
+    printf("at the end of a stack: %ld, %ld, %d, %d\n", first, second, changed, S_ISSOCK(found.st_mode));
+}
+
+// Events for which there is no room stay in the set.
+static void events_at_the_end(void) {
+    char *area = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ;
+    struct epoll_event found[8];
+    int set = epoll_create1(0);
+    munmap(area + 32768, 32768);
+    for (int i = 0; i < 5; i++) {
+        struct epoll_event wanted = {EPOLLIN | EPOLLET, {.u64 = i}};
+        epoll_ctl(set, EPOLL_CTL_ADD, eventfd(1, 0), &wanted);
+    }
+    printf("events at the end: %d", epoll_wait(set, (void *)(area + 32768 - 5), 8, 0));
+    printf(", %d", epoll_wait(set, (void *)(area + 32768 - 3 * 12), 8, 0));
+    printf(", %d\n", epoll_wait(set, found, 8, 0));
+}
+
+// The parent goes on when the child has ended, and finds what that has written.
+static void lent(void) {
+    static volatile int value;
+    fflush(stdout);
+    pid_t child = vfork();
+    if (child == 0) {
+        usleep(20000);
+        value = 5;
+        _exit(3);
+    }
+    int seen = value, status;
+    waitpid(child, &status, 0);
+    printf("vfork: %d, %d\n", seen, WEXITSTATUS(status));
+}
+
 int main(void) {
     files();
     processes();
@@ -121,6 +168,9 @@ int main(void) {
     unsigned long sum = 0;
     for (int i = 0; i < events; i++) sum += found[i].data.u64 + found[i].events;
     printf("events: %d, %lx\n", events, sum);
+    at_the_end_of_a_stack(pair[0]);
+    events_at_the_end();
+    lent();
     void *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("pages: %ld, %d, %d\n", sysconf(_SC_PAGESIZE), mprotect((char *)page + 4096, 4096, PROT_NONE),
            munmap((char *)page + 8192, 4096));

@@ -22,7 +22,7 @@ use crate::front_end::{CallResult, FrontEnd, Served, Step, Structures};
 use code::{Pending, Unit};
 use instruction::Instruction;
 use lower::SPARE_SOURCE;
-use registers::{SCRATCH, SPARE, STACK_POINTER, TABLE, THREAD_POINTER, general};
+use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
 use system::After;
 
@@ -56,6 +56,7 @@ impl FrontEnd for Mips64 {
     const THREAD_POINTER: u8 = 0;
     const TABLE: u8 = TABLE;
     const SYSCALL_BYTES: u64 = 4;
+    const ROOM_BYTES: u64 = system::ROOM_BYTES;
 
     fn prepare_process() {
         let _ = (system::name(0), instruction::decode(0));
@@ -104,9 +105,9 @@ impl FrontEnd for Mips64 {
             .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
     }
 
-    fn call(state: &mut State, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
         let arguments = ARGUMENTS.map(|register| state.r(register));
-        system::prepare(state.r(RESULT), arguments, state.r(STACK_POINTER), memory)
+        system::prepare(state.r(RESULT), arguments, room, memory)
     }
 
     fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {

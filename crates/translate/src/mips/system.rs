@@ -54,8 +54,8 @@ const ENOSYS: u64 = 38;
 const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
 const FIRST: u64 = 5000;
-/// Room for structures below the stack pointer, where n64 has nothing.
-const ROOM_BYTES: u64 = 1024;
+/// Room for structures.
+pub(super) const ROOM_BYTES: u64 = 1024;
 
 /// A row of `calls.tsv`: the name, and the others' number.
 type Row = (&'static str, Option<u64>);
@@ -100,11 +100,10 @@ fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64
     if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
 }
 
-/// What call `number` of MIPS is here. `stack` is the program's stack pointer.
-pub fn prepare(number: u64, arguments: [u64; 6], stack: u64, memory: &dyn Structures) -> Step {
+/// What call `number` of MIPS is here. Structures may be put at `room`.
+pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
     let index = usize::try_from(number.wrapping_sub(FIRST)).unwrap_or(usize::MAX);
     let Some((name, generic)) = CALLS.get(index).copied().flatten() else { return Step::Done(Err(ENOSYS)) };
-    let room = (stack & !15).wrapping_sub(ROOM_BYTES);
     let call = Call { arguments, room, memory };
     let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
     let found = found.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));

@@ -233,7 +233,8 @@ impl<'a> Lowering<'a> {
         if i.op0_kind() == OpKind::Register {
             self.assembler.copy(TARGET, general(i.op0_register()));
         } else {
-            let place = self.place(SCRATCH);
+            // Not r1, through which the address of a table is computed.
+            let place = self.place(TARGET);
             self.load_to(TARGET, place, 8, Extension::Zero);
         }
     }

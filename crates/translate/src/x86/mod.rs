@@ -54,9 +54,14 @@ impl FrontEnd for X86_64 {
     const TABLE: u8 = TABLE;
     const THREAD_POINTER: u8 = THREAD_POINTER;
     const SYSCALL_BYTES: u64 = 2;
+    const ROOM_BYTES: u64 = system::ROOM_BYTES;
 
     fn prepare_process() {
         let _ = system::name(0);
+    }
+
+    fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+        unit::missing(pc, fetch)
     }
 
     fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
@@ -91,10 +96,10 @@ impl FrontEnd for X86_64 {
         trap
     }
 
-    fn call(state: &mut State, memory: &dyn Structures) -> Step<After> {
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
         // RDI, RSI, RDX, R10, R8, R9.
         let arguments = [7, 6, 2, 10, 8, 9].map(|number: usize| state.r(GENERAL[number]));
-        system::prepare(state.r(RAX), arguments, state, memory)
+        system::prepare(state.r(RAX), arguments, state, room, memory)
     }
 
     fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {

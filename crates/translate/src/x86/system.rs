@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use longma_loongarch::State;
 
-use super::registers::{GS_BASE, STACK_POINTER, THREAD_POINTER};
+use super::registers::{GS_BASE, THREAD_POINTER};
 use crate::front_end::{self, CallResult, Structures};
 
 /// What to do for a call.
@@ -42,12 +42,12 @@ const EINVAL: u64 = 22;
 const ENOSYS: u64 = 38;
 const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
 const SA_RESTORER: u64 = 0x0400_0000;
 const MAP_32BIT: u64 = 0x40;
-/// What functions may use below the stack pointer.
-const RED_ZONE: u64 = 128;
-/// Room for structures below that.
-const ROOM_BYTES: u64 = 8192;
+/// Room for structures.
+pub(super) const ROOM_BYTES: u64 = 4096;
 /// As many events as have room.
 const MOST_EVENTS: u64 = 256;
 /// sizeof(struct epoll_event), which is packed.
@@ -94,8 +94,14 @@ fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64
     if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
 }
 
-/// What call `number` of x86-64 is here. It may set the base of GS.
-pub fn prepare(number: u64, arguments: [u64; 6], state: &mut State, memory: &dyn Structures) -> Step {
+/// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.
+pub fn prepare(
+    number: u64,
+    arguments: [u64; 6],
+    state: &mut State,
+    room: u64,
+    memory: &dyn Structures,
+) -> Step {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let Some((name, generic)) = CALLS.get(index).copied().flatten() else {
         return Step::Done(Err(ENOSYS));
@@ -103,7 +109,6 @@ pub fn prepare(number: u64, arguments: [u64; 6], state: &mut State, memory: &dyn
     if name == "arch_prctl" {
         return bases(arguments, state, memory);
     }
-    let room = (state.r(STACK_POINTER).wrapping_sub(RED_ZONE) & !15).wrapping_sub(ROOM_BYTES);
     let call = Call { arguments, room, memory };
     let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
     match (found.or_else(|| call.of_waiting(name)), generic) {
@@ -224,7 +229,8 @@ impl Call<'_> {
             "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
             // Its structure names the thread pointer; libraries do without it.
             "clone3" => Some(Err(ENOSYS)),
-            "fork" | "vfork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "vfork" => call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
             _ => None,
         }
     }
@@ -269,8 +275,12 @@ impl Call<'_> {
         let step = |name: &str, arguments, after| Ok(Step::Call(generic(name), arguments, after));
         let events = |name: &str, arguments| {
             let [a, b, c, d, e, f]: [u64; 6] = arguments;
-            // None at all is an error, of the call's.
-            let count = if (c as i32) > 0 { c.min(MOST_EVENTS) } else { c };
+            let asked = u64::from(c as u32).min(MOST_EVENTS);
+            let count = self.memory.writable(b, EVENT_BYTES * asked) / EVENT_BYTES;
+            if (c as i32) <= 0 || count == 0 {
+                // The call says that it is wrong, and events that cannot be written stay in the set.
+                return step(name, [a, b, c, d, e, f], After::Nothing);
+            }
             step(name, [a, self.room, count, d, e, f], After::Events(self.room, b))
         };
         Some(match name {

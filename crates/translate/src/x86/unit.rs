@@ -56,6 +56,15 @@ pub(super) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<I
     (!is_cut).then_some(instruction)
 }
 
+/// The first word that the instruction at `pc` needs and that is not there.
+pub(super) fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+    if decode_at(pc, fetch).is_some() {
+        return None;
+    }
+    let words = (0..=LONGEST as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
+    words.into_iter().find(|word| fetch(*word).is_none())
+}
+
 /// SHL for the other encoding of the same, SAL.
 fn shift_left(code: Code) -> Option<Code> {
     use Code::*;
@@ -225,7 +234,11 @@ impl Reach {
         let mut pieces: Vec<(u64, u64)> = self
             .instructions
             .iter()
-            .map(|(pc, instruction)| (*pc, instruction.len().max(1) as u64))
+            .map(|(pc, instruction)| {
+                // What is none may become one by any of the bytes that were looked at.
+                let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
+                (*pc, bytes as u64)
+            })
             .collect();
         pieces.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
