@@ -28,7 +28,7 @@ const MEASURES: [(&str, &str, &str); 6] = [
     ("least", "GB/s", "that the slowest virtual machine reads"),
     ("first", "GB/s", "that the first virtual machine reads"),
     ("remote", "%", "of the accesses that are to another node than the virtual CPU's"),
-    ("moves", "moves", "of virtual machines until then"),
+    ("moves", "moves", "of virtual machines that had begun by then"),
     ("moved", "GiB", "of memory moved until then"),
 ];
 
