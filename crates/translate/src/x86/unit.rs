@@ -17,6 +17,10 @@ use super::lower::Lowering;
 use super::uses::{Live, Uses, uses};
 use crate::front_end::Exit;
 
+/// What is watched for changes of the source's code, as the engine does.
+const PAGE: u64 = 4096;
+/// No more is read from an address on to know the instruction there.
+const BYTES_READ: u64 = 20;
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
@@ -42,8 +46,6 @@ pub(super) struct Reach {
     registers: FxHashMap<u64, Live>,
     /// What each instruction does to registers.
     used: FxHashMap<u64, Uses>,
-    /// Code of other units that has been looked at for the flags that it reads: addresses and bytes.
-    looked_at: Vec<(u64, u64)>,
 }
 
 /// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
@@ -156,7 +158,6 @@ impl Reach {
             returned: 0,
             registers: FxHashMap::default(),
             used: FxHashMap::default(),
-            looked_at: Vec::new(),
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
@@ -198,6 +199,7 @@ impl Reach {
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
+        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
         let mut outside = BTreeSet::new();
         for &leader in &self.leaders {
             let (block, next) = self.block(leader);
@@ -214,14 +216,15 @@ impl Reach {
         }
         for pc in outside.difference(&self.leaders.clone()).copied() {
             let mut left = LOOKAHEAD;
-            let read = self.flags_read(pc, ARITHMETIC, fetch, &mut left);
+            let read = self.flags_read(&pages, pc, ARITHMETIC, fetch, &mut left);
             self.live.insert(pc, read);
         }
     }
 
     /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
     fn flags_read(
-        &mut self,
+        &self,
+        pages: &FxHashSet<u64>,
         mut pc: u64,
         mut asked: u32,
         fetch: &dyn Fn(u64) -> Option<u32>,
@@ -229,10 +232,11 @@ impl Reach {
     ) -> u32 {
         let mut read = 0;
         while asked != 0 {
-            let found = (*left > 0).then(|| decode_at(pc, fetch)).flatten();
+            // On pages that the unit has been read from anyway: it is forgotten when they change.
+            let is_near = pages.contains(&(pc / PAGE)) && pages.contains(&((pc + BYTES_READ) / PAGE));
+            let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
             let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
             *left -= 1;
-            self.looked_at.push((pc, i.len() as u64));
             read |= i.rflags_read() & asked;
             if !may_keep_flags(&i) {
                 asked &= !i.rflags_modified();
@@ -242,7 +246,7 @@ impl Reach {
                 FlowControl::Next => i.next_ip(),
                 FlowControl::UnconditionalBranch => i.near_branch_target(),
                 FlowControl::ConditionalBranch => {
-                    read |= self.flags_read(i.near_branch_target(), asked, fetch, left);
+                    read |= self.flags_read(pages, i.near_branch_target(), asked, fetch, left);
                     asked &= !read;
                     i.next_ip()
                 }
@@ -397,7 +401,6 @@ impl Reach {
                 let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
                 (*pc, bytes as u64)
             })
-            .chain(self.looked_at.iter().copied())
             .collect();
         pieces.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
