@@ -1,16 +1,12 @@
 //! `longma translate`: runs a program for another architecture and prints what its code became, with counts.
-//! Not a profile by functions: `longma run --profile` is that.
+//! Not the text, which is a run's own (`run/listing.rs`).
 
-use std::collections::HashMap;
-use std::fmt::Write;
-use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use longma_node::listing::{Line, ListedUnit};
 
 use crate::run;
+use crate::run::listing::Options;
 
 /// Arguments of `longma translate`.
 #[derive(clap::Args)]
@@ -22,26 +18,6 @@ pub struct Arguments {
     /// The program, then its arguments; `--` may stand between.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
     program: Vec<std::ffi::OsString>,
-}
-
-/// What is printed.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// How many units are printed, those first that executed most.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    units: usize,
-
-    /// Leave out of a unit what ran less often than this share of its most frequent instruction, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
-    threshold: f64,
-
-    /// Print which kinds of instructions cost most beyond one for one, in place of units.
-    #[arg(long)]
-    kinds: bool,
-
-    /// Print to a file, not on standard error.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
 }
 
 /// The words of `longma run`.
@@ -57,105 +33,4 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let mut run = Run::parse_from(words).arguments;
     run.listing = Some(arguments.options);
     run::run(run)
-}
-
-impl Options {
-    /// Whether a file takes it all.
-    pub fn file(&self) -> Option<&PathBuf> {
-        self.out.as_ref()
-    }
-
-    /// The text; `None` where nothing was translated.
-    pub fn text(&self, units: &[ListedUnit]) -> Option<String> {
-        if units.is_empty() {
-            return None;
-        }
-        let colours = self.out.is_none()
-            && std::io::stderr().is_terminal()
-            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let mut text = String::new();
-        if self.kinds {
-            kinds(units, &mut text);
-        } else {
-            for unit in units.iter().take(self.units) {
-                self.unit(unit, colours, &mut text);
-            }
-        }
-        text.truncate(text.trim_end().len());
-        Some(text)
-    }
-
-    fn unit(&self, unit: &ListedUnit, colours: bool, text: &mut String) {
-        let source: u64 = unit.lines.iter().map(|line| line.runs).sum();
-        let _ = writeln!(
-            text,
-            "{} instructions of LoongArch for {}: {:.3} for one",
-            run::grouped(unit.executed),
-            run::grouped(source),
-            unit.executed as f64 / source.max(1) as f64
-        );
-        let runs = |line: &Line| line.words.iter().map(|word| word.runs).fold(line.runs, u64::max);
-        let most = unit.lines.iter().map(runs).max().unwrap_or(0);
-        let paint = |code: &str, part: String| {
-            if colours { format!("\x1b[{code}m{part}\x1b[0m") } else { part }
-        };
-        let mut left_out = false;
-        for line in &unit.lines {
-            if runs(line) == 0 || (runs(line) as f64) < most as f64 * self.threshold / 100.0 {
-                left_out = true;
-                continue;
-            }
-            if std::mem::take(&mut left_out) {
-                let _ = writeln!(text, "{:>14}", "...");
-            }
-            let source = format!("{:>14} {:>10x}  {:<44}", run::grouped(line.runs), line.pc, line.text);
-            let source = paint("36", source);
-            let mut words = line.words.iter();
-            let shown = |word: &longma_node::listing::Word| {
-                let text = format!("{:>14}  {}", run::grouped(word.runs), word.text);
-                if word.runs == 0 { paint("2", text) } else { text }
-            };
-            let first = words.next().map(shown).unwrap_or_default();
-            let _ = writeln!(text, "{}", format!("{source} {first}").trim_end());
-            for word in words {
-                let _ = writeln!(text, "{:70} {}", "", shown(word));
-            }
-        }
-        text.push('\n');
-    }
-}
-
-/// The most kinds that are printed.
-const KINDS: usize = 60;
-
-fn kinds(units: &[ListedUnit], text: &mut String) {
-    let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
-    for line in units.iter().flat_map(|unit| &unit.lines) {
-        let sum = sums.entry(&line.kind).or_default();
-        sum.0 += line.runs;
-        sum.1 += line.executed();
-    }
-    let source: u64 = sums.values().map(|sum| sum.0).sum();
-    let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| sum.0 + sum.1 > 0).collect();
-    let beyond = |sum: &(u64, u64)| sum.1 as i64 - sum.0 as i64;
-    sums.sort_by(|a, b| beyond(&b.1).cmp(&beyond(&a.1)).then(a.0.cmp(b.0)));
-    let executed: u64 = units.iter().map(|unit| unit.executed).sum();
-    let _ = writeln!(
-        text,
-        "{} instructions of LoongArch for {}: {:.3} for one\n",
-        run::grouped(executed),
-        run::grouped(source),
-        executed as f64 / source.max(1) as f64
-    );
-    let _ = writeln!(text, "{:>16} {:>16} {:>8} {:>8}  kind", "executed", "LoongArch", "for one", "beyond");
-    for (kind, sum) in sums.iter().take(KINDS) {
-        let _ = writeln!(
-            text,
-            "{:>16} {:>16} {:>8.2} {:>6.1} %  {kind}",
-            run::grouped(sum.0),
-            run::grouped(sum.1),
-            sum.1 as f64 / sum.0.max(1) as f64,
-            100.0 * beyond(sum) as f64 / source.max(1) as f64
-        );
-    }
 }

@@ -42,6 +42,7 @@ fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
         "crates/zoned/src/device/zones.rs",
         "crates/via-myrinet/src/steps.rs",
         "crates/via/src/engine/queues.rs",
+        "crates/placement/src/scheduler/mod.rs",
         "crates/node/Cargo.toml",
         "crates/cli/src/run/simulated.rs",
     ] {
@@ -80,7 +81,7 @@ fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
         "crates/cli/src/experiment/print.rs",
         "crates/zoned/tests/store_model.rs",
         "crates/node/README.md",
-        "crates/placement/src/lib.rs",
+        "crates/placement-service/src/lib.rs",
     ] {
         let path = copy.path().join(file);
         assert!(repository().join(file).exists() && !path.exists(), "{file}");

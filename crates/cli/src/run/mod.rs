@@ -4,6 +4,7 @@
 
 mod descriptors;
 mod failure;
+pub mod listing;
 mod machine;
 mod measures;
 mod placement;
@@ -32,9 +33,9 @@ use longma_node::{
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
-use crate::translate::Options;
 use failure::Failure;
 pub use failure::OWN_FAILURE;
+use listing::Options;
 pub use report::grouped;
 
 /// Arguments of `longma run`.

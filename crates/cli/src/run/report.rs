@@ -7,9 +7,7 @@ use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 use longma_node::{Ending, Executed, Report, profile, profile::FunctionShare};
 use serde_json::{Value, json};
 
-use crate::translate::Options;
-
-use super::{Arguments, Format, descriptors::Messages};
+use super::{Arguments, Format, descriptors::Messages, listing::Options};
 
 /// Functions in the printed table; the file has all.
 const SHOWN: usize = 20;
