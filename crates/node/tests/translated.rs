@@ -1,7 +1,7 @@
 //! Programs for MIPS64 and x86-64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says
 //! or, of x86-64, this host.
 //! Not single instructions: `longma-translate` compares those.
-//! Source: our own; `mips/*.c`, `x86/*.c`.
+//! Source: our own; `both/*.c`, `mips/*.c`, `x86/*.c`.
 //!
 //! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
 //! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler.
@@ -29,8 +29,11 @@ fn compiler() -> &'static [&'static str] {
     found.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mips")
+/// A program's source, without its ending: in `both` if it is the same for both architectures.
+fn source(architecture: &str, name: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let same = tests.join("both").join(name);
+    if same.with_extension("c").exists() { same } else { tests.join(architecture).join(name) }
 }
 
 /// The example that runs programs at level functional, which cargo builds beside the tests.
@@ -44,7 +47,7 @@ fn compile(name: &str, options: &[&str], to: &Path) {
     let compiler = compiler();
     let mut command = Command::new(compiler[0]);
     command.args(&compiler[1..]).args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
-    let source = folder().join(name).with_extension("c");
+    let source = source("mips", name).with_extension("c");
     let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
@@ -69,7 +72,7 @@ fn check(name: &str, status: i32, agrees_with_qemu: bool) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
     compile(name, &["-static"], &program);
-    let expected = std::fs::read_to_string(folder().join(name).with_extension("txt")).unwrap();
+    let expected = std::fs::read_to_string(source("mips", name).with_extension("txt")).unwrap();
     let runner = runner();
     let runner = runner.to_str().unwrap();
     for command in [&[runner][..], &[runner, "--interpret"]] {
@@ -89,7 +92,7 @@ fn check_x86(name: &str, status: i32) {
     if !compile_x86(name, &["-static"], &program) {
         return;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/x86").join(name);
+    let source = source("x86", name);
     let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
     let runner = runner();
     let runner = runner.to_str().unwrap();
@@ -101,7 +104,7 @@ fn check_x86(name: &str, status: i32) {
 
 /// Compiles a program by the host's compiler; false if there is none for x86-64.
 fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/x86").join(name).with_extension("c");
+    let source = source("x86", name).with_extension("c");
     let mut command = Command::new("cc");
     command.args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
     let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
