@@ -133,6 +133,10 @@ fn may_keep_flags(instruction: &Instruction) -> bool {
 
 /// The flags that are read at an instruction or, if it does not write them, behind it.
 fn live_before(instruction: &Instruction, behind: u32) -> u32 {
+    if instruction.mnemonic() == Mnemonic::Syscall {
+        // R11, which a processor puts them into, stays as it is here.
+        return behind;
+    }
     let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
     (behind & !written | instruction.rflags_read()) & ARITHMETIC
 }
@@ -237,8 +241,9 @@ impl Reach {
             let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
             let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
             *left -= 1;
-            read |= i.rflags_read() & asked;
-            if !may_keep_flags(&i) {
+            let is_call = i.mnemonic() == Mnemonic::Syscall;
+            read |= if is_call { 0 } else { i.rflags_read() & asked };
+            if !may_keep_flags(&i) && !is_call {
                 asked &= !i.rflags_modified();
             }
             asked &= !read;
@@ -252,7 +257,8 @@ impl Reach {
                 }
                 // As inside of a unit.
                 FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch => return read,
-                FlowControl::Call if i.mnemonic() != Mnemonic::Syscall => return read,
+                FlowControl::Call if is_call => i.next_ip(),
+                FlowControl::Call => return read,
                 _ => return read | asked,
             };
         }
@@ -364,6 +370,23 @@ impl Reach {
         }
     }
 
+    /// The flags that code behind a call reads. Where that ends in a trap, nobody comes back: the handler's view of them is not asked for.
+    fn live_behind_call(&self, pc: u64) -> u32 {
+        let Some(&live) = self.live.get(&pc) else { return 0 };
+        let (block, next) = self.block(pc);
+        let ends_in_trap = next.is_none()
+            && block.last().is_none_or(|last| {
+                last.is_invalid()
+                    || matches!(last.flow_control(), FlowControl::Exception | FlowControl::Interrupt)
+                    || last.mnemonic() == Mnemonic::Hlt
+            });
+        if ends_in_trap {
+            block.iter().rev().fold(0, |live, instruction| self.live_before(instruction, live))
+        } else {
+            live
+        }
+    }
+
     fn find_live(&mut self) {
         let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
         let behind_calls: Vec<u64> = self
@@ -382,8 +405,7 @@ impl Reach {
                 }
                 changed |= self.live.insert(*leader, live) != Some(live);
             }
-            let behind = behind_calls.iter().filter_map(|pc| self.live.get(pc));
-            let returned = behind.fold(0, |sum, live| sum | live);
+            let returned = behind_calls.iter().fold(0, |sum, pc| sum | self.live_behind_call(*pc));
             changed |= returned != self.returned;
             self.returned = returned;
             if !changed {
