@@ -86,6 +86,11 @@ impl Shared {
         Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
     }
 
+    /// Who runs it in simulated time, as long as it is; a forked child is not.
+    pub fn in_time(&self) -> Option<&Simulated> {
+        self.simulated.as_ref().filter(|_| self.process.simulation().is_some())
+    }
+
     /// What is translated, if the program is for another architecture.
     pub fn translated(&self) -> Option<&dyn Translation> {
         self.translated.as_deref()
@@ -111,6 +116,16 @@ impl Report<'_> {
     pub fn source(&self, executed: &[Executed]) -> Option<(&'static str, u64)> {
         let translated = self.0.translated()?;
         Some((translated.name(), translated.source_instructions(executed)))
+    }
+
+    /// The program's own address of what stands at `address`: another one where it is translated.
+    pub fn source_address(&self, address: u64) -> u64 {
+        self.0.translated().map_or(address, |translated| translated.source_address(address))
+    }
+
+    /// These blocks, each at the program's own address of its first instruction.
+    pub fn at_source(&self, executed: &[Executed]) -> Vec<Executed> {
+        executed.iter().map(|block| Executed { start: self.source_address(block.start), ..*block }).collect()
     }
 
     /// What a program for another architecture was translated to, as far as these blocks have executed it.
@@ -167,9 +182,6 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let translated = translation_of(&process);
         if let Some(translated) = &translated {
-            if simulated.is_some() {
-                return Err(TranslatedError::Simulated.into());
-            }
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));
         }
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
@@ -248,7 +260,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
         register_attention(flag);
         shared.cores.list(flag)
     };
-    let mut simulated = shared.simulated.as_ref().filter(|_| shared.process.simulation().is_some());
+    let mut simulated = shared.in_time();
     let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
     if follower.is_some() || shared.translated.is_some() {
         thread.leave_signals_pending();
@@ -258,7 +270,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
             // After a fork the child goes on without simulated time.
             (None, Some(_)) => simulated
                 .take()
-                .map_or(Outcome::Continue, |s| schedule::run_thread(s, &mut core, &mut thread)),
+                .map_or(Outcome::Continue, |s| run_in_time(shared, s, &mut core, &mut thread)),
             (None, None) => match &shared.translated {
                 None => run_to_stop(&mut core, &mut thread),
                 Some(translated) => translated.run(shared, &mut core, &mut thread),
@@ -277,6 +289,13 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     drop(listed);
     // SAFETY: null is always valid.
     unsafe { register_attention(std::ptr::null()) };
+}
+
+fn run_in_time(shared: &Shared, simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
+    schedule::run_thread(simulated, core, thread, |core, thread| match shared.translated() {
+        None => simulated.turn(core, thread),
+        Some(translated) => translated.run(shared, core, thread),
+    })
 }
 
 fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {

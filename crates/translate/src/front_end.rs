@@ -126,6 +126,9 @@ pub trait Structures {
 
     /// How many of so many bytes can be written.
     fn writable(&self, address: u64, bytes: u64) -> u64;
+
+    /// What time it is for the program, in nanoseconds since any moment.
+    fn clock_ns(&self) -> u64;
 }
 
 /// What to do for a system call.

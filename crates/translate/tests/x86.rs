@@ -185,6 +185,10 @@ impl Structures for Parts {
     fn writable(&self, address: u64, bytes: u64) -> u64 {
         if self.part(address, bytes as usize, Access::Write).is_ok() { bytes } else { 0 }
     }
+
+    fn clock_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// Executes instructions by their translation. Gives the LoongArch instructions executed. With `interruptions`, the program is now and then

@@ -70,8 +70,11 @@ impl Reports {
         }
         let executed = report.code().executed();
         let costs = self.costs(report, &executed);
-        let functions =
-            if self.profiles() { profile::by_function(&executed, &report.symbols()) } else { Vec::new() };
+        let functions = if self.profiles() {
+            profile::by_function(&report.at_source(&executed), &report.symbols())
+        } else {
+            Vec::new()
+        };
         let total = costs.instructions;
         if self.format == Format::Json {
             messages.line(&self.object(ending, &costs, &functions).to_string());

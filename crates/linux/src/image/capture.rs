@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::Process;
+use crate::elf::Architecture;
 use crate::files::Surroundings;
 use crate::simulated::{ThreadNumber, lock};
 
@@ -84,6 +85,9 @@ impl Process {
     /// The process has something that is not kept.
     pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
+        if self.architecture() != Architecture::LoongArch64 {
+            return Err(ImageError::Translated);
+        }
         if has_children().map_err(|error| ImageError::host("look for children", error))? {
             return Err(ImageError::Children);
         }

@@ -135,7 +135,7 @@ impl Simulated {
     }
 
     /// Lets the thread go on until it stops.
-    fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
+    pub(crate) fn run(&self, core: &mut Core, thread: &Thread) -> Stop {
         let place = self.place(thread);
         if let Some(simulation) = thread.process().simulation() {
             self.clock.set_ps(simulation.counter_ps());
@@ -145,11 +145,16 @@ impl Simulated {
         stop
     }
 
-    /// The kernel answers the call that the thread is about to make.
-    fn system_call(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
-        let number = thread.number();
+    /// The thread goes into the kernel and comes back, whatever that does for it.
+    pub(crate) fn enter_kernel(&self, thread: &Thread) {
         let time = self.clockwork().enter_kernel(self.place(thread));
-        self.scheduler.advance(number, time);
+        self.scheduler.advance(thread.number(), time);
+    }
+
+    /// The kernel answers the call that the thread is about to make.
+    pub(crate) fn system_call(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
+        let number = thread.number();
+        self.enter_kernel(thread);
         let call = SystemCall::of(&core.cpu().state);
         let outcome = thread.syscall(&mut core.cpu().state);
         if outcome == Outcome::Continue && thread.process().simulation().is_some() {
@@ -161,28 +166,39 @@ impl Simulated {
         }
         outcome
     }
-}
 
-/// Runs `thread` on this host thread, when it is its turn, until it is over or, having forked, is no longer in simulated time.
-pub(crate) fn run_thread(simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
-    let number = thread.number();
-    let scheduler = &simulated.scheduler;
-    core.set_clock(simulated.clock.clone());
-    simulated.deposit(core, thread);
-    scheduler.take_seat(number);
-    loop {
-        let outcome = match simulated.run(core, thread) {
+    /// Lets a thread whose program is for LoongArch go on until it stops, and does what that asks for.
+    pub(crate) fn turn(&self, core: &mut Core, thread: &mut Thread) -> Outcome {
+        match self.run(core, thread) {
             Stop::Quantum | Stop::Magic(_) => Outcome::Continue,
             Stop::Trap(Trap::Syscall(_)) => {
-                simulated.deposit(core, thread);
-                simulated.system_call(core, thread)
+                self.deposit(core, thread);
+                self.system_call(core, thread)
             }
             Stop::Trap(trap) => thread.raise(&mut core.cpu().state, trap),
             Stop::Attention => {
                 core.cpu().attention.clear();
                 thread.deliver_pending(&mut core.cpu().state)
             }
-        };
+        }
+    }
+}
+
+/// Runs `thread` on this host thread, when it is its turn, until it is over or, having forked, is no longer in simulated time. `turn` is
+/// [`Simulated::turn`] or what stands for that.
+pub(crate) fn run_thread(
+    simulated: &Simulated,
+    core: &mut Core,
+    thread: &mut Thread,
+    turn: impl Fn(&mut Core, &mut Thread) -> Outcome,
+) -> Outcome {
+    let number = thread.number();
+    let scheduler = &simulated.scheduler;
+    core.set_clock(simulated.clock.clone());
+    simulated.deposit(core, thread);
+    scheduler.take_seat(number);
+    loop {
+        let outcome = turn(core, thread);
         if thread.process().simulation().is_none() {
             return outcome;
         }

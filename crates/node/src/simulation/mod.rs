@@ -412,7 +412,7 @@ impl Simulation {
         report: &Report<'_>,
     ) -> Result<RunResult, StatisticsError> {
         let models = self.cores.iter().map(|core| &core.model);
-        let start_of = |number| report.code().traced_block(number).start;
+        let start_of = |number| report.source_address(report.code().traced_block(number).start);
         Ok(RunResult {
             manifest,
             ending,

@@ -65,6 +65,10 @@ impl<F: FrontEnd> Translated<F> {
             Ok(room) => F::call(state, room, &view),
             Err(Errno(error)) => Step::Done(Err(error as u64)),
         };
+        let is_made_here = !matches!(step, Step::Call(..) | Step::SignalReturn);
+        if let Some(simulated) = shared.in_time().filter(|_| is_made_here) {
+            simulated.enter_kernel(thread);
+        }
         let result = match step {
             Step::Done(result) => result.map(|value| (value, None)),
             Step::ThreadPointer(value) => {
@@ -77,11 +81,12 @@ impl<F: FrontEnd> Translated<F> {
             }
             Step::SignalReturn => {
                 state.pc = source;
-                return self.return_from_handler(shared, state, thread);
+                return self.return_from_handler(shared, core, thread);
             }
             Step::Call(number, arguments, after) => {
                 state.pc = source;
-                let outcome = make(state, thread, number, arguments);
+                let outcome = make(shared, core, thread, number, arguments);
+                let state = &mut core.cpu().state;
                 let stack = state.r(STACK_POINTER);
                 let returned = state.r(ARGUMENTS[0]);
                 state.x = before;
@@ -105,7 +110,7 @@ impl<F: FrontEnd> Translated<F> {
                 }
             }
         };
-        F::put_result(state, result);
+        F::put_result(&mut core.cpu().state, result);
         if core.cpu().attention.is_requested() {
             // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
             let state = &mut core.cpu().state;
@@ -118,32 +123,43 @@ impl<F: FrontEnd> Translated<F> {
         Outcome::Continue
     }
 
-    fn return_from_handler(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
+    fn return_from_handler(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+        let state = &mut core.cpu().state;
         let at = state.r(STACK_POINTER);
         let Some(frame) = F::leave(state, &View(shared)) else {
             let fault = Fault { address: at, access: Access::Read, cause: FaultCause::Unmapped };
             return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
         };
         state.set_r(NUMBER, RT_SIGRETURN);
-        let outcome = thread.syscall(state);
+        let outcome = answer(shared, core, thread);
         if outcome != Outcome::Continue {
             return outcome;
         }
+        let state = &mut core.cpu().state;
         F::after_leaving(state, frame, &View(shared));
         self.resume(shared, state, thread)
     }
 }
 
 /// Makes a call of the process's.
-fn make(state: &mut State, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
+fn make(shared: &Shared, core: &mut Core, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
+    let state = &mut core.cpu().state;
     CALLER.set(Some((state.x, arguments)));
     state.set_r(NUMBER, number);
     for (register, argument) in ARGUMENTS.into_iter().zip(arguments) {
         state.set_r(register, argument);
     }
-    let outcome = thread.syscall(state);
+    let outcome = answer(shared, core, thread);
     CALLER.set(None);
     outcome
+}
+
+/// The kernel answers, which takes its time where that is simulated.
+fn answer(shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    match shared.in_time() {
+        Some(simulated) => simulated.system_call(core, thread),
+        None => thread.syscall(&mut core.cpu().state),
+    }
 }
 
 impl<F: FrontEnd> Translated<F> {

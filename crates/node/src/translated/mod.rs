@@ -9,6 +9,7 @@ mod run;
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use longma_core::{Core, Executed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
@@ -26,11 +27,6 @@ use listing::ListedUnit;
 /// Says why a translated process cannot be had so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranslatedError {
-    /// In simulated time.
-    #[error(
-        "a program for another architecture is translated, which the levels cache and timing do not follow; run it at level functional"
-    )]
-    Simulated,
     /// Under a debugger.
     #[error(
         "a debugger cannot steer a program for another architecture, whose translation it would see; run it without --gdb"
@@ -56,6 +52,9 @@ pub(crate) trait Translation: Send + Sync {
 
     /// Whether translated code lies at `address`.
     fn is_code(&self, address: u64) -> bool;
+
+    /// The source address of what stands at `address` of translated code; other addresses are their own.
+    fn source_address(&self, address: u64) -> u64;
 
     /// What the program's architecture is called.
     fn name(&self) -> &'static str;
@@ -115,6 +114,10 @@ impl<F: FrontEnd> Translation for Translated<F> {
 
     fn is_code(&self, address: u64) -> bool {
         self.layout.code.contains(&address)
+    }
+
+    fn source_address(&self, address: u64) -> u64 {
+        self.engine().position(address).map_or(address, |position| position.pc)
     }
 
     fn name(&self) -> &'static str {
@@ -227,5 +230,15 @@ impl Structures for View<'_> {
 
     fn writable(&self, address: u64, bytes: u64) -> u64 {
         self.0.process().memory().writable(address, bytes)
+    }
+
+    fn clock_ns(&self) -> u64 {
+        match self.0.process().simulation() {
+            Some(simulation) => simulation.counter_ps() / 1000,
+            None => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                now.map_or(0, |passed| passed.as_nanos() as u64)
+            }
+        }
     }
 }

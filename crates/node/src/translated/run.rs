@@ -20,7 +20,10 @@ impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
     pub(super) fn go(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
         self.forget_noted(shared);
-        let stop = core.run();
+        let stop = match shared.in_time() {
+            Some(simulated) => simulated.run(core, thread),
+            None => core.run(),
+        };
         self.stopped(shared, core, thread, stop)
     }
 
@@ -36,7 +39,10 @@ impl<F: FrontEnd> Translated<F> {
             Stop::Trap(trap) => self.trapped(shared, &mut core.cpu().state, thread, trap),
             Stop::Attention => self.attend(shared, core, thread),
             Stop::Quantum | Stop::Magic(_) => {
-                core.clear_trace();
+                // In simulated time, what has run since it was last counted is counted with what comes.
+                if shared.in_time().is_none() {
+                    core.clear_trace();
+                }
                 Outcome::Continue
             }
         }

@@ -573,8 +573,7 @@ impl Machine<'_> {
 
     /// As fast as the processor that `cpuid` names: nanoseconds.
     fn read_clock(&mut self) {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let nanoseconds = now.map_or(0, |passed| passed.as_nanos() as u64);
+        let nanoseconds = self.memory.clock_ns();
         self.state.set_r(RAX, nanoseconds & mask(4));
         self.state.set_r(RDX, nanoseconds >> 32);
         if self.instruction.mnemonic() == Mnemonic::Rdtscp {
