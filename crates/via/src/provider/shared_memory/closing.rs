@@ -299,8 +299,11 @@ mod tests {
         let account = ledger.open(73_000).unwrap();
         // It has a thread from now on, for `REST`.
         drop(taken_from(&account));
+        // No thread of another test has the lock, which the child would wait for.
+        let held = closing();
         // SAFETY: the child closes what is its own and leaves without running anything else's end.
         let child = unsafe { libc::fork() };
+        drop(held);
         if child == 0 {
             let writer = taken_from(&account);
             let end = Instant::now() + Duration::from_secs(10);
