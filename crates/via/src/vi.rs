@@ -196,7 +196,8 @@ impl Vi {
     /// the error callback hears instead (`ErrorCode::CompletionProtection`).
     ///
     /// # Panics
-    /// The call of the VI in which `tell` calls the VI.
+    /// The call of the VI in which `tell` calls the VI, or panics itself; the message it was told of is taken nevertheless, once. In a
+    /// thread of the NIC, and while a VI is dropped, nothing comes of it.
     pub fn tell_completions(&self, tell: impl Fn(&Completion) + Send + 'static) {
         self.endpoint.tell_completions(Box::new(tell));
     }

@@ -161,6 +161,8 @@ struct Between {
     place: String,
     /// How many datagrams of data of the client's are to be dropped.
     drops: Arc<AtomicU32>,
+    /// The client's last request is to be said again.
+    repeats: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
 }
 
@@ -171,22 +173,30 @@ impl Between {
         let between = Between {
             place: front.local_addr().unwrap().to_string(),
             drops: Arc::default(),
+            repeats: Arc::default(),
             over: Arc::default(),
         };
         for socket in [&front, &back] {
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         }
         let client = Arc::new(Mutex::new(None));
-        let (drops, over) = (between.drops.clone(), between.over.clone());
+        let (drops, repeats, over) = (between.drops.clone(), between.repeats.clone(), between.over.clone());
         let (front_too, back_too) = (front.try_clone().unwrap(), back.try_clone().unwrap());
         let (known, is_over) = (client.clone(), over.clone());
         std::thread::spawn(move || {
             let mut datagram = vec![0; 1 << 16];
+            let mut asked = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
+                if repeats.swap(false, Ordering::Relaxed) {
+                    back.send(&asked).unwrap();
+                }
                 let Ok((bytes, from)) = front.recv_from(&mut datagram) else { continue };
                 *client.lock().unwrap() = Some(from);
-                let is_data = Packet::parse(&datagram[..bytes]).is_ok_and(|packet| packet.kind == Kind::Data);
-                if !is_data
+                let is_of = |kind| Packet::parse(&datagram[..bytes]).is_ok_and(|packet| packet.kind == kind);
+                if is_of(Kind::Open) {
+                    asked = datagram[..bytes].to_vec();
+                }
+                if !is_of(Kind::Data)
                     || drops.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err()
                 {
                     let _ = back.send(&datagram[..bytes]);
@@ -236,6 +246,38 @@ fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
 }
 
 #[test]
+fn a_request_that_the_network_says_again_after_its_answer_is_no_other_request() {
+    for accepts in [true, false] {
+        let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
+        let between = Between::new(&server.nic);
+        let remote = Address::new(&between.place, "test");
+        let wait = |limit| server.nic.connect_wait(&Address::local("test"), limit);
+        let _ = wait(Some(Duration::ZERO));
+        if accepts {
+            connect(&client, &server, &remote);
+            client.vi.disconnect().unwrap();
+            assert!(server.vi.receive_wait(Some(Duration::from_millis(300))).is_err());
+            server.vi.disconnect().unwrap();
+        } else {
+            std::thread::scope(|scope| {
+                scope.spawn(|| wait(LIMIT).unwrap().reject());
+                assert!(matches!(
+                    client.vi.connect(&Address::local("me"), &remote, LIMIT),
+                    Err(Error::Rejected)
+                ));
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        between.repeats.store(true, Ordering::Relaxed);
+        let again = wait(Some(Duration::from_millis(400)));
+        assert!(!between.repeats.load(Ordering::Relaxed), "it was not said again");
+        assert!(matches!(again, Err(Error::Timeout)), "accepted: {accepts}");
+        // Who asks anew is heard.
+        connect(&client, &server, &remote);
+    }
+}
+
+#[test]
 fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
@@ -277,7 +319,8 @@ fn who_asks_while_other_threads_look_is_let_in_at_once() {
     let (_, _busy, looked_at) = let_in();
     let over = Arc::new(AtomicBool::new(false));
     // Ends the thread that looks, whatever becomes of the test.
-    let end_of_test = Between { place: String::new(), drops: Arc::default(), over: over.clone() };
+    let end_of_test =
+        Between { place: String::new(), drops: Arc::default(), repeats: Arc::default(), over: over.clone() };
     let looks = std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
             let _ = looked_at.receive_done();

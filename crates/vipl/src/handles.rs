@@ -144,7 +144,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         allowed: impl FnOnce(&T) -> Result<(), Return>,
     ) -> Result<Arc<T>, Return> {
         let handle = handle.addr();
-        let mut places = lock(&self.places);
+        let places = lock(&self.places);
         let slot = self.slot(handle).ok_or(Return::InvalidParameter)?;
         if slot.handle.load(Ordering::Acquire) != handle {
             return Err(Return::InvalidParameter);
@@ -153,11 +153,14 @@ impl<T: Send + Sync + 'static> Table<T> {
         // SAFETY: from `Arc::into_raw`, and the table's reference goes only under the lock that we have.
         allowed(unsafe { &*object })?;
         slot.handle.store(0, Ordering::Release);
-        if !wait_until_nobody_uses(handle) {
+        // Without the lock, for which others wait, and with them the call that this waits for, if a signal's handler makes one within it.
+        // The place is nobody else's until it is free.
+        drop(places);
+        if wait_until_nobody_uses(handle) {
+            lock(&self.places).free.push(handle & ((1 << INDEX_BITS) - 1));
+        } else {
             // SAFETY: as above. The table's own reference and its place stay as they are, for whoever still uses them.
             unsafe { Arc::increment_strong_count(object) };
-        } else {
-            places.free.push(handle & ((1 << INDEX_BITS) - 1));
         }
         // SAFETY: from `Arc::into_raw`, and no one finds it any more.
         Ok(unsafe { Arc::from_raw(object) })
@@ -346,6 +349,41 @@ mod tests {
             has_begun.recv().unwrap();
             drop(TABLE.remove(of(handle), |_| Ok(())).unwrap());
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        });
+    }
+
+    #[test]
+    fn while_one_is_given_back_in_the_midst_of_a_call_all_other_handles_work() {
+        static TABLE: Table<Watched> = Table::new(11);
+        let dropped = Arc::new(AtomicU32::new(0));
+        let [handle, other] = [(); 2].map(|()| TABLE.insert(object(&dropped)).unwrap().addr());
+        let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (over, is_over) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                TABLE.with(of(handle), |_| {
+                    begun.send(()).unwrap();
+                    let _ = is_over.recv();
+                    TABLE.with(of(other), |_| ()).unwrap();
+                });
+            });
+            has_begun.recv().unwrap();
+            let gives_back = scope.spawn(move || drop(TABLE.remove(of(handle), |_| Ok(())).unwrap()));
+            while TABLE.slot(handle).unwrap().handle.load(Ordering::Acquire) != 0 {
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            assert!(TABLE.shared(of(other)).is_some() && TABLE.shared(of(handle)).is_none());
+            assert_eq!(TABLE.remove(of(handle), |_| Ok(())).err(), Some(Return::InvalidParameter));
+            let third = TABLE.insert(object(&dropped)).unwrap();
+            drop(TABLE.remove(third, |_| Ok(())).unwrap());
+            let took = begin.elapsed();
+            assert_eq!(dropped.load(Ordering::SeqCst), 1);
+            over.send(()).unwrap();
+            gives_back.join().unwrap();
+            assert!(took < PATIENCE / 2, "{took:?}");
+            assert_eq!(dropped.load(Ordering::SeqCst), 2);
         });
     }
 

@@ -15,6 +15,7 @@ use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
 use crate::nic::NicShared;
 use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
 use crate::vi::{ViAttributes, ViState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -262,7 +263,8 @@ impl Endpoint {
     }
 
     pub(crate) fn destroy(&self) {
-        let _ = self.disconnect();
+        // What is told of being flushed may panic: the VI goes all the same.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.disconnect()));
         self.nic.roster.leave(self.number);
         let mut inner = self.inner.lock();
         let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
@@ -503,7 +505,15 @@ impl Endpoint {
             let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };
             self.nic.errors.report(AsynchronousError { resource, code, vi: Some(self.number), context });
         }
-        news.wakers.into_iter().flatten().for_each(std::task::Waker::wake);
+        let mut panic = news.panic;
+        for waker in news.wakers.into_iter().flatten() {
+            if let Err(another) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                panic.get_or_insert(another);
+            }
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
     }
 
     /// Polls once, for the program.

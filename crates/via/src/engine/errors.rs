@@ -3,6 +3,7 @@
 //! Source: VIA, asynchronous errors; VIPL, VipErrorCallback.
 
 use crate::error::{AsynchronousError, Error};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,7 +33,8 @@ impl ErrorDispatch {
                     // Not under the lock: it may set another.
                     let place = || callback.lock().unwrap_or_else(PoisonError::into_inner);
                     let Some(mut current) = place().take() else { continue };
-                    current(&error);
+                    // One that panics has said so, and hears of the next error nevertheless.
+                    let _ = catch_unwind(AssertUnwindSafe(|| current(&error)));
                     let mut next = place();
                     if next.is_none() {
                         *next = Some(current);

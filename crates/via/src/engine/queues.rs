@@ -12,6 +12,8 @@ use crate::memory::ProtectionTag;
 use crate::nic::NicShared;
 use crate::provider::{Header, Request, Slice};
 use crate::vi::{Reliability, ViAttributes, ViState};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -37,6 +39,8 @@ pub(super) struct News {
     pub(super) error: Option<(ErrorCode, Option<u64>)>,
     /// Sleepers on this VI look again.
     pub(super) ring: bool,
+    /// What the program gave to be called panicked with this.
+    pub(super) panic: Option<Box<dyn Any + Send>>,
 }
 
 /// Is told of each completion, under the VI's lock.
@@ -201,7 +205,11 @@ impl Queues {
         while let Some((completion, handle)) = queue.take_untold() {
             let home = Segment { address: completion.context, handle, length: HOME_BYTES };
             if cache.is_registered(&nic.memory, &home) {
-                tell(&completion);
+                // The message that it is told of is taken whole before the program's panic goes on.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell(&completion))) {
+                    news.any = true;
+                    news.panic.get_or_insert(panic);
+                }
             } else {
                 news.any = true;
                 news.error.get_or_insert((ErrorCode::CompletionProtection, Some(completion.context)));

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::provider::{Attention, Bell};
 use crate::vi::ViState;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -170,9 +171,14 @@ impl Attention for Roster {
     fn look(&self, vi: u32) {
         let endpoint = self.endpoints().get(&vi).and_then(Weak::upgrade);
         if let Some(endpoint) = endpoint {
-            endpoint.look_long();
+            outlast(|| endpoint.look_long());
         }
     }
+}
+
+/// Looks at a VI in a thread of the NIC, which is for other VIs too: what the program gave to be called may panic.
+fn outlast(look: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(look));
 }
 
 /// The thread: sleeps until one of its VIs has news, looks at it (which wakes its futures, or tells its program), and so on.
@@ -187,14 +193,14 @@ fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
         };
         bells.clear();
         live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut bells));
-        live.iter().for_each(|endpoint| endpoint.look_for_others());
+        live.iter().for_each(|endpoint| outlast(|| endpoint.look_for_others()));
         let (armed, again) = arm_alone(alone, again, &mut bells);
         if live.iter().all(|endpoint| endpoint.has_waker()) {
             sleep(bell, heard, &bells, again.map(|again| Instant::now() + again));
         }
         for endpoint in live.iter().chain(&armed) {
             endpoint.disarm_for_others();
-            endpoint.look_for_others();
+            outlast(|| endpoint.look_for_others());
         }
     }
 }
@@ -212,9 +218,9 @@ fn arm_alone(
                 continue;
             }
             again = Some(LEAVE_TO_PROGRAM);
-            endpoint.look_for_others();
+            outlast(|| endpoint.look_for_others());
         } else if endpoint.arm_for_roster(bells) {
-            endpoint.look_for_others();
+            outlast(|| endpoint.look_for_others());
             armed.push(endpoint);
         }
     }

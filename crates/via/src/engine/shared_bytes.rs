@@ -116,9 +116,10 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_arrive_as_they_were_at_any_two_places_even_overlapping(
-            bytes in proptest::collection::vec(any::<u8>(), 200), from in 0usize..100, to in 0usize..100,
-            length in 0usize..100,
+            first: u8, from in 0usize..100, to in 0usize..100, length in 0usize..100,
         ) {
+            // Each byte another one; a random one for each takes Miri forty seconds.
+            let bytes: Vec<u8> = (0..200).map(|place: u8| first.wrapping_add(place)).collect();
             let mut expected = bytes.clone();
             expected.copy_within(from..from + length, to);
             let mut copied = bytes;

@@ -420,9 +420,10 @@ mod tests {
         let segments: Vec<Segment> =
             (0..252).map(|index| Segment { address: index, handle: MemoryHandle(1), length: 1 }).collect();
         let (mut posted, mut collected) = (0u64, 0u64);
-        // Far ahead and nearly empty by turns, so that growth comes at every place of the ring.
-        for burst in [3, 70, 500, 1, 1000, 64, 900] {
-            for _ in 0..burst {
+        // Far ahead and nearly empty by turns, so that growth comes at every place of the ring. Miri is slow at it.
+        let bursts: &[u32] = if cfg!(miri) { &[3, 70, 1, 40] } else { &[3, 70, 500, 1, 1000, 64, 900] };
+        for burst in bursts {
+            for _ in 0..*burst {
                 let count = (posted % 3 + 1) as usize;
                 let descriptor = Descriptor::receive(&segments[count..2 * count]).with_context(posted);
                 if queue.push(&descriptor, count as u32, Stage::Queued, Status(0)) {
@@ -440,7 +441,7 @@ mod tests {
                 collected += 1;
             }
         }
-        assert!(collected > 2000);
+        assert!(collected > if cfg!(miri) { 100 } else { 2000 });
     }
 
     #[test]

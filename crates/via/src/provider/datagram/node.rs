@@ -4,7 +4,9 @@
 
 #[cfg(test)]
 mod backlog;
+mod given;
 
+use self::given::{Given, Stage};
 use super::link::DatagramLink;
 use super::medium::{Medium, Peer, Resolve};
 use super::message::{Greeting, HEAD_BYTES};
@@ -68,8 +70,8 @@ pub(super) struct State {
     medium: Box<dyn Medium>,
     paths: Paths,
     waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
-    /// Requests that the program has and has not answered: what comes of them meanwhile, again, is no other request.
-    answering: BTreeSet<(Peer, u64)>,
+    /// Requests that the program was given: what comes of them again is no other request.
+    given: Given,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
     /// The key of what peers show that they hear us with: SipHash under a key from the system's generator.
     proofs: RandomState,
@@ -129,7 +131,7 @@ impl Node {
             medium,
             paths: Paths::default(),
             waiting: BTreeMap::new(),
-            answering: BTreeSet::new(),
+            given: Given::default(),
             rejections: VecDeque::new(),
             proofs: RandomState::new(),
             datagram: Vec::new(),
@@ -228,7 +230,7 @@ impl Node {
             if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
                 let from = wish.greeting.address(state.medium.host(wish.peer));
                 let asked = (wish.peer, wish.opening.from);
-                state.answering.insert(asked);
+                state.given.give(asked);
                 let (node, wish) = (self.clone(), Some(wish));
                 return Ok(Box::new(Asked { node, from, asked, wish }));
             }
@@ -640,8 +642,13 @@ impl State {
             self.medium.send(peer, &self.out);
             return None;
         }
-        if self.answering.contains(&(peer, packet.from)) {
-            return None;
+        match self.given.find(&(peer, packet.from)) {
+            Some(Stage::Open) => return None,
+            Some(Stage::Answered) => {
+                self.reject(peer, &opening, REFUSED);
+                return None;
+            }
+            None => {}
         }
         let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
@@ -744,7 +751,8 @@ impl Incoming for Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         let mut state = self.node.lock();
-        state.answering.remove(&self.asked);
+        // Whoever asked has to show by then that it still hears us.
+        state.given.answer(self.asked, self.node.now(), 2 * PROOF_PERIOD);
         if let Some(wish) = self.wish.take() {
             state.reject(wish.peer, &wish.opening, REFUSED);
         }

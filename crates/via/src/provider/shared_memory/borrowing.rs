@@ -15,9 +15,11 @@ type Lent = (Weak<Contact>, Showing, u32);
 
 /// Has the thread borrow a region, if there is a thread and it is not far behind.
 pub(super) fn ask(contact: &Arc<Contact>, showing: Showing, number: u32) {
-    static TO_THREAD: Mutex<Option<SyncSender<Lent>>> = Mutex::new(None);
+    /// With the process that has the thread: a child (fork(2)) has only its parent's end of the channel.
+    static TO_THREAD: Mutex<Option<(u32, SyncSender<Lent>)>> = Mutex::new(None);
     let mut thread = TO_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    if thread.is_none() {
+    let home = std::process::id();
+    if thread.as_ref().is_none_or(|(of, _)| *of != home) {
         let (sender, lent) = sync_channel::<Lent>(MOST_WAITING);
         let named = std::thread::Builder::new().name("via-borrowing".into());
         let borrow = move || {
@@ -28,10 +30,11 @@ pub(super) fn ask(contact: &Arc<Contact>, showing: Showing, number: u32) {
             }
         };
         if named.spawn(borrow).is_ok() {
-            *thread = Some(sender);
+            // The parent's, if there is one, is not dropped, with what waits in it.
+            std::mem::forget(thread.replace((home, sender)));
         }
     }
-    if let Some(thread) = thread.as_ref() {
+    if let Some((_, thread)) = thread.as_ref().filter(|(of, _)| *of == home) {
         let _ = thread.try_send((Arc::downgrade(contact), showing, number));
     }
 }

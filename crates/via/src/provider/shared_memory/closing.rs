@@ -140,12 +140,21 @@ struct OfUser {
 struct Closing {
     users: BTreeMap<u32, OfUser>,
     threads: usize,
+    /// The process whose threads they are.
+    home: u32,
 }
 
-static CLOSING: Mutex<Closing> = Mutex::new(Closing { users: BTreeMap::new(), threads: 0 });
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { users: BTreeMap::new(), threads: 0, home: 0 });
 
 fn closing() -> MutexGuard<'static, Closing> {
-    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = std::process::id();
+    if std::mem::replace(&mut closing.home, home) != home {
+        // A child (fork(2)) has none of its parent's threads. Its copies of what the parent closes stay: it may take for ever.
+        std::mem::forget(std::mem::take(&mut closing.users));
+        closing.threads = 0;
+    }
+    closing
 }
 
 fn close_elsewhere(file: OwnedFd, uid: u32, account: Option<Arc<Account>>) {
@@ -281,5 +290,32 @@ mod tests {
             assert!(Instant::now() < end, "an honest user's descriptors stay open behind another's");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// A child (fork(2)) has its parent's books on closing, and none of its threads.
+    #[test]
+    fn what_a_child_is_given_is_closed_there_though_its_parent_has_a_thread_for_the_same_user() {
+        let ledger = Ledger::new(Limits::default());
+        let account = ledger.open(73_000).unwrap();
+        // It has a thread from now on, for `REST`.
+        drop(taken_from(&account));
+        // No thread of another test has the lock, which the child would wait for.
+        let held = closing();
+        // SAFETY: the child closes what is its own and leaves without running anything else's end.
+        let child = unsafe { libc::fork() };
+        drop(held);
+        if child == 0 {
+            let writer = taken_from(&account);
+            let end = Instant::now() + Duration::from_secs(10);
+            while !is_closed(&writer) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_closed(&writer))) };
+        }
+        let mut status = 0;
+        // SAFETY: writes to the number given.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "what the child was given stays open");
     }
 }

@@ -1,0 +1,137 @@
+//! What a program gives its NIC to be called panics: other VIs, other futures and other errors of the same NIC hear nothing of it.
+//! Source: std::panic, catch_unwind.
+
+use longma_via::provider::udp::Udp;
+use longma_via::*;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+const SOON: Option<Duration> = Some(Duration::from_secs(10));
+
+struct Side {
+    vi: Vi,
+    memory: MemoryRegion,
+}
+
+fn side(nic: &Nic) -> Side {
+    let tag = nic.create_protection_tag().unwrap();
+    let memory = nic.allocate(1 << 12, MemoryAttributes::local(tag)).unwrap();
+    Side { vi: nic.create_vi(ViAttributes::new(tag), None, None).unwrap(), memory }
+}
+
+/// A VI of each NIC, connected.
+fn pair(client: &Nic, server: &Nic) -> (Side, Side) {
+    let name = format!("panics-{}-{:?}", std::process::id(), std::thread::current().id());
+    let sides = (side(client), side(server));
+    let _ = server.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let remote = Address::new(&server.attributes().local_address, &name);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            server.connect_wait(&Address::local(&name), SOON).unwrap().accept(&sides.1.vi).unwrap();
+        });
+        sides.0.vi.connect(&Address::local("client"), &remote, SOON).unwrap();
+    });
+    sides
+}
+
+fn say(from: &Side) {
+    from.vi.post_send(&Descriptor::send(&[from.memory.segment(0, 8)])).unwrap();
+    from.vi.send_wait(SOON).unwrap();
+}
+
+fn nics() -> [[Nic; 2]; 2] {
+    let udp = || Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
+    [[(); 2].map(|()| Nic::open().unwrap()), [(); 2].map(|()| udp())]
+}
+
+#[test]
+fn a_vi_is_told_of_completions_though_telling_another_panics() {
+    for [client, server] in nics() {
+        let (bad, good) = (pair(&client, &server), pair(&client, &server));
+        let (tell, told) = channel();
+        let (panics, has_panicked) = channel();
+        bad.1.vi.tell_completions(move |_| {
+            let _ = panics.send(());
+            panic!("the program's");
+        });
+        good.1.vi.tell_completions(move |completion| _ = tell.send(*completion));
+        for (client, server) in [&bad, &good] {
+            for _ in 0..2 {
+                let (context, home) = (server.memory.address(), server.memory.handle());
+                let segments = [server.memory.segment(64, 64)];
+                let receive = Descriptor { context, home, ..Descriptor::receive(&segments) };
+                server.vi.post_receive(&receive).unwrap();
+            }
+            say(client);
+            if std::ptr::eq(server, &bad.1) {
+                has_panicked.recv_timeout(SOON.unwrap()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        assert!(told.recv_timeout(SOON.unwrap()).is_ok_and(|told| told.is_success()));
+        // What was told of with a panic came once.
+        assert!(bad.1.vi.receive_wait(SOON).unwrap().is_success());
+        assert!(bad.1.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
+        // The second receive is flushed, which panics too, and the VI is gone.
+        let tag = bad.1.vi.attributes().tag;
+        let Side { vi, memory } = bad.1;
+        drop(vi);
+        drop(memory);
+        server.destroy_protection_tag(tag).unwrap();
+    }
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("the program's");
+    }
+}
+
+struct Tells(std::sync::Mutex<std::sync::mpsc::Sender<()>>);
+
+impl Wake for Tells {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_future_is_woken_though_waking_another_panics() {
+    for [client, server] in nics() {
+        let (bad, good) = (pair(&client, &server), pair(&client, &server));
+        let (tell, told) = channel();
+        let wakers: [Waker; 2] = [Arc::new(Panics).into(), Arc::new(Tells(tell.into())).into()];
+        for ((_, server), waker) in [&bad, &good].into_iter().zip(&wakers) {
+            server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 64)])).unwrap();
+            let mut future = std::pin::pin!(server.vi.receive_completion());
+            assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        }
+        say(&bad.0);
+        std::thread::sleep(Duration::from_millis(50));
+        say(&good.0);
+        assert!(told.recv_timeout(SOON.unwrap()).is_ok());
+    }
+}
+
+#[test]
+fn an_error_is_told_though_telling_another_has_panicked() {
+    let [[client, server], _] = nics();
+    let (tell, told) = channel();
+    server
+        .on_error(move |error| {
+            tell.send(error.vi).unwrap();
+            panic!("the program's");
+        })
+        .unwrap();
+    for _ in 0..2 {
+        let (client, server) = pair(&client, &server);
+        client.vi.disconnect().unwrap();
+        assert!(server.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
+        assert_eq!(told.recv_timeout(SOON.unwrap()), Ok(Some(server.vi.number())));
+    }
+}
