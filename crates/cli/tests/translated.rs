@@ -1,30 +1,139 @@
-//! Programs for x86-64 that execute themselves anew: the command, started again, runs the next one.
+//! Programs for other architectures through the command: started anew by execve, and in simulated time.
 //! Not what translated programs do otherwise: `longma-node` compares that.
-//! Source: execve(2); `guests/c/exec.c`.
+//! Source: execve(2); `guests/c`.
 
 mod programs;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use programs::*;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
+
+fn guests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
+}
+
+/// Compiles a source for x86-64; `None`, said on standard error, where that cannot be done.
+fn for_x86(source: &Path, directory: &TempDir) -> Option<PathBuf> {
+    compiled("cc", source, directory).filter(|_| cfg!(target_arch = "x86_64"))
+}
+
+/// The same for MIPS64.
+fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
+    compiled("mips64el-linux-gnuabi64-gcc", source, directory)
+}
+
+fn compiled(compiler: &str, source: &Path, directory: &TempDir) -> Option<PathBuf> {
+    let program = directory.path().join(source.file_stem().unwrap()).with_extension(compiler);
+    let mut command = Command::new(compiler);
+    command
+        .args(["-std=gnu11", "-O2", "-w", "-static", "-ffp-contract=off", "-I"])
+        .arg(guests().join("include"));
+    let done = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
+    let works = done.is_ok_and(|done| done.status.success());
+    if !works {
+        eprintln!("left out: there is no {compiler} that links programs statically");
+    }
+    works.then_some(program)
+}
 
 #[test]
 fn a_program_for_x86_executes_itself_by_every_name() {
     let directory = tempdir().unwrap();
-    let program = directory.path().join("exec");
-    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-D_GNU_SOURCE", "-O2", "-w", "-static", "-o"]).arg(&program);
-    let done = compiler.arg(guests.join("c/exec.c")).output();
-    if !done.is_ok_and(|done| done.status.success() && cfg!(target_arch = "x86_64")) {
-        eprintln!("left out: the host has no compiler that links programs for x86-64 statically");
-        return;
-    }
-    let expected = std::fs::read_to_string(guests.join("expected/exec.txt")).unwrap();
+    let Some(program) = for_x86(&guests().join("c/exec.c"), &directory) else { return };
+    let expected = std::fs::read_to_string(guests().join("expected/exec.txt")).unwrap();
     for extra in [&[][..], &["--interpret"]] {
         let done = finish(longma_run().args(extra).arg(&program));
         assert_eq!((text(&done.stdout), done.status.code()), (expected.clone(), Some(0)), "{extra:?}");
+    }
+}
+
+/// Guests of each kind (arithmetic, several threads, code that changes, several processes), and arguments that make them short.
+const SHORT: [(&str, &[&str]); 5] = [
+    ("queens", &["6"]),
+    ("threads", &["2", "2000"]),
+    ("self_modify", &["40"]),
+    ("unix_pipe", &["200"]),
+    ("litmus", &["50"]),
+];
+
+#[test]
+fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_each_time() {
+    let directory = tempdir().unwrap();
+    for (guest, arguments) in SHORT {
+        let source = guests().join("c").join(guest).with_extension("c");
+        let mips = for_mips(&source, &directory).filter(|_| guest != "self_modify");
+        for program in [for_x86(&source, &directory), mips].into_iter().flatten() {
+            let run = |options: &[&str]| {
+                let done = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
+                (text(&done.stdout), done.status.code(), text(&done.stderr))
+            };
+            let functional = run(&[]);
+            assert_eq!(functional.1, Some(0), "{program:?}: {}", functional.2);
+            for level in ["cache", "timing"] {
+                let options = ["--level", level, "--format", "json"];
+                let (first, again) = (run(&options), run(&options));
+                assert_eq!((&first.0, first.1), (&functional.0, functional.1), "{program:?} at {level}");
+                assert!(first.2.contains("\"instructions\""), "{}", first.2);
+                assert_eq!(first.2, again.2, "{program:?} at {level}: another time");
+            }
+        }
+    }
+}
+
+/// Works outside of the region of interest and in it, and asks for a checkpoint there.
+const MARKED: &str = r#"
+#include <longma.h>
+#include <stdio.h>
+__attribute__((noinline)) static unsigned long spin(unsigned long n)
+{
+    unsigned long sum = 0;
+    for (unsigned long i = 0; i < n; i++) {
+        sum = sum * 3 + i;
+        __asm__ volatile("" : "+r"(sum));
+    }
+    return sum;
+}
+int main(void)
+{
+    unsigned long sum = spin(200000);
+    longma_roi_begin();
+    sum += spin(1000);
+    longma_event(7000000007);
+    sum += spin(1000);
+    longma_roi_end();
+    longma_checkpoint();
+    printf("%lu\n", sum);
+}
+"#;
+
+#[test]
+fn marks_of_programs_for_other_architectures_count() {
+    let directory = tempdir().unwrap();
+    let source = place(directory.path(), "marked.c", MARKED.as_bytes());
+    for program in [for_x86(&source, &directory), for_mips(&source, &directory)].into_iter().flatten() {
+        let trace = directory.path().join("trace.json");
+        let mut command = longma_run();
+        command.args(["--level", "timing", "--roi", "--format", "json", "--trace"]).arg(&trace);
+        let done = finish(command.arg(&program));
+        let said = text(&done.stderr);
+        let result: serde_json::Value = serde_json::from_str(&said).unwrap();
+        // Four instructions a round.
+        let instructions = result["summary"]["instructions"].as_u64().unwrap();
+        assert!((6_000..12_000).contains(&instructions), "{instructions}");
+        assert_eq!(result["functions"][0]["function"], "spin", "{said}");
+        assert!(std::fs::read_to_string(&trace).unwrap().contains("7000000007"));
+
+        // What is saved of a program does not contain its translation.
+        let checkpoint = directory.path().join("checkpoint");
+        let mut command = longma_run();
+        command.args(["--level", "cache", "--roi", "--quiet", "--checkpoint"]).arg(&checkpoint);
+        let done = finish(command.arg(&program));
+        assert!(
+            text(&done.stderr).contains("a program for another architecture cannot be saved"),
+            "{done:?}"
+        );
+        assert!(!checkpoint.exists());
     }
 }

@@ -268,9 +268,9 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
     loop {
         let outcome = match (&mut follower, simulated) {
             // After a fork the child goes on without simulated time.
-            (None, Some(_)) => simulated
-                .take()
-                .map_or(Outcome::Continue, |s| run_in_time(shared, s, &mut core, &mut thread)),
+            (None, Some(_)) => {
+                simulated.take().map_or(Outcome::Continue, |s| run_in_time(shared, s, &mut core, &mut thread))
+            }
             (None, None) => match &shared.translated {
                 None => run_to_stop(&mut core, &mut thread),
                 Some(translated) => translated.run(shared, &mut core, &mut thread),

@@ -131,6 +131,14 @@ pub trait Structures {
     fn clock_ns(&self) -> u64;
 }
 
+/// The immediates of `andi $zero, $zero, n` that tell the model something: where its region of interest begins and ends, that a checkpoint
+/// is worth it, that an event has happened, whose number is in [`MARK_NUMBER`]. They are `longma-core`'s.
+pub const MARKS: std::ops::RangeInclusive<i32> = 0x4c1..=EVENT_MARK;
+/// See [`MARKS`].
+pub const EVENT_MARK: i32 = 0x4c4;
+/// See [`MARKS`].
+pub const MARK_NUMBER: u8 = 4;
+
 /// What to do for a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<A> {

@@ -111,7 +111,9 @@ pub enum ImageError {
     #[error("only a process in simulated time can be saved: run it at level cache or timing")]
     NotSimulated,
     /// The program is for another architecture, and what its code became is not kept.
-    #[error("a program for another architecture cannot be saved: its translation is not part of a checkpoint; save a program for LoongArch")]
+    #[error(
+        "a program for another architecture cannot be saved: its translation is not part of a checkpoint; save a program for LoongArch"
+    )]
     Translated,
     /// A descriptor is open on something that is not kept.
     #[error(

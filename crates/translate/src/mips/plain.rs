@@ -8,6 +8,7 @@ use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
 use crate::assembler::Goal;
+use crate::front_end::MARKS;
 
 /// The hardware register with the thread pointer (UserLocal).
 const USER_LOCAL: u8 = 29;
@@ -184,6 +185,10 @@ impl Lowering<'_> {
         };
         let Some((narrow, wide, value, fits)) = found else { return false };
         if t == 0 {
+            // The same instruction makes the same marks, and the number of an event is in the same register.
+            if i.op == Op::Andi && s == 0 && MARKS.contains(&value) {
+                self.assembler.immediate(La::Andi, 0, 0, value);
+            }
             return true;
         }
         let mask_bits = (value as u32).trailing_ones() as u8;

@@ -290,9 +290,9 @@ impl Lowering<'_> {
                     _ => self.write_register(register, 0),
                 }
             }
-            Nop | Endbr64 | Endbr32 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta | Prefetchw
-            | Clflush | Clflushopt | Clwb | Rdsspd | Rdsspq => {}
-            Pause => {}
+            Nop => self.mark(&i),
+            Endbr64 | Endbr32 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta | Prefetchw | Clflush
+            | Clflushopt | Clwb | Rdsspd | Rdsspq | Pause => {}
             Mfence => self.assembler.immediate(La::Dbar, 0, 0, 0),
             Lfence | Sfence => {}
             Clc => self.assembler.copy(CARRY, 0),

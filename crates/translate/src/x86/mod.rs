@@ -10,6 +10,7 @@ pub mod frame;
 mod integer;
 mod known;
 mod lower;
+mod marks;
 mod moves;
 mod operands;
 pub mod registers;

@@ -2,7 +2,9 @@
 //! Not flags: those are `unit`'s.
 //! Source: Intel SDM, volume 2, by iced-x86.
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::marks::has_number;
 
 /// Sets of the general registers and of the vectors, by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +120,10 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
                 }
             }
         }
+    }
+    if has_number(i) {
+        found.reads.any |= 1 << Register::RDI.number();
+        found.reads.wide |= 1 << Register::RDI.number();
     }
     if matches!(i.mnemonic(), Mnemonic::Fxsave | Mnemonic::Fxsave64) {
         found.reads = Live::ALL;
