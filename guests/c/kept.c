@@ -124,7 +124,7 @@ static void signals_before(void) {
     sigaddset(&action.sa_mask, SIGUSR2);
     sigaction(SIGALRM, &action, NULL);
     signal(SIGHUP, SIG_IGN);
-    stack = (stack_t){malloc(1 << 16), 0, 1 << 16};
+    stack = (stack_t){.ss_sp = malloc(1 << 16), .ss_flags = 0, .ss_size = 1 << 16};
     sigaltstack(&stack, NULL);
     sigset_t set;
     sigemptyset(&set);

@@ -1,6 +1,6 @@
 //! Programs for other architectures through the command: started anew by execve, and in simulated time.
 //! Not what translated programs do otherwise: `longma-node` compares that.
-//! Source: execve(2); `guests/c`.
+//! Source: execve(2); `guests/c`, `programs/pending.c`.
 
 mod programs;
 
@@ -120,9 +120,11 @@ fn marks_of_programs_for_other_architectures_count() {
         let said = text(&done.stderr);
         let result: serde_json::Value = serde_json::from_str(&said).unwrap();
         // Four instructions a round.
-        let instructions = result["summary"]["instructions"].as_u64().unwrap();
+        let functions = result["functions"].as_array().unwrap();
+        let instructions: u64 =
+            functions.iter().map(|function| function["instructions"].as_u64().unwrap()).sum();
         assert!((6_000..12_000).contains(&instructions), "{instructions}");
-        assert_eq!(result["functions"][0]["function"], "spin", "{said}");
+        assert_eq!(functions[0]["function"], "spin", "{said}");
         assert!(std::fs::read_to_string(&trace).unwrap().contains("7000000007"));
 
         // What is saved of a program does not contain its translation.
@@ -135,5 +137,17 @@ fn marks_of_programs_for_other_architectures_count() {
             "{done:?}"
         );
         assert!(!checkpoint.exists());
+    }
+}
+
+#[test]
+fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
+    let directory = tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/pending.c");
+    let Some(program) = for_x86(&source, &directory) else { return };
+    let native = finish(&mut Command::new(&program));
+    for extra in [&[][..], &["--interpret"]] {
+        let done = finish(longma_run().args(extra).arg(&program));
+        assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
     }
 }

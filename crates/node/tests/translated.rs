@@ -187,6 +187,11 @@ fn changed_code_is_translated_anew_and_the_translation_is_nobodys_to_change() {
 }
 
 #[test]
+fn code_that_another_thread_takes_away_while_it_is_translated_harms_nothing() {
+    check("gone", 0, true);
+}
+
+#[test]
 fn numbers_are_what_they_are_elsewhere() {
     check("numbers", 0, true);
 }

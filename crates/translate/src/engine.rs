@@ -109,14 +109,21 @@ impl<F: FrontEnd> Engine<F> {
             let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
-        memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
-        if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
-            memory.fetch(missing)?;
-        }
-        let (entries, copies) = (&self.entries, &self.copies);
-        let is_known =
-            |pc| entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES);
-        let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &is_known);
+        let unit = loop {
+            memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
+            if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
+                memory.fetch(missing)?;
+            }
+            let (entries, copies) = (&self.entries, &self.copies);
+            let is_known = |pc| {
+                entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES)
+            };
+            let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &is_known);
+            if unit.entries.iter().any(|(entry, _)| *entry == pc) {
+                break unit;
+            }
+            // Another thread has taken the code away since it was looked for: it is looked for again, and maybe that is a fault.
+        };
         self.place(unit, memory)?;
         Ok(self.entries[&pc])
     }

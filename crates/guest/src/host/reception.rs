@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::attention::{Attention, with_attention};
 use super::calls;
-use super::masks::{HELD, SignalSet, set_of};
+use super::masks::{FAULTS, HELD, SignalSet, set_of};
 use crate::Errno;
 use crate::host::host_call;
 
@@ -162,6 +162,22 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
     let pc = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     if let Some(interrupted) = calls::interrupted_at(*pc as u64) {
         *pc = interrupted as i64;
+    }
+}
+
+/// Sends this host thread, which has it blocked, a signal again that has arrived: so the kernel has it, and keeps it over execve.
+pub fn send_back(signal: i32, info: &mut SignalInfo) {
+    if set_of(signal) & FAULTS != 0 {
+        // An emulator that is started anew would take it for a fault of its own.
+        let _ = disguise(info);
+    }
+    // SAFETY: no pointers. It cannot fail.
+    let thread = unsafe { host_call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
+    let queued = [u64::from(std::process::id()), thread, signal as u64, info.as_ptr() as u64, 0, 0];
+    // SAFETY: the pointer is valid. To itself a thread may send what it likes; without room for what comes along, the number must do.
+    if unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, queued) }.is_err() {
+        // SAFETY: no pointers.
+        let _ = unsafe { host_call(libc::SYS_tgkill, [queued[0], thread, signal as u64, 0, 0, 0]) };
     }
 }
 

@@ -220,7 +220,7 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
     let error = loop {
         with_attention(Attention::clear);
         // A signal that comes now is the old program's, until the host begins the call: then it is the new one's, and waits for it.
-        thread.signals.release();
+        thread.signals.leave_to_the_host();
         // SAFETY: the strings and the null-terminated arrays of them live until the call fails.
         let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };
         match returned {
@@ -230,6 +230,7 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
             returned => break returned.err().unwrap_or(Errno(libc::ENOEXEC)),
         }
     };
+    thread.signals.release();
     if was_asked {
         with_attention(Attention::request);
     }

@@ -119,7 +119,8 @@ impl ThreadSignals {
 
     /// Has signals that arrive on this host thread come here.
     pub(crate) fn attach(&self) {
-        let former = masks::replace(HELD);
+        // All: the program before may have left signals that the guest has blocked and the host must not.
+        let former = masks::replace_all(!0);
         // SAFETY: the reception is boxed, and `drop` takes it back before it goes.
         unsafe { reception::register(&raw const *self.reception) };
         masks::replace(former);
@@ -136,6 +137,15 @@ impl ThreadSignals {
     /// place for each, and a second one that is queued waits in the host's kernel.
     pub(crate) fn release(&self) {
         masks::replace(self.mask | self.reception.arrived());
+    }
+
+    /// Before execve, which keeps the mask and what is pending: both become the host's, those included that it never blocks otherwise. No
+    /// signal may be deliverable. [`Self::release`] undoes it.
+    pub(crate) fn leave_to_the_host(&self) {
+        masks::replace_all(self.mask);
+        while let Some((signal, mut info)) = self.take_among(self.mask) {
+            reception::send_back(signal, &mut info);
+        }
     }
 
     /// Gives back what has arrived and this thread, which ends, has blocked: unless it was sent to this very thread, it is for the others.

@@ -56,6 +56,8 @@ pub(super) struct Lowering<'a> {
     ways: Vec<(Label, Known, u64)>,
     /// Temporary registers given away for this instruction, as a set.
     taken: u8,
+    /// The first instruction that has found too few of them: its code is wrong.
+    pub short_at: Option<u64>,
     vectors_taken: usize,
     /// A temporary register that holds the sum of a base and a scaled index.
     pub scaled: Option<Scaled>,
@@ -109,19 +111,23 @@ impl<'a> Lowering<'a> {
             stubs: Vec::new(),
             ways: Vec::new(),
             taken: 0,
+            short_at: None,
             vectors_taken: 0,
             scaled: None,
             pinned: 0,
         }
     }
 
-    /// A general register for this instruction.
+    /// A general register for this instruction. If none is left, what is being made must not be executed.
     pub fn temporary(&mut self) -> u8 {
         let kept = self.scaled.map(|scaled| scaled.at);
         let is_free = |lowering: &Self, n: usize| lowering.taken >> n & 1 == 0;
         let free = (0..TEMPORARIES.len()).filter(|n| is_free(self, *n));
         let found = free.clone().find(|n| Some(TEMPORARIES[*n]) != kept).or_else(|| free.clone().next());
-        let Some(n) = found else { return SCRATCH };
+        let Some(n) = found else {
+            self.short_at.get_or_insert(self.instruction.ip());
+            return SCRATCH;
+        };
         self.taken |= 1 << n;
         if Some(TEMPORARIES[n]) == kept {
             self.scaled = None;
@@ -265,7 +271,7 @@ impl<'a> Lowering<'a> {
             (self.taken, self.vectors_taken, self.pinned) = (0, 0, 0);
             self.place_of_code = self.instruction.ip();
             self.position(true);
-            if self.instruction.is_invalid() {
+            if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
                 let pc = self.instruction.ip();
                 self.settle(true);
                 self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
@@ -299,7 +305,8 @@ impl<'a> Lowering<'a> {
         let reader = *self.block.get(self.index + 1)?;
         let written = self.instruction.rflags_modified();
         let left = self.live_behind[self.index + 1] & written & !reader.rflags_modified();
-        (left == 0 && reader.rflags_read() & written != 0).then_some(reader)
+        let is_refused = self.reach.refused.contains(&reader.ip());
+        (left == 0 && reader.rflags_read() & written != 0 && !is_refused).then_some(reader)
     }
 
     /// The reader has been translated together with this instruction.

@@ -46,6 +46,8 @@ pub(super) struct Reach {
     registers: FxHashMap<u64, Live>,
     /// What each instruction does to registers.
     used: FxHashMap<u64, Uses>,
+    /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
+    pub refused: FxHashSet<u64>,
 }
 
 /// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
@@ -162,6 +164,7 @@ impl Reach {
             returned: 0,
             registers: FxHashMap::default(),
             used: FxHashMap::default(),
+            refused: FxHashSet::default(),
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
@@ -452,9 +455,25 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
         reach.instructions.insert(start, Instruction::default());
         reach.leaders.insert(start);
     }
-    let plan = plan(&reach);
-    let mut lowering = Lowering::new(&reach, &plan, true);
+    loop {
+        match lower(&reach) {
+            Ok(unit) => return unit,
+            Err(pc) => reach.refused.insert(pc),
+        };
+    }
+}
+
+/// The code of what has been found.
+///
+/// # Errors
+/// The address of an instruction for which there are too few registers.
+fn lower(reach: &Reach) -> Result<Unit, u64> {
+    let plan = plan(reach);
+    let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
+    if let Some(pc) = lowering.short_at {
+        return Err(pc);
+    }
     let mut unit = std::mem::take(&mut lowering.unit);
     unit.entries.sort_unstable();
     let mut entries = FxHashMap::default();
@@ -465,7 +484,7 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
     }
     unit.sources = reach.ranges();
     unit.words = lowering.assembler.finish(&entries);
-    unit
+    Ok(unit)
 }
 
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
@@ -497,4 +516,38 @@ fn plan(reach: &Reach) -> Plan {
         }
     }
     plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registers::TEMPORARIES;
+    use super::*;
+
+    /// add rax, rbx; ret.
+    const CODE: [u32; 1] = [0xc3d8_0148];
+
+    fn reach() -> Reach {
+        Reach::of(0, &|at| CODE.get(at as usize / 4).copied(), &|_| false)
+    }
+
+    #[test]
+    fn an_instruction_that_finds_too_few_registers_is_told_of() {
+        let reach = reach();
+        let plan = Plan::default();
+        let mut lowering = Lowering::new(&reach, &plan, true);
+        let mut found: Vec<u8> = TEMPORARIES.iter().map(|_| lowering.temporary()).collect();
+        found.sort_unstable();
+        assert_eq!((found, lowering.short_at), (TEMPORARIES.to_vec(), None));
+        lowering.temporary();
+        assert_eq!(lowering.short_at, Some(0));
+    }
+
+    #[test]
+    fn an_instruction_that_is_refused_is_illegal() {
+        let mut reach = reach();
+        let is_illegal = |unit: &Unit| unit.exits.iter().any(|exit| matches!(exit.1, Exit::Illegal));
+        assert!(!is_illegal(&lower(&reach).unwrap()));
+        reach.refused.insert(0);
+        assert!(is_illegal(&lower(&reach).unwrap()));
+    }
 }
