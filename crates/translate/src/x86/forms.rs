@@ -262,6 +262,15 @@ impl Lowering<'_> {
         }
     }
 
+    /// Whether going on where `wanted` holds and `live` is read takes upper halves away that are among what `read` has.
+    pub fn loses(&self, wanted: &Known, live: Live, read: Live) -> bool {
+        (0..16).any(|n| {
+            let is_cut = matches!(self.need(n, wanted, live), Need::ZeroExtend | Need::SignExtend);
+            let is_wide = self.known.narrow >> n & 1 == 0 && self.known.value(n).width > 32;
+            is_cut && is_wide && read.wide >> n & 1 != 0
+        })
+    }
+
     /// How many registers have to be brought into another form to go on where `wanted` holds and `live` is read.
     pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
         (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()

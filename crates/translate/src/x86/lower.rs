@@ -626,8 +626,8 @@ impl<'a> Lowering<'a> {
     pub fn ready(&mut self, target: u64) {
         if target <= self.instruction.ip() && self.inner.contains_key(&target) {
             let (_, wanted, live) = self.way_to(target);
-            // More would cost whoever does not go there more than it saves who does.
-            if self.misfits(&wanted, live) > 1 {
+            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
+            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, self.read_behind()) {
                 return;
             }
             self.fit(&wanted, live, true);

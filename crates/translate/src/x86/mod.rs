@@ -13,6 +13,7 @@ mod lower;
 mod marks;
 mod moves;
 mod operands;
+mod products;
 pub mod registers;
 mod scalar;
 mod service;

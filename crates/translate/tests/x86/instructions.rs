@@ -1,0 +1,397 @@
+//! Each instruction by itself.
+
+use iced_x86::{
+    Code, CpuidFeature, Encoder, FlowControl, Instruction, Mnemonic, OpCodeOperandKind, OpKind, Register,
+    RflagsBits,
+};
+
+use crate::host::{Buffer, Registers};
+use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, translated};
+use crate::random::Random;
+
+/// The parts of x86-64 whose instructions are compared.
+pub const FEATURES: &[CpuidFeature] = &[
+    CpuidFeature::INTEL8086,
+    CpuidFeature::INTEL186,
+    CpuidFeature::INTEL386,
+    CpuidFeature::INTEL486,
+    CpuidFeature::X64,
+    CpuidFeature::CMOV,
+    CpuidFeature::SSE,
+    CpuidFeature::SSE2,
+    CpuidFeature::SSE3,
+    CpuidFeature::SSSE3,
+    CpuidFeature::SSE4_1,
+    CpuidFeature::SSE4_2,
+    CpuidFeature::POPCNT,
+    CpuidFeature::CMPXCHG16B,
+    CpuidFeature::CX8,
+];
+
+/// Those that cannot be compared so: what they give differs by design, or they take the stack or the kernel.
+pub fn is_apart(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        i.mnemonic(),
+        Cpuid
+            | Rdtsc
+            | Xlatb
+            | Leave
+            | Enter
+            | Maskmovdqu
+            | Rcpps
+            | Rcpss
+            | Rsqrtps
+            | Rsqrtss
+            | Ldmxcsr
+            | Stmxcsr
+            | Int3
+            | Ud0
+            | Ud1
+            | Ud2
+            | Pause
+            | Std
+            | Fxsave
+            | Fxrstor
+            | Bswap
+            | Wait
+            | Into
+            | Lss
+            | Lar
+            | Lsl
+            | Sgdt
+            | Sidt
+            | Sldt
+            | Smsw
+            | Str
+            | Verr
+            | Verw
+            | Lfs
+            | Lgs
+            | Monitor
+            | Mwait
+            | Reservednop
+            | Cmpxchg8b
+    ) || is_missing(i)
+        || i.is_privileged()
+        || i.is_stack_instruction()
+        || i.flow_control() != FlowControl::Next
+        || i.has_xacquire_prefix()
+}
+
+/// Those that are not there yet, and not announced by `cpuid`.
+fn is_missing(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(
+        i.mnemonic(),
+        Dppd | Dpps
+            | Mpsadbw
+            | Phminposuw
+            | Pcmpestri
+            | Pcmpestri64
+            | Pcmpestrm
+            | Pcmpestrm64
+            | Pcmpistri
+            | Pcmpistrm
+    )
+}
+
+/// An instruction of this code with random operands; memory is `at` RDI.
+pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instruction> {
+    use OpCodeOperandKind::*;
+    let mut i = Instruction::new();
+    i.set_code(code);
+    let general = |random: &mut Random| {
+        // Not RSP; RDI has the address.
+        [0u32, 1, 2, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15][random.below(14) as usize]
+    };
+    let op_code = code.op_code();
+    for operand in 0..op_code.op_count() {
+        let kind = op_code.op_kind(operand);
+        let memory = random.below(2) == 0;
+        let (base, vector) = match kind {
+            r8_reg | r8_opcode => (Some(Register::AL), false),
+            r16_reg | r16_opcode | r16_rm => (Some(Register::AX), false),
+            r32_reg | r32_opcode | r32_rm => (Some(Register::EAX), false),
+            r64_reg | r64_opcode | r64_rm => (Some(Register::RAX), false),
+            xmm_reg | xmm_rm => (Some(Register::XMM0), true),
+            r8_or_mem if !memory => (Some(Register::AL), false),
+            r16_or_mem if !memory => (Some(Register::AX), false),
+            r32_or_mem if !memory => (Some(Register::EAX), false),
+            r64_or_mem if !memory => (Some(Register::RAX), false),
+            xmm_or_mem if !memory => (Some(Register::XMM0), true),
+            _ => (Option::None, false),
+        };
+        if let Some(base) = base {
+            let number = if vector { random.below(16) as u32 } else { general(random) };
+            let register = match base {
+                // SPL and its kin, and AH and its kin.
+                Register::AL if number > 3 => Register::SPL + (number - 4),
+                Register::AL if random.below(3) == 0 => Register::AH + number,
+                _ => base + number,
+            };
+            i.set_op_kind(operand, OpKind::Register);
+            i.set_op_register(operand, register);
+            continue;
+        }
+        match kind {
+            mem | r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem => {
+                i.set_op_kind(operand, OpKind::Memory);
+                i.set_memory_base(Register::RDI);
+                i.set_memory_displ_size(8);
+                i.set_memory_displacement64(at);
+            }
+            imm8 | imm8_const_1 => {
+                i.set_op_kind(operand, OpKind::Immediate8);
+                i.set_immediate8(if kind == imm8 { random.next() as u8 } else { 1 });
+            }
+            imm8sex16 => {
+                i.set_op_kind(operand, OpKind::Immediate8to16);
+                i.set_immediate8to16(random.next() as i8 as i16);
+            }
+            imm8sex32 => {
+                i.set_op_kind(operand, OpKind::Immediate8to32);
+                i.set_immediate8to32(random.next() as i8 as i32);
+            }
+            imm8sex64 => {
+                i.set_op_kind(operand, OpKind::Immediate8to64);
+                i.set_immediate8to64(random.next() as i8 as i64);
+            }
+            imm16 => {
+                i.set_op_kind(operand, OpKind::Immediate16);
+                i.set_immediate16(random.number() as u16);
+            }
+            imm32 => {
+                i.set_op_kind(operand, OpKind::Immediate32);
+                i.set_immediate32(random.number() as u32);
+            }
+            imm32sex64 => {
+                i.set_op_kind(operand, OpKind::Immediate32to64);
+                i.set_immediate32to64(random.number() as i32 as i64);
+            }
+            imm64 => {
+                i.set_op_kind(operand, OpKind::Immediate64);
+                i.set_immediate64(random.number());
+            }
+            al | cl | ax | eax | rax | dx => {
+                let register = match kind {
+                    al => Register::AL,
+                    cl => Register::CL,
+                    ax => Register::AX,
+                    eax => Register::EAX,
+                    rax => Register::RAX,
+                    _ => Register::DX,
+                };
+                i.set_op_kind(operand, OpKind::Register);
+                i.set_op_register(operand, register);
+            }
+            _ => return Option::None,
+        }
+    }
+    let locks = op_code.can_use_lock_prefix() && i.op0_kind() == OpKind::Memory && random.below(2) == 0;
+    i.set_has_lock_prefix(locks);
+    Some(i)
+}
+
+/// The flags that the manual leaves open.
+pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
+    use Mnemonic::*;
+    let mut open = i.rflags_undefined();
+    if matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd) {
+        let last = i.op_count() - 1;
+        let width =
+            if i.op0_kind() == OpKind::Register { i.op0_register().size() } else { i.memory_size().size() }
+                as u32
+                * 8;
+        let count =
+            if i.op_kind(last) == OpKind::Register { before.general[1] as u8 } else { i.immediate8() };
+        let count = u32::from(count) & if width == 64 { 63 } else { 31 };
+        let shifts = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Shld | Shrd);
+        open = 0;
+        if count != 0 && shifts {
+            open |= RflagsBits::AF;
+        }
+        if count != 1 && count != 0 {
+            open |= RflagsBits::OF;
+        }
+        if count >= width {
+            open |= RflagsBits::CF;
+        }
+        if count > width && matches!(i.mnemonic(), Shld | Shrd) {
+            open |= RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
+        }
+    }
+    let bits = [
+        (RflagsBits::CF, 0),
+        (RflagsBits::PF, 2),
+        (RflagsBits::AF, 4),
+        (RflagsBits::ZF, 6),
+        (RflagsBits::SF, 7),
+        (RflagsBits::OF, 11),
+    ];
+    bits.iter().filter(|(flag, _)| open & flag != 0).map(|(_, bit)| 1u64 << bit).sum()
+}
+
+/// Whether the result of an instruction is left open altogether.
+fn is_open(i: &Instruction, before: &Registers) -> bool {
+    // A double shift of 16 bits by more than that.
+    let is_16 = i.op_count() == 3 && i.op1_kind() == OpKind::Register && i.op1_register().is_gpr16();
+    if is_16 && matches!(i.mnemonic(), Mnemonic::Shld | Mnemonic::Shrd) {
+        let count = if i.op2_kind() == OpKind::Register { before.general[1] as u8 } else { i.immediate8() };
+        return count & 31 > 16;
+    }
+    false
+}
+
+pub fn same_but_for_nans(a: u128, b: u128) -> bool {
+    let doubles = (0..2).all(|lane| {
+        let (a, b) = ((a >> (64 * lane)) as u64, (b >> (64 * lane)) as u64);
+        a == b || f64::from_bits(a).is_nan() && f64::from_bits(b).is_nan()
+    });
+    let singles = (0..4).all(|lane| {
+        let (a, b) = ((a >> (32 * lane)) as u32, (b >> (32 * lane)) as u32);
+        a == b || f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan()
+    });
+    doubles || singles
+}
+
+pub fn is_floating(i: &Instruction) -> bool {
+    let name = format!("{:?}", i.mnemonic());
+    let ends = ["ss", "sd", "ps", "pd"].iter().any(|end| name.ends_with(end));
+    ends || name.starts_with("Cvt")
+}
+
+/// States in which a division has a quotient.
+fn make_divisible(registers: &mut Registers, data: &mut [u8], at: usize) {
+    registers.general[2] = 0;
+    registers.general[0] &= 0x7f;
+    for number in [1, 3, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15] {
+        registers.general[number] |= 3;
+        registers.general[number] |= 3 << 8;
+    }
+    data[at] |= 3;
+}
+
+#[test]
+fn every_instruction_does_what_the_processor_does() {
+    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed << 32 | 1);
+    let buffer = Buffer::new();
+    let mut wrong: Vec<String> = Vec::new();
+    let (mut codes, mut cases, mut counted) = (0, 0, 0);
+    let mut data = vec![0u8; DATA_BYTES + 16];
+    let skip = data.as_ptr().align_offset(16);
+    let cases_each = std::env::var("LONGMA_X86_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for code in Code::values() {
+        let op_code = code.op_code();
+        let features = code.cpuid_features();
+        if !op_code.mode64() || !features.iter().all(|feature| FEATURES.contains(feature)) {
+            continue;
+        }
+        let mut seen = false;
+        for _ in 0..cases_each {
+            let at = 16 * random.below(2);
+            let Some(mut i) = instruction(code, &mut random, at) else { break };
+            let mut encoder = Encoder::new(64);
+            if encoder.encode(&i, SOURCE).is_err() {
+                continue;
+            }
+            let bytes = encoder.take_buffer();
+            i = iced_x86::Decoder::with_ip(64, &bytes, SOURCE, 0).decode();
+            if i.is_invalid() || i.code() != code || is_apart(&i) {
+                continue;
+            }
+            seen = true;
+            let doubles = random.below(2) == 0;
+            let mut before = Registers {
+                general: std::array::from_fn(|_| random.number()),
+                flags: 0x202 | random.next() & 0x8d5,
+                unused: 0,
+                vectors: std::array::from_fn(|_| random.vector(doubles)),
+            };
+            data[skip..skip + DATA_BYTES].iter_mut().for_each(|byte| *byte = random.next() as u8);
+            let floats = random.vector(doubles).to_le_bytes();
+            let middle = skip + (MIDDLE + at) as usize;
+            if random.below(2) == 0 {
+                data[middle..middle + 16].copy_from_slice(&floats);
+            }
+            let data_at = data[skip..].as_ptr() as u64;
+            before.general[4] = 0;
+            before.general[7] = data_at + MIDDLE;
+            if matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) {
+                make_divisible(&mut before, &mut data, middle);
+            }
+            let bits = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
+            if bits && i.op0_kind() == OpKind::Memory && i.op1_kind() == OpKind::Register {
+                before.general[..4].iter_mut().for_each(|value| *value = (*value as i8 as i64) as u64);
+                for number in [5, 6, 8, 9, 10, 11, 12, 13, 14, 15] {
+                    before.general[number] = before.general[number] as i8 as i64 as u64;
+                }
+            }
+            // Compared with what is there every other time.
+            if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b) && random.below(2) == 0 {
+                let there =
+                    |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| data[middle + at + byte]));
+                before.general[0] = there(0);
+                before.general[2] = there(8);
+            }
+            let divides = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
+            let by_dividend = i.op0_kind() == OpKind::Register
+                && matches!(i.op0_register().full_register(), Register::RAX | Register::RDX);
+            if is_open(&i, &before) || divides && by_dividend {
+                continue;
+            }
+            if std::env::var_os("LONGMA_X86_SHOWN").is_some() {
+                eprintln!("{i}");
+            }
+            let (mut native, mut ours) = (before, before);
+            let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
+            let outcome = translated(&bytes, &mut ours, data_at, &mut our_data, None);
+            buffer.run(&bytes, &mut native);
+            cases += 1;
+            match outcome {
+                Err(why) => wrong.push(format!("{i}: {why}")),
+                Ok(count) => {
+                    counted += count;
+                    native.general[4] = 0;
+                    ours.general[4] = 0;
+                    let open = undefined(&i, &before) | !0x8d5;
+                    let difference = (native.flags ^ ours.flags) & !open;
+                    if difference != 0 {
+                        wrong.push(format!(
+                            "{i}: flags {:#x}, not {:#x} ({before:x?})",
+                            ours.flags & 0x8d5,
+                            native.flags & 0x8d5
+                        ));
+                    }
+                    if native.general != ours.general {
+                        wrong.push(format!(
+                            "{i}: {:x?}, not {:x?} ({before:x?})",
+                            ours.general, native.general
+                        ));
+                    }
+                    let floating = is_floating(&i);
+                    let same = |a: u128, b: u128| a == b || floating && same_but_for_nans(a, b);
+                    if let Some(n) = (0..16).find(|n| !same(native.vectors[*n], ours.vectors[*n])) {
+                        wrong.push(format!(
+                            "{i}: xmm{n} {:x}, not {:x} ({:x?})",
+                            ours.vectors[n], native.vectors[n], before.vectors
+                        ));
+                    }
+                    if our_data != data[skip..skip + DATA_BYTES] {
+                        wrong.push(format!("{i}: memory differs ({before:x?})"));
+                    }
+                }
+            }
+        }
+        codes += u64::from(seen);
+    }
+    println!("{codes} instructions, {cases} cases, {counted} LoongArch instructions");
+    let mut names: Vec<&str> =
+        wrong.iter().map(|text| text.split([' ', ':']).next().unwrap_or_default()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let shown: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(700)]).take(25).collect();
+    assert!(wrong.is_empty(), "{} differences, in {names:?}\n{}", wrong.len(), shown.join("\n"));
+    assert!(codes > 700, "{codes}");
+}

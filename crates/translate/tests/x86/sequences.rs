@@ -1,0 +1,360 @@
+//! Instructions behind each other, with branches and loops, interrupted or not.
+
+use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
+
+use crate::host::{Buffer, Registers};
+use crate::instructions::{FEATURES, instruction, is_apart, is_floating, same_but_for_nans, undefined};
+use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated};
+use crate::random::Random;
+
+/// The codes of instructions that sequences are made of.
+fn sequence_codes() -> Vec<Code> {
+    let is_used = |code: &Code| {
+        let op_code = code.op_code();
+        let features = code.cpuid_features();
+        op_code.mode64() && features.iter().all(|feature| FEATURES.contains(feature))
+    };
+    Code::values().filter(is_used).collect()
+}
+
+/// Those that compilers write most: they make half of a sequence.
+fn is_common(code: Code) -> bool {
+    use Mnemonic::*;
+    matches!(
+        code.mnemonic(),
+        Mov | Movzx
+            | Movsx
+            | Movsxd
+            | Lea
+            | Add
+            | Sub
+            | And
+            | Or
+            | Xor
+            | Cmp
+            | Test
+            | Inc
+            | Dec
+            | Neg
+            | Not
+            | Shl
+            | Shr
+            | Sar
+            | Imul
+            | Sete
+            | Setl
+            | Seta
+            | Cmove
+            | Cmovl
+            | Cmovb
+            | Cmovs
+            | Cdqe
+            | Movsd
+            | Movss
+            | Movaps
+            | Movq
+            | Movd
+            | Addsd
+            | Mulsd
+            | Addss
+            | Xorps
+            | Pxor
+            | Andpd
+            | Cvtsi2sd
+            | Cvtss2sd
+            | Ucomisd
+    )
+}
+
+/// Whether an instruction can stand in a sequence: it leaves RDI, R15 and the stack alone, and does the same whatever flags the manual
+/// leaves open.
+fn fits_in_sequence(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    let is_shift = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd);
+    let last = i.op_count().saturating_sub(1);
+    let by_register = i.op_count() > 1 && i.op_kind(last) == OpKind::Register;
+    let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
+    if is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
+        return false;
+    }
+    // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
+    let is_float = is_floating(i)
+        && !matches!(
+            i.mnemonic(),
+            Movss | Movsd | Movaps | Movups | Movapd | Movupd | Andps | Andpd | Xorps | Xorpd | Orps | Orpd
+        )
+        && !matches!(i.mnemonic(), Ucomisd | Ucomiss | Comisd | Comiss | Cvtsi2sd | Cvtsi2ss);
+    if is_float || matches!(i.mnemonic(), Div | Idiv | Cmpxchg | Cmpxchg16b) {
+        return false;
+    }
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    factory.info(i).used_registers().iter().all(|used| {
+        let full = used.register().full_register();
+        let reads = matches!(used.access(), iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead);
+        full != Register::RSP && full != Register::R15 && (full != Register::RDI || reads)
+    })
+}
+
+/// A sequence: its bytes, as text, and the flags that are open behind it.
+struct Sequence {
+    bytes: Vec<u8>,
+    text: String,
+    open: u64,
+}
+
+fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
+    let loops = random.below(3) == 0;
+    let mut made: Vec<Instruction> = Vec::new();
+    // Branches, by the instruction they stand at, and the one they go to.
+    let mut branches: Vec<(usize, usize)> = Vec::new();
+    let mut open: u64 = if loops { 0x8d5 } else { 0 };
+    let mut depth = 0;
+    let target = 2 + random.below(12) as usize;
+    let before = Registers { general: [0; 16], flags: 0, unused: 0, vectors: [0; 16] };
+    // Behind a branch forwards, what is open if it is taken.
+    let mut joins: Vec<(usize, u64)> = Vec::new();
+    while made.len() < target || joins.iter().any(|(at, _)| *at > made.len()) {
+        let here: Vec<u64> =
+            joins.iter().filter(|(at, _)| *at == made.len()).map(|(_, open)| *open).collect();
+        here.iter().for_each(|other| open |= other);
+        let is_skipped = joins.iter().any(|(at, _)| *at > made.len());
+        let general =
+            [Register::RAX, Register::RCX, Register::RDX, Register::RBX, Register::RBP, Register::R8];
+        let any = general[random.below(6) as usize];
+        match random.below(14) {
+            0 if !is_skipped && depth < 3 => {
+                made.push(Instruction::with1(Code::Push_r64, any).unwrap());
+                depth += 1;
+                continue;
+            }
+            1 if !is_skipped && depth > 0 => {
+                made.push(Instruction::with1(Code::Pop_r64, any).unwrap());
+                depth -= 1;
+                continue;
+            }
+            2 if depth > 0 => {
+                let place = iced_x86::MemoryOperand::with_base(Register::RSP);
+                let (code, register) = if random.below(2) == 0 {
+                    (Code::Mov_r64_rm64, any)
+                } else {
+                    (Code::Mov_r32_rm32, Register::EAX + any.number() as u32)
+                };
+                made.push(Instruction::with2(code, register, place).unwrap());
+                continue;
+            }
+            3 | 4 if !is_skipped => {
+                let conditions = [
+                    (Code::Je_rel32_64, 0x40),
+                    (Code::Jne_rel32_64, 0x40),
+                    (Code::Jb_rel32_64, 1),
+                    (Code::Jae_rel32_64, 1),
+                    (Code::Ja_rel32_64, 0x41),
+                    (Code::Jbe_rel32_64, 0x41),
+                    (Code::Js_rel32_64, 0x80),
+                    (Code::Jl_rel32_64, 0x880),
+                    (Code::Jge_rel32_64, 0x880),
+                    (Code::Jg_rel32_64, 0x8c0),
+                    (Code::Jle_rel32_64, 0x8c0),
+                    (Code::Jp_rel32_64, 4),
+                    (Code::Jo_rel32_64, 0x800),
+                ];
+                let (code, reads) = conditions[random.below(13) as usize];
+                if open & reads != 0 {
+                    continue;
+                }
+                let over = 1 + random.below(3) as usize;
+                branches.push((made.len(), made.len() + 1 + over));
+                joins.push((made.len() + 1 + over, open));
+                made.push(Instruction::with_branch(code, SOURCE).unwrap());
+                continue;
+            }
+            _ => {}
+        }
+        let from = if random.below(3) > 0 { common } else { codes };
+        let code = from[random.below(from.len() as u64) as usize];
+        let at = 16 * random.below(2);
+        let Some(mut i) = instruction(code, random, at) else {
+            continue;
+        };
+        let mut encoder = Encoder::new(64);
+        if i.mnemonic() == Mnemonic::Lea {
+            i.set_memory_base(general[random.below(6) as usize]);
+            if random.below(2) == 0 {
+                i.set_memory_index(general[random.below(6) as usize]);
+                i.set_memory_index_scale(1 << random.below(4));
+            }
+            i.set_memory_displacement64(random.below(64).wrapping_sub(32));
+            i.set_memory_displ_size(4);
+        }
+        if encoder.encode(&i, SOURCE).is_err() {
+            continue;
+        }
+        let bytes = encoder.take_buffer();
+        let i = iced_x86::Decoder::with_ip(64, &bytes, SOURCE, 0).decode();
+        let flag_bits = |flags: u32| {
+            let mut bits = 0;
+            for (flag, bit) in [
+                (RflagsBits::CF, 0),
+                (RflagsBits::PF, 2),
+                (RflagsBits::AF, 4),
+                (RflagsBits::ZF, 6),
+                (RflagsBits::SF, 7),
+                (RflagsBits::OF, 11),
+            ] {
+                if flags & flag != 0 {
+                    bits |= 1u64 << bit;
+                }
+            }
+            bits
+        };
+        if i.is_invalid()
+            || i.code() != code
+            || !fits_in_sequence(&i)
+            || flag_bits(i.rflags_read()) & open != 0
+        {
+            continue;
+        }
+        open = open & !flag_bits(i.rflags_modified()) | undefined(&i, &before);
+        made.push(i);
+    }
+    for (at, other) in joins {
+        if at == made.len() {
+            open |= other;
+        }
+    }
+    while depth > 0 {
+        made.push(Instruction::with1(Code::Pop_r64, Register::RSI).unwrap());
+        depth -= 1;
+    }
+    if loops {
+        made.push(Instruction::with1(Code::Dec_rm32, Register::R15D).unwrap());
+        branches.push((made.len(), 0));
+        made.push(Instruction::with_branch(Code::Jne_rel32_64, SOURCE).unwrap());
+        open &= 1;
+    }
+    // Twice: where instructions stand is known then.
+    let mut places = vec![SOURCE; made.len() + 1];
+    let mut bytes = Vec::new();
+    for _ in 0..2 {
+        bytes.clear();
+        for (index, i) in made.iter_mut().enumerate() {
+            if let Some((_, to)) = branches.iter().find(|(at, _)| *at == index) {
+                i.set_near_branch64(places[*to]);
+            }
+            let mut encoder = Encoder::new(64);
+            places[index] = SOURCE + bytes.len() as u64;
+            encoder.encode(i, places[index]).unwrap();
+            bytes.extend(encoder.take_buffer());
+        }
+        places[made.len()] = SOURCE + bytes.len() as u64;
+    }
+    let text = made.iter().zip(&places).map(|(i, at)| format!("{at:x} {i}")).collect::<Vec<_>>().join("; ");
+    Sequence { bytes, text, open }
+}
+
+#[test]
+fn sequences_do_what_the_processor_does_also_when_they_are_interrupted() {
+    let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let cases = std::env::var("LONGMA_X86_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+    let mut random = Random(0x6c62_272e_07bb_0142 ^ seed << 32 | 1);
+    let buffer = Buffer::new();
+    let codes = sequence_codes();
+    let common: Vec<Code> = codes.iter().copied().filter(|code| is_common(*code)).collect();
+    let mut data = vec![0u8; DATA_BYTES + 16];
+    let skip = data.as_ptr().align_offset(16);
+    let mut wrong = Vec::new();
+    let (mut instructions, mut counted) = (0, 0);
+    for case in 0..cases {
+        let Sequence { bytes, text, open } = sequence(&codes, &common, &mut random);
+        if std::env::var_os("LONGMA_X86_SHOWN").is_some() {
+            eprintln!("{case}: {text}");
+        }
+        let mut before = Registers {
+            general: std::array::from_fn(|_| random.number()),
+            flags: 0x202 | random.next() & 0x8d5,
+            unused: 0,
+            vectors: std::array::from_fn(|_| random.vector(true)),
+        };
+        data[skip..skip + DATA_BYTES].iter_mut().for_each(|byte| *byte = random.next() as u8);
+        let data_at = data[skip..].as_ptr() as u64;
+        before.general[4] = STACK_TOP;
+        before.general[7] = data_at + MIDDLE;
+        before.general[15] = 1 + random.below(3);
+        let (mut native, mut ours) = (before, before);
+        let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
+        let interruptions = (case % 2 == 1).then_some(&mut random);
+        let outcome = translated(&bytes, &mut ours, data_at, &mut our_data, interruptions);
+        buffer.run(&bytes, &mut native);
+        instructions += text.matches(';').count() + 1;
+        let executed = match outcome {
+            Err(why) => {
+                wrong.push(format!("{text}: {why}"));
+                continue;
+            }
+            Ok(executed) => executed,
+        };
+        counted += executed;
+        let mut different = Vec::new();
+        if ours.general[4] != STACK_TOP {
+            different.push(format!("rsp {:x}", ours.general[4].wrapping_sub(STACK_TOP)));
+        }
+        native.general[4] = STACK_TOP;
+        for n in (0..16).filter(|n| native.general[*n] != ours.general[*n] && *n != 4) {
+            different.push(format!("r{n} {:x}, not {:x}", ours.general[n], native.general[n]));
+        }
+        let flags = (native.flags ^ ours.flags) & 0x8d5 & !open;
+        if flags != 0 {
+            different.push(format!("flags {:x}, not {:x}", ours.flags & 0x8d5, native.flags & 0x8d5));
+        }
+        let same = |a: u128, b: u128| a == b || same_but_for_nans(a, b);
+        for n in (0..16).filter(|n| !same(native.vectors[*n], ours.vectors[*n])) {
+            different.push(format!("xmm{n} {:x}, not {:x}", ours.vectors[n], native.vectors[n]));
+        }
+        if our_data != data[skip..skip + DATA_BYTES] {
+            different.push("memory".into());
+        }
+        if !different.is_empty() {
+            wrong.push(format!("case {case}: {text}\n   {}\n   {before:x?}", different.join(", ")));
+        }
+    }
+    println!("{cases} sequences of {instructions} instructions, {counted} LoongArch instructions executed");
+    wrong.sort_by_key(|text| text.len());
+    let shown: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(1500)]).take(8).collect();
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// Two branches back to code that reads the lower half of a register, one of them where the whole of it is read if the branch is not taken.
+#[test]
+fn an_upper_half_is_kept_for_who_does_not_branch_back() {
+    const CODE: [u8; 29] = [
+        0xeb, 0x07, // jmp 9
+        0x48, 0x63, 0xc6, // 2: movsxd rax, esi
+        0x31, 0xf6, // xor esi, esi
+        0xeb, 0x14, // jmp 1d
+        0x8b, 0x37, // 9: mov esi, [rdi]
+        0x83, 0x7f, 0x08, 0x00, // cmp dword ptr [rdi+8], 0
+        0x74, 0xf1, // je 2
+        0x48, 0x8b, 0x37, // mov rsi, [rdi]
+        0x83, 0x7f, 0x0c, 0x00, // cmp dword ptr [rdi+12], 0
+        0x74, 0xe8, // je 2
+        0x48, 0x89, 0xf0, // mov rax, rsi
+    ];
+    let buffer = Buffer::new();
+    for taken in 0..4 {
+        let mut data = vec![0u8; DATA_BYTES];
+        let at = MIDDLE as usize;
+        data[at..at + 8].copy_from_slice(&0x1234_5678_90ab_cdefu64.to_le_bytes());
+        data[at + 8] = taken & 1;
+        data[at + 12] = taken >> 1;
+        let data_at = data.as_ptr() as u64;
+        let mut before = Registers { general: [0; 16], flags: 0x202, unused: 0, vectors: [0; 16] };
+        before.general[4] = STACK_TOP;
+        before.general[7] = data_at + MIDDLE;
+        let (mut native, mut ours) = (before, before);
+        let mut our_data = data.clone();
+        translated(&CODE, &mut ours, data_at, &mut our_data, None).unwrap();
+        buffer.run(&CODE, &mut native);
+        native.general[4] = STACK_TOP;
+        assert_eq!(ours.general, native.general, "{taken}");
+    }
+}
