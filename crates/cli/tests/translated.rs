@@ -14,26 +14,29 @@ fn guests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
 }
 
-/// Compiles a source for x86-64; `None`, said on standard error, where that cannot be done.
+const MIPS_COMPILER: &str = "mips64el-linux-gnuabi64-gcc";
+
+/// Compiles a source for x86-64, statically; `None`, said on standard error, where that cannot be done.
 fn for_x86(source: &Path, directory: &TempDir) -> Option<PathBuf> {
-    compiled("cc", source, directory).filter(|_| cfg!(target_arch = "x86_64"))
+    compiled("cc", &["-static"], source, directory).filter(|_| cfg!(target_arch = "x86_64"))
 }
 
 /// The same for MIPS64.
 fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
-    compiled("mips64el-linux-gnuabi64-gcc", source, directory)
+    compiled(MIPS_COMPILER, &["-static"], source, directory)
 }
 
-fn compiled(compiler: &str, source: &Path, directory: &TempDir) -> Option<PathBuf> {
+fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir) -> Option<PathBuf> {
     let program = directory.path().join(source.file_stem().unwrap()).with_extension(compiler);
     let mut command = Command::new(compiler);
     command
-        .args(["-std=gnu11", "-O2", "-w", "-static", "-ffp-contract=off", "-I"])
-        .arg(guests().join("include"));
+        .args(["-std=gnu11", "-O2", "-w", "-ffp-contract=off", "-I"])
+        .arg(guests().join("include"))
+        .args(options);
     let done = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
     let works = done.is_ok_and(|done| done.status.success());
     if !works {
-        eprintln!("left out: there is no {compiler} that links programs statically");
+        eprintln!("left out: there is no {compiler} that links programs {options:?}");
     }
     works.then_some(program)
 }
@@ -149,5 +152,29 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     for extra in [&[][..], &["--interpret"]] {
         let done = finish(longma_run().args(extra).arg(&program));
         assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
+    }
+}
+
+/// With the host's libraries, or those of Debian's cross compiler.
+#[test]
+fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_own_libraries() {
+    let directory = tempdir().unwrap();
+    for (guest, arguments) in SHORT {
+        let source = guests().join("c").join(guest).with_extension("c");
+        let x86 = compiled("cc", &[], &source, &directory).filter(|_| cfg!(target_arch = "x86_64"));
+        let Some(x86) = x86 else { return };
+        let native = finish(Command::new(&x86).args(arguments));
+        let mips = compiled(MIPS_COMPILER, &[], &source, &directory).filter(|_| guest != "self_modify");
+        let programs = [(Some(x86), "/"), (mips, "/usr/mips64el-linux-gnuabi64")];
+        for (program, libraries) in programs {
+            let Some(program) = program else { continue };
+            for options in [&[][..], &["--level", "cache", "--quiet"]] {
+                let mut command = longma_run();
+                command.args(["-L", libraries]).args(options).arg(&program).arg("--").args(arguments);
+                let done = finish(&mut command);
+                let ours = (text(&done.stdout), done.status.code(), text(&done.stderr));
+                assert_eq!(ours, (text(&native.stdout), Some(0), String::new()), "{program:?} {options:?}");
+            }
+        }
     }
 }

@@ -9,9 +9,6 @@ const OTHER_ABIS: u32 = 0x20 | 0xf000;
 /// EF_MIPS_ARCH_ASE_M16 and EF_MIPS_MICROMIPS.
 const OTHER_ENCODINGS: u32 = 0x0600_0000;
 
-pub(super) const DYNAMIC: &str =
-    "linked dynamically; only static programs for MIPS64 are run: link it with -static";
-
 /// Whether the header, in its own byte order, says MIPS.
 pub(super) fn is_for_mips(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);

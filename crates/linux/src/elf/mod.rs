@@ -190,6 +190,15 @@ impl Architecture {
         }
     }
 
+    /// The ELF header's machine (e_machine).
+    pub(crate) fn machine(self) -> u16 {
+        match self {
+            Self::LoongArch64 => MACHINE,
+            Self::Mips64 => MACHINE_MIPS,
+            Self::X86_64 => x86::MACHINE_X86_64,
+        }
+    }
+
     /// The length of the instruction that makes a system call.
     pub(crate) fn syscall_bytes(self) -> u64 {
         if self == Self::X86_64 { 2 } else { 4 }
@@ -348,12 +357,6 @@ impl Image {
         }
         if image.segments.is_empty() {
             return Err(ElfError::Empty);
-        }
-        if architecture == Architecture::Mips64 && image.interpreter.is_some() {
-            return Err(ElfError::Mips(mips::DYNAMIC));
-        }
-        if architecture == Architecture::X86_64 && image.interpreter.is_some() {
-            return Err(ElfError::X86(x86::DYNAMIC));
         }
         if image.headers_address == 0 {
             let holder =

@@ -5,12 +5,9 @@
 use super::u16_at;
 
 /// EM_X86_64.
-const MACHINE_X86_64: u16 = 62;
+pub(super) const MACHINE_X86_64: u16 = 62;
 /// EM_386.
 const MACHINE_386: u16 = 3;
-
-pub(super) const DYNAMIC: &str =
-    "linked dynamically; only static programs for x86-64 are run: link it with -static";
 
 /// Whether the header says x86.
 pub(super) fn is_for_x86(header: &[u8; 64]) -> bool {

@@ -17,7 +17,7 @@ use longma_loongarch::State;
 
 use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
-use crate::elf::{ElfError, Image};
+use crate::elf::{Architecture, ElfError, Image};
 use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
 use crate::syscalls::KeptLimit;
 use crate::{Process, Thread};
@@ -297,6 +297,10 @@ fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
 /// Whether this emulator runs the file.
 fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     match Image::parse(file, process.memory().limit()) {
+        // What the host runs with its own libraries it runs better than anybody; under a root it would leave that.
+        Ok(image) if image.architecture == Architecture::X86_64 && image.interpreter.is_some() => {
+            Ok(process.root.is_confined() || !cfg!(target_arch = "x86_64"))
+        }
         Ok(_) => Ok(true),
         Err(ElfError::Read(error)) => Err(error.into()),
         Err(

@@ -21,7 +21,7 @@ use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
 use super::stack_limit::StackLimit;
 use super::{Process, ProcessConfig};
 use crate::Thread;
-use crate::elf::{self, Architecture, ElfError, Image, Source};
+use crate::elf::{self, ElfError, Image, Source};
 use crate::files::surroundings::USER;
 use crate::files::{Root, Surroundings};
 use crate::image;
@@ -145,13 +145,13 @@ impl Process {
             None => None,
             Some((path, file)) => Some((parse(&file, &path)?, path, file)),
         };
-        if let Some((Image { architecture, .. }, path, _)) = &interpreter
-            && architecture.is_translated()
-        {
-            let machine = if *architecture == Architecture::Mips64 { 8 } else { 62 };
-            return Err(LoadError::Program { path: path.clone(), source: ElfError::Machine(machine) });
-        }
         let architecture = image.architecture;
+        if let Some((other, path, _)) = &interpreter
+            && other.architecture != architecture
+        {
+            let source = ElfError::Machine(other.architecture.machine());
+            return Err(LoadError::Program { path: path.clone(), source });
+        }
         let is_translated = architecture.is_translated();
         if is_translated {
             if architecture.page_bytes() != PAGE_BYTES {
@@ -176,7 +176,7 @@ impl Process {
             .map(&mut space, &texts, config.stack_offset, image.executable_stack)
             .map_err(&failed)?;
         // As the kernel does: a PIE under a dynamic linker away from everything else.
-        let preferred = interpreter.is_some().then_some(memory.limit() / 3 * 2);
+        let preferred = interpreter.is_some().then_some(memory.limit() / architecture.share() / 3 * 2);
         let name = found.path.to_string_lossy();
         let program = elf::load(&space, &image, &found.file, &name, preferred).map_err(&failed)?;
         let mut start = program.entry;

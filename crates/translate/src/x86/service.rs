@@ -90,7 +90,7 @@ impl Machine<'_> {
                 Ok(())
             }
             Pushfq => {
-                let value = flags_of(self.state);
+                let value = flags_of(self.state) | x87::kept_flags(self.state);
                 self.push(value, 8)
             }
             Pushf => {
@@ -100,6 +100,7 @@ impl Machine<'_> {
             Popfq | Popf => {
                 let value = self.pop(if i.mnemonic() == Popf { 2 } else { 8 })?;
                 set_flags_of(self.state, value & CHANGEABLE);
+                x87::keep_flags(self.state, value);
                 Ok(())
             }
             Pop => {
@@ -546,7 +547,7 @@ impl Machine<'_> {
         self.set_result_flags(result, bytes);
     }
 
-    /// What there is: SSE2 and what came before it, but MMX.
+    /// What there is: SSE2 and what came before it; of MMX only that it is said to be there.
     fn identify(&mut self) {
         let leaf = self.state.r(RAX) as u32;
         let text = |text: &[u8]| u32::from_le_bytes(std::array::from_fn(|at| text[at]));
@@ -622,5 +623,6 @@ impl Machine<'_> {
 
 /// CPUID.1:ECX: SSE3, SSSE3, CMPXCHG16B, SSE4.1, POPCNT.
 const FEATURES_C: u32 = 0;
-/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, FXSR, SSE, SSE2.
-const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 << 25 | 1 << 26;
+/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is not there; but every x86-64 has it (System V ABI, AMD64 supplement,
+/// "micro-architecture levels"), and the dynamic linker of glibc refuses to work without.
+const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;

@@ -33,8 +33,26 @@ pub(super) fn words(state: &State) -> Words {
 /// Sets the words of a thread.
 pub(super) fn set_words(state: &mut State, words: Words) {
     state.lbt.top = (words.status >> 11 & 7) as u8;
+    let kept = state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS;
     state.lbt.scratch[usize::from(X87_WORDS)] =
-        u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
+        kept | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
+}
+
+/// ID and AC of RFLAGS: a processor where they can be changed has CPUID and is no 80386. They do nothing here, and are kept where x87's words
+/// leave room.
+const UNCOMPUTED: u64 = 1 << 21 | 1 << 18;
+const KEPT_SHIFT: u32 = 40;
+const KEPT_FLAGS: u64 = UNCOMPUTED << KEPT_SHIFT;
+
+/// The flags that nothing computes.
+pub(super) fn kept_flags(state: &State) -> u64 {
+    (state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS) >> KEPT_SHIFT
+}
+
+/// Sets them from RFLAGS.
+pub(super) fn keep_flags(state: &mut State, flags: u64) {
+    let words = &mut state.lbt.scratch[usize::from(X87_WORDS)];
+    *words = *words & !KEPT_FLAGS | (flags & UNCOMPUTED) << KEPT_SHIFT;
 }
 
 /// FNINIT.
