@@ -103,3 +103,62 @@ fn a_program_that_has_changed_since_is_refused() {
     let restored = saved.restore(&[]);
     assert!(text(&restored.stderr).contains("no longer the program"), "{}", text(&restored.stderr));
 }
+
+/// Guests with threads, sleeps, signals, pipes, code that changes and arithmetic, and arguments that make them short.
+const ANY: [(&str, &[&str]); 9] = [
+    ("threads", &["3", "1500"]),
+    ("waiting", &["3"]),
+    ("signals", &["200"]),
+    ("unix_pipe", &["500"]),
+    ("self_modify", &["200"]),
+    ("litmus", &["200"]),
+    ("fft", &["8", "3"]),
+    ("sort", &["3000"]),
+    ("unix_context", &["300"]),
+];
+
+/// At any moment of any guest: what it prints until then and what the restored one prints are together what it prints undisturbed, or it
+/// is said why it cannot be saved just then. `LONGMA_CHECKPOINTS=2000` takes so many moments, `PROPTEST_RNG_SEED` others.
+#[test]
+fn guests_saved_at_any_moment_go_on_as_if_nothing_had_happened() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (moments, mut random) =
+        (number("LONGMA_CHECKPOINTS").unwrap_or(36), number("PROPTEST_RNG_SEED").unwrap_or(1));
+    let mut below = |end: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % end
+    };
+    let (mut restored_count, mut refused) = (0, 0);
+    for _ in 0..moments {
+        let (guest, arguments) = ANY[below(ANY.len() as u64) as usize];
+        // From a microsecond to a second, as often in each decade.
+        let at_ns = (1000.0 * 10f64.powf(below(6_000_000) as f64 / 1e6)) as u64;
+        let whole = expected_of(guest, arguments);
+        let saved = match save(guest, arguments, at_ns) {
+            Ok(saved) => saved,
+            Err(why) => {
+                assert!(why.contains("save"), "{guest} at {at_ns}: {why}");
+                refused += 1;
+                continue;
+            }
+        };
+        if !Path::new(&saved.path()).exists() {
+            assert_eq!(saved.before, whole, "{guest} ended before {at_ns}");
+            continue;
+        }
+        let restored = saved.restore(&[]);
+        let said = text(&restored.stderr);
+        assert_eq!(saved.before + &text(&restored.stdout), whole, "{guest} at {at_ns}: {said}");
+        assert_eq!(restored.status.code(), Some(0), "{guest} at {at_ns}: {said}");
+        restored_count += 1;
+    }
+    println!("{restored_count} restored, {refused} refused, of {moments}");
+    assert!(3 * restored_count >= moments, "{restored_count} restored of {moments}");
+}
+
+/// What a guest prints with these arguments when nothing disturbs it.
+fn expected_of(program: &str, arguments: &[&str]) -> String {
+    let done = run(&[], Some((&guest(program), arguments)));
+    assert_eq!(done.status.code(), Some(0), "{program}: {}", text(&done.stderr));
+    text(&done.stdout)
+}
