@@ -111,6 +111,11 @@ impl Report<'_> {
         &self.0.code
     }
 
+    /// Whether the program is for another architecture than LoongArch.
+    pub fn is_translated(&self) -> bool {
+        self.0.translated().is_some()
+    }
+
     /// The architecture of a program that is not for LoongArch and was translated, and how many of its own instructions these blocks have
     /// executed: each round of a repeated one counts.
     pub fn source(&self, executed: &[Executed]) -> Option<(&'static str, u64)> {

@@ -43,7 +43,7 @@ fn head(result: &RunResult, to: &mut String) {
     line!(to, "{:<14}{machine}, level {}{model}", "machine", manifest.level);
     let summary = &result.summary;
     let cores = if summary.cores == 1 { "1 core".into() } else { format!("{} cores", summary.cores) };
-    line!(to, "{:<14}{} on {cores}", "instructions", grouped(summary.instructions));
+    line!(to, "{:<14}{} on {cores}{}", "instructions", grouped(summary.instructions), source(result));
     if summary.stack.is_some() {
         line!(to, "{:<14}{}", "time", summary.time);
         line!(to, "{:<14}{}", "cycles", grouped(summary.busy_cycles.round() as u64));
@@ -63,6 +63,14 @@ fn head(result: &RunResult, to: &mut String) {
             1000.0 * missed as f64 / summary.instructions.max(1) as f64,
         );
     }
+}
+
+/// What the instructions stand for, if the program was translated.
+fn source(result: &RunResult) -> String {
+    result.source.map_or_else(String::new, |(name, instructions)| {
+        let expansion = result.summary.instructions as f64 / instructions.max(1) as f64;
+        format!(", for {} of {name}, {expansion:.3} for one", grouped(instructions))
+    })
 }
 
 fn percent(part: f64, whole: f64) -> f64 {

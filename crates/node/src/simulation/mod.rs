@@ -413,12 +413,16 @@ impl Simulation {
     ) -> Result<RunResult, StatisticsError> {
         let models = self.cores.iter().map(|core| &core.model);
         let start_of = |number| report.source_address(report.code().traced_block(number).start);
+        let source = report.is_translated().then(|| report.source(&result::executed(self, report))).flatten();
+        let mut statistics = self.statistics()?;
+        result::add_source(source, &mut statistics)?;
         Ok(RunResult {
             manifest,
             ending,
+            source,
             summary: Summary::of(self),
             traffic: self.memory.traffic(),
-            statistics: self.statistics()?,
+            statistics,
             functions: functions::by_function(models, start_of, &report.symbols()),
         })
     }

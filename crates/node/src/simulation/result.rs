@@ -2,13 +2,14 @@
 //! Nothing of the host is in it: two runs of the same inputs give the same bytes.
 //! Source: our own; the book's chapter on simulated time explains the figures.
 
+use longma_core::Executed;
 use longma_core::timing::{BranchCounts, Cause};
 use longma_memory::Traffic;
 use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
 use serde_json::{Value, json};
 
 use super::{FunctionTime, Simulation};
-use crate::Ending;
+use crate::{Ending, Report};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -83,6 +84,28 @@ pub(super) fn add_run(simulation: &Simulation, to: &mut Statistics) -> Result<()
     Ok(())
 }
 
+/// What was executed while counting, as far as it takes whole runs of blocks.
+pub(super) fn executed(simulation: &Simulation, report: &Report<'_>) -> Vec<Executed> {
+    let blocks = simulation.cores.iter().flat_map(|core| core.model.blocks());
+    blocks
+        .map(|(number, counts)| {
+            let block = report.code().traced_block(number);
+            let instructions = block.instructions.len() as u32;
+            let runs = counts.instructions / u64::from(instructions.max(1));
+            Executed { start: block.start, instructions, runs }
+        })
+        .collect()
+}
+
+/// Adds what a translated program has executed of its own.
+pub(super) fn add_source(
+    source: Option<(&'static str, u64)>,
+    to: &mut Statistics,
+) -> Result<(), StatisticsError> {
+    let Some((_, instructions)) = source else { return Ok(()) };
+    to.count("run.source_instructions", instructions, "instructions", "of the program's own architecture")
+}
+
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
@@ -90,6 +113,8 @@ pub struct RunResult {
     pub manifest: Manifest,
     /// How the program ended.
     pub ending: Ending,
+    /// The architecture of a program that was translated, and how many of its own instructions were executed while counting.
+    pub source: Option<(&'static str, u64)>,
     /// What a reader asks first.
     pub summary: Summary,
     /// What went over controllers, crossbars and links.
