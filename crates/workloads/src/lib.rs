@@ -1,7 +1,9 @@
-//! What an experiment can run: programs on a node, messages over a network, virtual machines on NUMA hosts, trees on zoned flash.
+//! What an experiment can run: programs on a node, for LoongArch or translated, messages over a network, virtual machines on NUMA hosts,
+//! trees on zoned flash.
 //! Not who runs them at which points: that is `longma-lab`. Not what they run on: those crates are below.
 
 pub mod program;
+pub mod translation;
 pub mod via;
 #[cfg(feature = "placement")]
 pub mod vm;
@@ -15,6 +17,7 @@ pub fn registry(longma: impl Into<PathBuf>) -> Registry {
     let mut registry = Registry::default();
     let longma = longma.into();
     registry.add(program::Program::new(longma.clone()));
+    registry.add(translation::Translation::new(longma.clone()));
     #[cfg(feature = "placement")]
     {
         registry.add(vm::Guest::new(longma));

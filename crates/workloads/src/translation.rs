@@ -1,0 +1,230 @@
+//! The workload `translation`: programs for another architecture, run as LoongArch code, beside the same programs built for LoongArch.
+//! Not the running, which is `program`'s, nor what one of the programs alone costs: means over them.
+//! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for what is compared.
+
+use crate::program::Program;
+use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
+use std::collections::BTreeMap;
+
+/// Architectures that are translated; the folders of their programs are called so.
+const ARCHITECTURES: &[&str] = &["mips64el", "x86_64"];
+/// The folder of the programs that they are compared with.
+const NATIVE: &str = "loongarch64";
+const LEVELS: &[&str] = &["functional", "timing"];
+/// Parameters of `program` that are this workload's too.
+const FORWARDED: [&str; 3] = ["level", "core", "seed"];
+
+/// What is measured at every level; each is a geometric mean over the programs.
+const COUNTED: [(&str, &str, &str); 3] = [
+    ("expansion", "", "instructions of LoongArch for one of the program's own architecture"),
+    (
+        "source_over_native",
+        "",
+        "the program's own instructions for one of the same program built for LoongArch",
+    ),
+    (
+        "translated_over_native",
+        "",
+        "instructions of the translation for one of the program built for LoongArch",
+    ),
+];
+/// What is measured at level timing beside that.
+const TIMED: [(&str, &str, &str); 2] = [
+    ("cycles_over_native", "", "cycles of the translation for one of the program built for LoongArch"),
+    ("speed", "%", "of the program built for LoongArch, by cycles"),
+];
+
+/// Programs for other architectures.
+pub struct Translation {
+    program: Program,
+    parameters: Vec<Parameter>,
+}
+
+impl Translation {
+    /// Programs for other architectures, run by the command at `longma`.
+    pub fn new(longma: impl Into<std::path::PathBuf>) -> Self {
+        let parameter = |name, kind, default: Option<Setting>, description| Parameter {
+            name,
+            kind,
+            default,
+            description,
+        };
+        let parameters = vec![
+            parameter(
+                "folder",
+                Kind::Text,
+                Some("".into()),
+                "where the folders of programs are, from the experiment file's folder; no part of a result",
+            ),
+            parameter(
+                "architecture",
+                Kind::Word(ARCHITECTURES),
+                None,
+                "what the programs are built for: the name of their folder, beside `loongarch64`",
+            ),
+            parameter(
+                "programs",
+                Kind::Texts,
+                None,
+                "the programs, each a text of its name and its arguments with spaces between them",
+            ),
+            parameter("level", Kind::Word(LEVELS), Some("timing".into()), "how much is modelled"),
+            parameter(
+                "core",
+                Kind::Text,
+                Some("".into()),
+                "how cores are timed; as the machine file says if empty",
+            ),
+            parameter(
+                "seed",
+                Kind::Integer,
+                Some(Setting::Integer(1)),
+                "the seed of what is random when simulated",
+            ),
+        ];
+        Self { program: Program::new(longma), parameters }
+    }
+
+    /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
+    fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Point {
+        let mut inner = point.clone();
+        let defaults = self.program.parameters().iter();
+        inner.parameters =
+            defaults.filter_map(|p| p.default.clone().map(|value| (p.name.to_string(), value))).collect();
+        for name in FORWARDED {
+            if let Some(value) = point.parameter(name) {
+                inner.parameters.insert(name.into(), value.clone());
+            }
+        }
+        let mut words = words.split_whitespace().map(String::from);
+        let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
+        set("program", words.next().unwrap_or_default().as_str().into());
+        set("arguments", Setting::Texts(words.collect()));
+        set("folder", format!("{}/{architecture}", point.text("folder")).as_str().into());
+        inner
+    }
+
+    /// What a program costs, translated and natively.
+    fn measured(&self, point: &Point, words: &str, stop: &Stop) -> Result<Costs, Failure> {
+        let run = |architecture| self.program.run(&self.of_program(point, architecture, words), stop);
+        let (translated, native) = (run(point.text("architecture"))?, run(NATIVE)?);
+        let of = |metrics: &Metrics, names: [&str; 2]| {
+            let found = names.iter().find_map(|name| metrics.results.get(*name).copied());
+            found
+                .filter(|value| *value > 0.0)
+                .ok_or_else(|| Failure::failed(format!("the run of `{words}` counted no {}", names[0])))
+        };
+        // Named one way at level functional and another way beside it.
+        let instructions = ["instructions", "run.instructions"];
+        let is_timed = point.text("level") == "timing";
+        let cycles = |metrics| if is_timed { of(metrics, ["run.cycles"; 2]).map(Some) } else { Ok(None) };
+        Ok(Costs {
+            source: of(&translated, ["source_instructions", "run.source_instructions"])?,
+            translated: of(&translated, instructions)?,
+            native: of(&native, instructions)?,
+            cycles: cycles(&translated)?.zip(cycles(&native)?),
+        })
+    }
+}
+
+/// What one program costs.
+struct Costs {
+    source: f64,
+    translated: f64,
+    native: f64,
+    /// Cycles of the translation and of the program built for LoongArch.
+    cycles: Option<(f64, f64)>,
+}
+
+impl Workload for Translation {
+    fn name(&self) -> &str {
+        "translation"
+    }
+
+    fn description(&self) -> &str {
+        "programs for another architecture as LoongArch code, beside the same ones built for LoongArch"
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn places(&self) -> &'static [&'static str] {
+        &["folder"]
+    }
+
+    fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
+        let mut inputs = BTreeMap::new();
+        for words in programs(point)? {
+            for architecture in [point.text("architecture"), NATIVE] {
+                let inner = self.of_program(point, architecture, words);
+                let digests = self.program.inputs(&inner)?.into_values();
+                inputs.extend(
+                    digests.map(|digest| (format!("{architecture}/{}", inner.text("program")), digest)),
+                );
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
+        for words in programs(point)? {
+            for architecture in [point.text("architecture"), NATIVE] {
+                self.program.rehearse(&self.of_program(point, architecture, words))?;
+            }
+        }
+        let timed = if point.text("level") == "timing" { &TIMED[..] } else { &[] };
+        let measures = COUNTED.iter().chain(timed);
+        let measures = measures.map(|(name, unit, about)| Measure::new(*name, *unit, *about)).collect();
+        Ok(Rehearsal { measures: Some(measures), ..Rehearsal::default() })
+    }
+
+    fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
+        let costs = programs(point)?
+            .iter()
+            .map(|words| self.measured(point, words, stop))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mean = |ratio: &dyn Fn(&Costs) -> Option<f64>| {
+            let ratios: Option<Vec<f64>> = costs.iter().map(ratio).collect();
+            ratios.map(|ratios| geometric_mean(&ratios))
+        };
+        let mut metrics = Metrics::default();
+        let mut tell =
+            |name: &str, value: Option<f64>| value.into_iter().for_each(|v| metrics.result(name, v));
+        tell("expansion", mean(&|c| Some(c.translated / c.source)));
+        tell("source_over_native", mean(&|c| Some(c.source / c.native)));
+        tell("translated_over_native", mean(&|c| Some(c.translated / c.native)));
+        let cycles = mean(&|c| c.cycles.map(|(translated, native)| translated / native));
+        tell("cycles_over_native", cycles);
+        tell("speed", cycles.map(|ratio| 100.0 / ratio));
+        Ok(metrics)
+    }
+}
+
+/// The programs, of which there is one at least.
+fn programs(point: &Point) -> Result<&[String], Failure> {
+    match point.parameter("programs") {
+        Some(Setting::Texts(programs)) if programs.iter().any(|words| words.trim().is_empty()) => {
+            Err(Failure::refused("an entry of `programs` is empty: give each a program's name"))
+        }
+        Some(Setting::Texts(programs)) if !programs.is_empty() => Ok(programs),
+        _ => Err(Failure::refused("`programs` names none: give one at least")),
+    }
+}
+
+fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_geometric_mean_of_ratios_does_not_depend_on_which_is_above() {
+        let values = [2.0, 0.5, 4.0];
+        let turned = values.map(|value| 1.0 / value);
+        assert!((geometric_mean(&values) * geometric_mean(&turned) - 1.0).abs() < 1e-12);
+        assert!((geometric_mean(&values) - 4f64.cbrt()).abs() < 1e-12);
+    }
+}
