@@ -172,8 +172,9 @@ fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_o
                 let mut command = longma_run();
                 command.args(["-L", libraries]).args(options).arg(&program).arg("--").args(arguments);
                 let done = finish(&mut command);
-                let ours = (text(&done.stdout), done.status.code(), text(&done.stderr));
-                assert_eq!(ours, (text(&native.stdout), Some(0), String::new()), "{program:?} {options:?}");
+                let ours = (text(&done.stdout), done.status.code());
+                let said = text(&done.stderr);
+                assert_eq!(ours, (text(&native.stdout), Some(0)), "{program:?} {options:?}: {said}");
             }
         }
     }

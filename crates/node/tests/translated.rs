@@ -232,7 +232,4 @@ fn what_is_not_translated_is_refused_with_what_it_is_and_what_to_do() {
         let said = refusal(&other);
         assert!(said.contains("for MIPS") && said.contains(words) && said.contains("; "), "{said}");
     }
-    compile("numbers", &[], &program);
-    let said = refusal(&program);
-    assert!(said.contains("dynamically") && said.contains("-static"), "{said}");
 }

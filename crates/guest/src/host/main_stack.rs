@@ -34,6 +34,9 @@ pub fn with_enough<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Left free above what is used: who walks the frames of a panic takes the caller's for one of this stack's, and finds zeros there.
+const ABOVE_BYTES: usize = 4096;
+
 /// What is to be done on another stack, and what came of it.
 struct Task<F, T> {
     work: Option<F>,
@@ -42,7 +45,7 @@ struct Task<F, T> {
 
 fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
     let mut task = Task { work: Some(work), done: None };
-    let top = stack.usable().end & !15;
+    let top = (stack.usable().end - ABOVE_BYTES) & !15;
     // SAFETY: the memory below `top` is unused and stays until the call is over; `perform` gets the task that it expects, and never
     // unwinds. The old stack pointer is in a register that the callee preserves.
     unsafe {

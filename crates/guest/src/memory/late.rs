@@ -80,12 +80,15 @@ impl AddressSpace {
 
 #[cfg(test)]
 mod tests {
+    use crate::host::faults;
     use crate::{AddressSpace, GuestMemory, PAGE_BYTES, Protection};
 
     const START: u64 = 1 << 20;
 
     #[test]
     fn what_was_written_is_finished_though_its_page_is_protected_and_the_protection_stays() {
+        faults::install();
+        faults::prepare_thread();
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let protection = |write| Protection { read: write, write, execute: false };
         space.map_zeros(START, 2 * PAGE_BYTES, protection(true)).unwrap();

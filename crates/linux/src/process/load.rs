@@ -57,7 +57,7 @@ pub enum LoadError {
     },
     /// The dynamic linker that the program names is missing.
     #[error(
-        "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds a LoongArch64 system's files as the root or the library root",
+        "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds its system's files as the root or the library root",
         interpreter.display(), path.display()
     )]
     Interpreter {
