@@ -100,6 +100,9 @@ impl std::fmt::Debug for GuestMemory {
     }
 }
 
+/// How often a word of code is looked for that the map permits and the host refuses.
+const MOST_TRIES: u32 = 100_000;
+
 impl GuestMemory {
     /// Reserves a guest address space: nothing is mapped in it.
     ///
@@ -388,10 +391,24 @@ impl GuestMemory {
         if !address.is_multiple_of(4) {
             return Err(fault(FaultCause::Misaligned));
         }
-        if !self.0.executable.contains(address / HOST_PAGE_BYTES) {
-            return Err(self.explain(address, 4, Access::Execute));
+        // Where the map permits what was refused, another thread has changed it in between: so it is tried again, as the kernel does.
+        for _ in 0..MOST_TRIES {
+            let refused = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
+                match self.load(address) {
+                    Ok(word) => return Ok(word),
+                    Err(found) if found.cause == FaultCause::BeyondFile && self.is_of_file(address) => {
+                        return Err(fault(found.cause));
+                    }
+                    Err(found) => fault(found.cause),
+                }
+            } else {
+                self.explain(address, 4, Access::Execute)
+            };
+            if refused.cause != FaultCause::BeyondFile {
+                return Err(refused);
+            }
         }
-        self.load(address).map_err(|found| fault(found.cause))
+        Err(fault(FaultCause::BeyondFile))
     }
 
     /// Why the host refused an access of `size` bytes, from the guest's own map.
