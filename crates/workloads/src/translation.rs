@@ -87,15 +87,7 @@ impl Translation {
 
     /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
     fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Point {
-        let mut inner = point.clone();
-        let defaults = self.program.parameters().iter();
-        inner.parameters =
-            defaults.filter_map(|p| p.default.clone().map(|value| (p.name.to_string(), value))).collect();
-        for name in FORWARDED {
-            if let Some(value) = point.parameter(name) {
-                inner.parameters.insert(name.into(), value.clone());
-            }
-        }
+        let mut inner = self.program.point_of(point, &FORWARDED);
         let mut words = words.split_whitespace().map(String::from);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
         set("program", words.next().unwrap_or_default().as_str().into());

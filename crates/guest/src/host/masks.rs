@@ -29,10 +29,11 @@ const SET_BYTES: u64 = 8;
 
 /// Replaces this host thread's mask by `mask` (without [`FAULTS`]) and gives the former one.
 pub fn replace(mask: SignalSet) -> SignalSet {
-    exchange(mask & !FAULTS)
+    replace_all(mask & !FAULTS)
 }
 
-fn exchange(new: SignalSet) -> SignalSet {
+/// As [`replace`], [`FAULTS`] included: until the next [`replace`], no memory of the guest's may be touched.
+pub fn replace_all(new: SignalSet) -> SignalSet {
     let mut old = 0u64;
     // SAFETY: both pointers are valid for 8 bytes. It cannot fail.
     let _ = unsafe {
@@ -42,11 +43,6 @@ fn exchange(new: SignalSet) -> SignalSet {
         )
     };
     old
-}
-
-/// As [`replace`], [`FAULTS`] included: until the next [`replace`], no memory of the guest's may be touched.
-pub fn replace_all(mask: SignalSet) -> SignalSet {
-    exchange(mask)
 }
 
 /// This host thread's mask.

@@ -303,12 +303,7 @@ fn every_instruction_does_what_the_processor_does() {
             }
             seen = true;
             let doubles = random.below(2) == 0;
-            let mut before = Registers {
-                general: std::array::from_fn(|_| random.number()),
-                flags: 0x202 | random.next() & 0x8d5,
-                unused: 0,
-                vectors: std::array::from_fn(|_| random.vector(doubles)),
-            };
+            let mut before = random.registers(doubles);
             data[skip..skip + DATA_BYTES].iter_mut().for_each(|byte| *byte = random.next() as u8);
             let floats = random.vector(doubles).to_le_bytes();
             let middle = skip + (MIDDLE + at) as usize;

@@ -1,5 +1,7 @@
 //! Random states.
 
+use crate::host::Registers;
+
 /// A generator of numbers that is the same everywhere.
 pub struct Random(pub u64);
 
@@ -36,6 +38,16 @@ impl Random {
             0 => borders[self.below(borders.len() as u64) as usize],
             1 => self.next() >> self.below(64),
             _ => self.next(),
+        }
+    }
+
+    /// Registers of any contents.
+    pub fn registers(&mut self, doubles: bool) -> Registers {
+        Registers {
+            general: std::array::from_fn(|_| self.number()),
+            flags: 0x202 | self.next() & 0x8d5,
+            unused: 0,
+            vectors: std::array::from_fn(|_| self.vector(doubles)),
         }
     }
 

@@ -269,12 +269,7 @@ fn sequences_do_what_the_processor_does_also_when_they_are_interrupted() {
         if std::env::var_os("LONGMA_X86_SHOWN").is_some() {
             eprintln!("{case}: {text}");
         }
-        let mut before = Registers {
-            general: std::array::from_fn(|_| random.number()),
-            flags: 0x202 | random.next() & 0x8d5,
-            unused: 0,
-            vectors: std::array::from_fn(|_| random.vector(true)),
-        };
+        let mut before = random.registers(true);
         data[skip..skip + DATA_BYTES].iter_mut().for_each(|byte| *byte = random.next() as u8);
         let data_at = data[skip..].as_ptr() as u64;
         before.general[4] = STACK_TOP;

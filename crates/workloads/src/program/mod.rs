@@ -145,6 +145,20 @@ impl Program {
         Self { longma: longma.into(), parameters, digests: Mutex::default() }
     }
 
+    /// A point for this workload made of another one's: everything at its default, but what is `forwarded`.
+    pub(crate) fn point_of(&self, point: &Point, forwarded: &[&str]) -> Point {
+        let mut inner = point.clone();
+        let defaults = self.parameters.iter();
+        inner.parameters =
+            defaults.filter_map(|p| p.default.clone().map(|value| (p.name.to_string(), value))).collect();
+        for name in forwarded {
+            if let Some(value) = point.parameter(name) {
+                inner.parameters.insert((*name).into(), value.clone());
+            }
+        }
+        inner
+    }
+
     /// The run of `point`; if it is `rehearsed`, only set up.
     fn command(&self, point: &Point, files: &Files, rehearsed: bool) -> Command {
         let mut command = Command::new(&self.longma);
