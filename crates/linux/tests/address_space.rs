@@ -9,6 +9,7 @@ use longma_guest::host::locks::Mutex;
 use longma_loongarch::{Access, FaultCause};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const MMAP: u64 = 222;
 const MUNMAP: u64 = 215;
@@ -187,6 +188,44 @@ fn writes_while_another_thread_protects_code_all_arrive() {
             }
         });
     });
+}
+
+#[test]
+fn memory_whose_protection_changes_back_and_forth_is_forbidden_or_there_and_never_beyond_a_file() {
+    let mut guest = Guest::new();
+    let address = guest.map(PAGE, READ_WRITE);
+    let is_over = AtomicBool::new(false);
+    let process = guest.process.clone();
+    let (mut given, mut forbidden) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for protection in [0, READ_WRITE] {
+                    assert_eq!(guest.call(MPROTECT, &[address, PAGE, protection]), 0);
+                }
+            }
+        });
+        let memory = process.memory();
+        let mut bytes = [0; 64];
+        for round in 0..30_000u64 {
+            let done = match round % 4 {
+                0 => memory.load::<u64>(address).map(drop),
+                1 => memory.store(address + 8, round),
+                2 => memory.read(address, &mut bytes),
+                _ => memory.compare_exchange(address, 0, 0u32).map(drop),
+            };
+            match done {
+                Ok(()) => given += 1,
+                Err(fault) if fault.cause == FaultCause::Forbidden => forbidden += 1,
+                Err(fault) => {
+                    is_over.store(true, Ordering::Relaxed);
+                    panic!("round {round}: {fault:?}");
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(given > 0 && forbidden > 0, "{given} given, {forbidden} forbidden");
 }
 
 #[test]

@@ -419,12 +419,7 @@ impl GuestMemory {
         loop {
             let fault = |cause| Fault { address: at, access, cause };
             let Some((_, mapping)) = map.at(at) else { return fault(FaultCause::Unmapped) };
-            let permitted = match access {
-                Access::Read => mapping.protection.readable(),
-                Access::Write => mapping.protection.write,
-                Access::Execute => mapping.protection.execute,
-            };
-            if !permitted {
+            if !mapping.protection.permits(access) {
                 return fault(FaultCause::Forbidden);
             }
             let next = (at & !(self.page_bytes() - 1)) + self.page_bytes();
@@ -460,25 +455,33 @@ impl GuestMemory {
     }
 
     /// Tries to make good what made the host refuse an access that the guest may do: a page write-protected because of
-    /// translated code, or the tail of a file's last 16 KiB page. True if the access should be tried again.
-    pub fn mend(&self, address: u64, size: u64, access: Access) -> bool {
+    /// translated code, or the tail of a file's last 16 KiB page. The access should be tried again, unless it is refused.
+    fn mend(&self, address: u64, size: u64, access: Access) -> Result<(), Fault> {
         let Some(last) = address.checked_add(size.max(1) - 1).filter(|&last| last < self.0.limit) else {
-            return false;
+            return Err(self.explain(address, size, access));
         };
         if access == Access::Write {
             let is_noted = self.note_writes(address..last + 1);
             if self.release_code(address..last + 1) || is_noted {
-                return true;
+                return Ok(());
             }
         }
         let fault = self.explain(address, size, access);
-        fault.cause == FaultCause::BeyondFile && (self.mend_file_tail(address) || self.mend_file_tail(last))
+        if fault.cause == FaultCause::BeyondFile
+            && (self.mend_file_tail(address, access) || self.mend_file_tail(last, access))
+        {
+            return Ok(());
+        }
+        // Not explained once more: another thread may have changed the map back by then.
+        Err(fault)
     }
 
     /// On hardware with 16 KiB pages the rest of a file's last page reads as zero; the host has 4 KiB pages and refuses it.
-    fn mend_file_tail(&self, address: u64) -> bool {
+    fn mend_file_tail(&self, address: u64, access: Access) -> bool {
         let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
-        let Some((_, mapping)) = map.at(address) else { return false };
+        let permitting = map.at(address).filter(|(_, mapping)| mapping.protection.permits(access));
+        // Another thread took away what the map has just permitted: the next try says what is refused.
+        let Some((_, mapping)) = permitting else { return true };
         if mapping.origin.window.is_some() {
             return false;
         }
@@ -582,7 +585,8 @@ impl GuestMemory {
             tries = if now == done { tries + 1 } else { 0 };
             done = now;
             let at = address + done as u64;
-            if tries > TRIES || !self.mend(at, 1, access) {
+            self.mend(at, 1, access)?;
+            if tries > TRIES {
                 return Err(self.explain(at, 1, access));
             }
             make_way(tries);
@@ -601,9 +605,7 @@ impl GuestMemory {
             if let Ok(value) = act() {
                 return Ok(value);
             }
-            if !self.mend(address, size, access) {
-                break;
-            }
+            self.mend(address, size, access)?;
             make_way(tries);
         }
         Err(self.explain(address, size, access))

@@ -2,6 +2,7 @@
 //! Not the memory itself: changing this map changes nothing on the host.
 //! Source: proc_pid_maps(5).
 
+use longma_loongarch::Access;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,6 +32,15 @@ impl Protection {
     /// Whether loads work: on LoongArch any permission implies reading.
     pub fn readable(self) -> bool {
         self.read || self.write || self.execute
+    }
+
+    /// Whether the guest may access what is mapped so.
+    pub(super) fn permits(self, access: Access) -> bool {
+        match access {
+            Access::Read => self.readable(),
+            Access::Write => self.write,
+            Access::Execute => self.execute,
+        }
     }
 
     /// The PROT_ bits of the host mapping: guest code is data to the host, and registers are nothing that the host has.
