@@ -194,5 +194,7 @@ fn tables_of_large_pages_take_no_more_memory_than_is_used_of_them() {
     assert_eq!(entries[0] - entries[1], 8 * last, "one table, as real ones");
     spaces.unmap(ONE, 0, 1 << 20);
     assert_eq!((spaces.lookup(ONE, last), spaces.lookup(ONE, 0)), (None, None));
-    assert!(resident_kib() - before < 64 << 10, "{} KiB", resident_kib() - before);
+    // Other tests give memory back meanwhile.
+    let more = resident_kib().saturating_sub(before);
+    assert!(more < 64 << 10, "{more} KiB");
 }

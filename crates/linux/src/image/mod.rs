@@ -11,6 +11,7 @@ mod threads;
 use longma_guest::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use crate::signals::Arrivals;
 pub use files::{FileImage, FileKind};
 pub(crate) use files::{own_descriptors, standard_files};
 pub use pages::{PAGE_RUN_BYTES, contents};

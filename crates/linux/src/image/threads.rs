@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::Thread;
-use crate::signals::AlternateStack;
+use crate::signals::{AlternateStack, Arrivals};
 use crate::simulated::ThreadNumber;
 
 /// What the kernel knows of a thread besides its registers.
@@ -59,6 +59,11 @@ impl Thread {
             clear_child_tid: self.clear_child_tid,
             robust_list: self.robust_list,
         }
+    }
+
+    /// What has arrived for it and is not delivered, which its image does not keep.
+    pub fn arrivals(&self) -> Arrivals {
+        self.signals.arrivals()
     }
 
     pub(super) fn set_kernel_state(&mut self, kernel: &KernelState) {

@@ -9,4 +9,5 @@ mod frame;
 mod state;
 
 pub(crate) use actions::{Action, Dispositions, SIGNALS};
+pub use state::Arrivals;
 pub(crate) use state::{AlternateStack, ThreadSignals};

@@ -2,6 +2,8 @@
 //! Not the actions, which a process shares: those are in `actions`.
 //! Source: sigprocmask(2), sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
 
+use std::sync::Arc;
+
 use longma_guest::Errno;
 use longma_guest::host::masks::{self, FAULTS, HELD, SignalSet};
 use longma_guest::host::reception::{self, Reception};
@@ -94,6 +96,17 @@ impl AlternateStack {
     }
 }
 
+/// The signals that have reached a thread, as others may see them.
+#[derive(Clone, Debug)]
+pub struct Arrivals(Arc<Reception>);
+
+impl Arrivals {
+    /// Those that are not delivered yet, blocked ones included: bit 0 is signal 1.
+    pub fn undelivered(&self) -> u64 {
+        self.0.arrived()
+    }
+}
+
 /// The signal state of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
@@ -102,8 +115,8 @@ pub(crate) struct ThreadSignals {
     /// The mask that a call such as sigsuspend(2) put in its place until the next delivery.
     pub suspended: Option<SignalSet>,
     pub stack: AlternateStack,
-    /// Boxed: host handlers know its address.
-    reception: Box<Reception>,
+    /// Host handlers know its address.
+    reception: Arc<Reception>,
 }
 
 impl ThreadSignals {
@@ -113,7 +126,7 @@ impl ThreadSignals {
             mask: mask & !UNBLOCKABLE,
             suspended: None,
             stack: AlternateStack::default(),
-            reception: Box::<Reception>::default(),
+            reception: Arc::default(),
         }
     }
 
@@ -121,7 +134,7 @@ impl ThreadSignals {
     pub(crate) fn attach(&self) {
         // All: the program before may have left signals that the guest has blocked and the host must not.
         let former = masks::replace_all(!0);
-        // SAFETY: the reception is boxed, and `drop` takes it back before it goes.
+        // SAFETY: the reception stays where it is, and `drop` takes it back before it goes.
         unsafe { reception::register(&raw const *self.reception) };
         masks::replace(former);
     }
@@ -158,6 +171,11 @@ impl ThreadSignals {
     /// The signals that have arrived and are not blocked.
     pub(crate) fn deliverable(&self) -> SignalSet {
         self.reception.arrived() & !self.suspended.unwrap_or(self.mask)
+    }
+
+    /// What has arrived here, for another thread to look at.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        Arrivals(self.reception.clone())
     }
 
     /// The signals that have arrived here.

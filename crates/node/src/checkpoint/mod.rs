@@ -153,6 +153,10 @@ fn threads(simulated: &Simulated) -> Result<Vec<ThreadImage>, ImageError> {
             Standing::Outside => return Err(refused("waits for something outside of the model".into())),
         };
         let deposit = deposits.get(&number).ok_or_else(|| refused("has not begun yet".into()))?;
+        match deposit.arrivals.undelivered() {
+            0 => {}
+            signals => return Err(refused(format!("has signals pending (a set of {signals:#x})"))),
+        }
         Ok(ThreadImage::new(number, &deposit.state, deposit.kernel, deadline))
     };
     simulated.scheduler.standing().into_iter().map(thread).collect()

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use longma_core::{Core, SimulatedClock, Stop};
 use longma_guest::host::locks::{Mutex, MutexGuard};
-use longma_linux::image::KernelState;
+use longma_linux::image::{Arrivals, KernelState};
 use longma_linux::simulated::ThreadNumber;
 use longma_linux::{Copied, Outcome, Process, SystemCall, Thread};
 use longma_loongarch::{State, Trap};
@@ -68,6 +68,8 @@ pub(crate) struct Deposit {
     pub state: State,
     /// What the kernel knows of it.
     pub kernel: KernelState,
+    /// Signals on their way to it, those included that come later.
+    pub arrivals: Arrivals,
 }
 
 /// What somebody may want done while no thread of the process runs.
@@ -119,7 +121,8 @@ impl Simulated {
 
     fn deposit(&self, core: &mut Core, thread: &Thread) {
         if self.interlude.is_some() {
-            let deposit = Deposit { state: core.cpu().state.clone(), kernel: thread.kernel_state() };
+            let (state, kernel) = (core.cpu().state.clone(), thread.kernel_state());
+            let deposit = Deposit { state, kernel, arrivals: thread.arrivals() };
             self.deposits().insert(thread.number(), deposit);
         }
     }

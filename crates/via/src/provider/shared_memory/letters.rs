@@ -341,6 +341,10 @@ pub(super) fn receive(
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    if !brings_files && taken.flags & libc::MSG_CTRUNC != 0 {
+        // The look had no memory to show the files with: better no letter than one that seems to bring none.
+        return Err(invalid());
+    }
     let letter = taken.letter().filter(|_| files.len() <= 1).ok_or_else(invalid)?;
     Ok((letter, files.into_iter().next()))
 }
