@@ -170,6 +170,23 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c", "d"}, "c": {"e"}, "d": set(), "e": {"f"}, "f": set()})
 
+    def test_what_is_there_for_tests_only_may_look_anywhere(self):
+        edges = self.made_up(
+            {
+                "lib.rs": "mod a; mod b; mod c; mod d; #[cfg(test)] mod e;",
+                "a.rs": "#[cfg(all(test, not(miri)))]\n#[rustfmt::skip]\npub(crate) mod tests;\nmod part;\nuse crate::b::B;",
+                "a/tests.rs": "use crate::c::C; mod deeper;",
+                "a/tests/deeper.rs": "use crate::d::D;",
+                "a/part.rs": "use crate::d::D;",
+                "b.rs": "#[cfg(any(test, fuzzing))]\nmod fuzzing;",
+                "b/fuzzing.rs": "use crate::c::C;",
+                "c.rs": "",
+                "d.rs": "",
+                "e.rs": "use crate::a::A;",
+            }
+        )
+        self.assertEqual(edges, {"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": set()})
+
     def test_a_circle_is_found_however_long(self):
         edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}
         self.assertEqual(house.circles(edges), [("a", "b", "c")])
