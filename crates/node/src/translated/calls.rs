@@ -8,7 +8,7 @@ use longma_core::Core;
 use longma_guest::{Errno, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
-use longma_translate::front_end::{FrontEnd, SCRATCH, STACK_POINTER, Step};
+use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step};
 
 use super::Translated;
 use crate::cores::Cores;
@@ -85,28 +85,9 @@ impl<F: FrontEnd> Translated<F> {
             }
             Step::Call(number, arguments, after) => {
                 state.pc = source;
-                let outcome = make(cores, core, thread, number, arguments);
-                let state = &mut core.cpu().state;
-                let stack = state.r(STACK_POINTER);
-                let returned = state.r(ARGUMENTS[0]);
-                state.x = before;
-                state.set_r(STACK_POINTER, stack);
-                if outcome != Outcome::Continue {
-                    if let Outcome::ExitThread(_) = outcome {
-                        leave_room::<F>(cores);
-                    }
-                    return outcome;
-                }
-                if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
-                    F::set_thread_pointer(state, arguments[4]);
-                }
-                // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
-                if let Some(changed) = F::changed(after, returned) {
-                    self.forget(cores, changed);
-                }
-                match returned {
-                    LAST_ERROR.. => Err(returned.wrapping_neg()),
-                    _ => F::finish(after, returned, &view),
+                match self.through_process(cores, core, thread, before, (number, arguments, after)) {
+                    Ok(result) => result,
+                    Err(over) => return over,
                 }
             }
         };
@@ -121,6 +102,41 @@ impl<F: FrontEnd> Translated<F> {
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue
+    }
+
+    /// Makes a call of the process's, for a program whose registers were `before`: what comes of it for the program, or the outcome if
+    /// the thread does not go on.
+    fn through_process(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        before: [u64; 32],
+        (number, arguments, after): (u64, [u64; 6], F::After),
+    ) -> Result<CallResult, Outcome> {
+        let outcome = make(cores, core, thread, number, arguments);
+        let state = &mut core.cpu().state;
+        let stack = state.r(STACK_POINTER);
+        let returned = state.r(ARGUMENTS[0]);
+        state.x = before;
+        state.set_r(STACK_POINTER, stack);
+        if outcome != Outcome::Continue {
+            if let Outcome::ExitThread(_) = outcome {
+                leave_room::<F>(cores);
+            }
+            return Err(outcome);
+        }
+        if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
+            F::set_thread_pointer(state, arguments[4]);
+        }
+        // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
+        if let Some(changed) = F::changed(after, returned) {
+            self.forget(cores, changed);
+        }
+        Ok(match returned {
+            LAST_ERROR.. => Err(returned.wrapping_neg()),
+            _ => F::finish(after, returned, &self.view(cores)),
+        })
     }
 
     fn return_from_handler(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
