@@ -11,13 +11,13 @@ use super::link::DatagramLink;
 use super::medium::{Medium, Peer, Resolve};
 use super::message::{Greeting, HEAD_BYTES};
 use super::pump::{self, Wakeup};
-use crate::connection::Address;
+use crate::address::Address;
+use crate::attributes::ViAttributes;
 use crate::error::Error;
 use crate::provider::{Attention, Established, Incoming, Link};
 use crate::reliable::{
     Config, Connection, Event, Kind, MIN_DATAGRAM, Opening, Packet, SendError, answer_stray, ask_again,
 };
-use crate::vi::ViAttributes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -703,9 +703,9 @@ struct Asked {
 
 /// What the engine is told of a peer that was answered already.
 static NOTHING: ViAttributes = ViAttributes {
-    reliability: crate::vi::Reliability::Unreliable,
+    reliability: crate::attributes::Reliability::Unreliable,
     max_transfer_bytes: 0,
-    tag: crate::memory::ProtectionTag(0),
+    tag: crate::protection::ProtectionTag(0),
     rdma_write: false,
     rdma_read: false,
 };

@@ -353,7 +353,7 @@ impl Attacker {
                 // SAFETY: as above.
                 let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
                 bell.fetch_add(1, Order::Relaxed);
-                crate::engine::waiting::wake_all(bell, false);
+                crate::futex::wake_all(bell, false);
             }
             Step::Hole => {
                 let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
