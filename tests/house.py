@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ITEM = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:const\s+|unsafe\s+|async\s+)*(?:struct|enum|fn|trait|type|static|union|const)\s+(\w+)")
 # The tests of a file may look anywhere.
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{.*\Z", re.S)
+# A module in a file of its own that is there for tests only, with all that is below it.
+OF_TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 TEXT = re.compile(r'r(#+)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
 
@@ -98,13 +100,24 @@ def exported(text):
     return names, stars
 
 
+def in_use(sources):
+    """The files that are not there for tests only, each without its tests."""
+    files = {path: code(path) for path in sorted(sources.rglob("*.rs"))}
+    of_tests = {(*module_of(path, sources), name) for path, text in files.items() for name in OF_TESTS.findall(text)}
+
+    def is_of_tests(path):
+        parts = module_of(path, sources)
+        return any(tuple(parts[:count]) in of_tests for count in range(1, len(parts) + 1))
+
+    return {path: text for path, text in files.items() if not is_of_tests(path)}
+
+
 def modules(crate):
     """Which first-level module imports which, with one place of each."""
     sources = crate.folder / "src"
-    files = {path: code(path) for path in sorted(sources.rglob("*.rs")) if path.name != "tests.rs"}
-    files = {path: text for path, text in files.items() if not path.stem.endswith("_tests")}
+    files = in_use(sources)
     roots = [text for path, text in files.items() if not module_of(path, sources)]
-    known = {name for text in roots for name in re.findall(r"\bmod\s+(\w+)\s*;", text)}
+    known = {name for text in roots for name in re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text))}
     names = {}
     for text in roots:
         direct, stars = exported(text)

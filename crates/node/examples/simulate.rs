@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -103,12 +103,27 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
 
 enum Never {}
 
-fn start() -> Result<Never, String> {
+/// What is to be run, and how.
+struct Options {
+    cores: usize,
+    quantum: usize,
+    machine: Option<Machine>,
+    wanted: Wanted,
+    statistics: Option<PathBuf>,
+    log: Option<Arc<Mutex<File>>>,
+    /// When and where to the process is saved.
+    save: Option<(Time, PathBuf)>,
+    restore: Option<PathBuf>,
+    environment: Vec<OsString>,
+    /// The program and its arguments.
+    given: Vec<OsString>,
+}
+
+fn options() -> Result<Options, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    let (mut cores, mut seed, mut quantum, mut log) = (4, 1, 4096, None);
+    let (mut cores, mut quantum, mut log, mut statistics) = (4, 4096, None, None);
     let (mut save_at, mut save_to, mut restore, mut machine) = (0, None, None, None);
-    let magic;
-    let (mut wanted, mut statistics, mut environment) = (Wanted::default(), None, vec!["HOME=/".into()]);
+    let (mut wanted, mut environment) = (Wanted { seed: 1, ..Wanted::default() }, vec!["HOME=/".into()]);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         if option.to_str() == Some("--region") {
             wanted.region = true;
@@ -120,7 +135,7 @@ fn start() -> Result<Never, String> {
         match option.to_str() {
             Some("--cores") => cores = number()? as usize,
             Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
-            Some("--seed") => seed = number()?,
+            Some("--seed") => wanted.seed = number()?,
             Some("--level") => wanted.counts_only = text == "cache",
             Some("--wire") => wanted.wires.extend([wire(&text)?]),
             Some("--set") => environment.push(value),
@@ -136,27 +151,34 @@ fn start() -> Result<Never, String> {
             _ => return Err(format!("unknown option {}", option.display())),
         }
     }
-    let given: Vec<_> = arguments.collect();
-    let checkpoint =
-        restore.map(|path| Checkpoint::open(&path)).transpose().map_err(|error| error.to_string())?;
-    let program = given.first().cloned().or_else(|| checkpoint.as_ref().map(|_| OsString::new()));
+    let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
+    let given = arguments.collect();
+    Ok(Options { cores, quantum, machine, wanted, statistics, log, save, restore, environment, given })
+}
+
+/// Writes lines to the log.
+fn writer(log: &Arc<Mutex<File>>) -> longma_node::Sink {
+    let log = log.clone();
+    Arc::new(move |line: &str| {
+        // Only the log gets shorter if it cannot be written.
+        let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
+    })
+}
+
+fn start() -> Result<Never, String> {
+    let options = options()?;
+    let checkpoint = options.restore.map(|path| Checkpoint::open(&path)).transpose();
+    let checkpoint = checkpoint.map_err(|error| error.to_string())?;
+    let program = options.given.first().cloned().or_else(|| checkpoint.as_ref().map(|_| OsString::new()));
     let program = program.ok_or("name a program")?;
-    let write = |log: &Arc<Mutex<File>>| {
-        let log = log.clone();
-        move |line: &str| {
-            // Only the log gets shorter if it cannot be written.
-            let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
-        }
-    };
-    let tracer = log.as_ref().map(|log| Arc::new(write(log)) as longma_node::Sink);
-    let turns = tracer.clone();
-    (wanted.seed, magic) = (seed, wanted.region);
-    let model = machine.map(|machine| model(Arc::new(machine), wanted)).transpose()?;
+    let tracer = options.log.as_ref().map(writer);
+    let (seed, magic) = (options.wanted.seed, options.wanted.region);
+    let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted)).transpose()?;
     let (nodes, model) = model.unzip();
     let devices = model.as_ref().map(|model| held(model).device_files()).unwrap_or_default();
     let schedule = SchedulerConfig {
-        nodes: nodes.unwrap_or_else(|| (0..cores).map(|core| core / 2).collect()),
-        log: turns.map(|sink| -> longma_node::schedule::Log {
+        nodes: nodes.unwrap_or_else(|| (0..options.cores).map(|core| core / 2).collect()),
+        log: tracer.clone().map(|sink| -> longma_node::schedule::Log {
             Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
         }),
         allowed: None,
@@ -169,8 +191,8 @@ fn start() -> Result<Never, String> {
     .map_err(|error| error.to_string())?;
     let process = ProcessConfig {
         program: program.into(),
-        arguments: given,
-        environment,
+        arguments: options.given,
+        environment: options.environment,
         devices,
         tracer,
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
@@ -178,10 +200,11 @@ fn start() -> Result<Never, String> {
         ..ProcessConfig::default()
     };
     let saver = Saver::new();
-    let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
-    let toy = || Box::new(Toy { quantum, save, saver: saver.clone() }) as Box<dyn Clockwork>;
-    let counted = model.clone();
-    let clockwork = model.map_or_else(toy, |model| Box::new(model));
+    let toy = Toy { quantum: options.quantum, save: options.save, saver: saver.clone() };
+    let clockwork: Box<dyn Clockwork> = match model.clone() {
+        Some(model) => Box::new(model),
+        None => Box::new(toy),
+    };
     let config = NodeConfig {
         process,
         words: ConfigurationWords::default(),
@@ -194,15 +217,18 @@ fn start() -> Result<Never, String> {
     }
     .map_err(|error| error.to_string())?;
     node.run(move |_, _| {
-        if let (Some(model), Some(path)) = (&counted, &statistics) {
-            let text = held(model).statistics().map(|statistics| statistics.to_json().to_string());
-            if let Err(error) = text.map_err(|e| e.to_string()).and_then(|text| {
-                std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
-            }) {
-                eprintln!("simulate: {error}");
-            }
+        if let (Some(model), Some(path)) = (&model, &options.statistics)
+            && let Err(error) = write_statistics(model, path)
+        {
+            eprintln!("simulate: {error}");
         }
     })
+}
+
+fn write_statistics(model: &SharedSimulation, path: &Path) -> Result<(), String> {
+    let statistics = held(model).statistics().map_err(|error| error.to_string())?;
+    std::fs::write(path, statistics.to_json().to_string())
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn held(model: &SharedSimulation) -> longma_guest::host::locks::MutexGuard<'_, Simulation> {

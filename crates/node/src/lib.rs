@@ -3,21 +3,27 @@
 //! Source: our own.
 
 pub mod checkpoint;
+mod cores;
 pub mod devices;
+mod ending;
 mod engine;
 mod gdb;
 mod kernel;
+mod node;
 pub mod profile;
+mod report;
 mod run;
 pub mod schedule;
 pub mod simulation;
 pub mod symbols;
 mod translated;
 
+pub use ending::Ending;
 pub use gdb::Debugger;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode, timing};
 pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::elf::ElfError;
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
-pub use run::{Ending, Node, NodeConfig, NodeError, Report};
+pub use node::{Node, NodeConfig, NodeError};
+pub use report::Report;
 pub use translated::{TranslatedError, listing};

@@ -1,94 +1,39 @@
-//! One process from its first instruction to its end.
-//! Not what it prints: that goes through the guest's own file descriptors.
+//! The run loop of a guest thread on its host thread, and what the threads of a process share.
+//! Not the loop in simulated time (see `schedule`), nor that of a translated program (see `translated`).
 //! Source: our own.
 
-use std::{
-    io,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
-use longma_core::{ConfigurationWords, Core, Executed, Execution, SharedCode, Stop};
-use longma_guest::host::{attention::register_attention, faults};
-use longma_linux::{LoadError, Outcome, Process, ProcessConfig, Thread};
-use longma_loongarch::{Fault, FaultCause, State, Trap};
+use longma_core::{Core, Stop};
+use longma_guest::host::attention::register_attention;
+use longma_linux::{Outcome, Thread};
+use longma_loongarch::{Fault, FaultCause, Trap};
 
 use crate::{
-    checkpoint::{Checkpoint, CheckpointError},
-    engine::{self, CodePages, Cores, NodeEngine},
-    gdb::{self, Debugger, Follower, Session},
+    cores::Cores,
+    ending::Ending,
+    gdb::{Follower, Session},
+    report::Report,
     schedule::{self, Simulated},
-    symbols::Symbols,
-    translated::{TranslatedError, Translation, listing::ListedUnit, translation_of},
+    translated::Translation,
 };
 
-/// What to run and how.
-pub struct NodeConfig {
-    /// The program and what it sees.
-    pub process: ProcessConfig,
-    /// What `cpucfg` tells the program of the core.
-    pub words: ConfigurationWords,
-    /// How it is executed.
-    pub execution: Execution,
-    /// Who runs it in simulated time, if it does; the scheduler is that of the process's configuration.
-    pub simulated: Option<Simulated>,
-}
+/// Told once how the process ended.
+type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 
-/// A process that cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The program cannot be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// The checkpoint cannot be used.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The host has no memory for translated code or for a core.
-    #[error(
-        "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
-    )]
-    Host(#[source] io::Error),
-    /// It is for another architecture, and what is asked for goes with LoongArch only.
-    #[error(transparent)]
-    Translated(#[from] TranslatedError),
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It exited with this status.
-    Exit(i32),
-    /// This signal killed it.
-    Signal(i32),
-}
-
-/// What the cores of a process share.
+/// What the threads of a process share.
 pub(crate) struct Shared {
-    process: Arc<Process>,
-    pub code: SharedCode,
-    pub cores: Cores,
-    words: ConfigurationWords,
-    simulated: Option<Simulated>,
+    /// The process and what executes it.
+    pub cores: Arc<Cores>,
     translated: Option<Box<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
 
 impl Shared {
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// A core for a thread that begins with `state`.
-    ///
-    /// # Errors
-    /// The host has no memory to give.
-    pub fn core(&self, state: State) -> io::Result<Core> {
-        Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
-    }
-
-    /// Who runs it in simulated time, as long as it is; a forked child is not.
-    pub fn in_time(&self) -> Option<&Simulated> {
-        self.simulated.as_ref().filter(|_| self.process.simulation().is_some())
+    /// For a process that nobody debugs yet, and of whose end nobody is told.
+    pub fn new(cores: Arc<Cores>, translated: Option<Box<dyn Translation>>) -> Self {
+        Self { cores, translated, finish: OnceLock::new(), session: OnceLock::new() }
     }
 
     /// What is translated, if the program is for another architecture.
@@ -96,164 +41,21 @@ impl Shared {
         self.translated.as_deref()
     }
 
+    /// Has `finish` be told how the process ended; only the first call counts.
+    pub fn tell_at_end(&self, finish: Box<Finish>) {
+        let _ = self.finish.set(finish);
+    }
+
     /// The debugging session, if there ever was one.
     pub fn session(&self) -> Option<&Arc<Session>> {
         self.session.get()
     }
-}
 
-/// What there is to say of a process that has ended.
-pub struct Report<'a>(&'a Shared);
-
-impl Report<'_> {
-    /// What was executed.
-    pub fn code(&self) -> &SharedCode {
-        &self.0.code
-    }
-
-    /// Whether the program is for another architecture than LoongArch.
-    pub fn is_translated(&self) -> bool {
-        self.0.translated().is_some()
-    }
-
-    /// The architecture of a program that is not for LoongArch and was translated, and how many of its own instructions these blocks have
-    /// executed: each round of a repeated one counts.
-    pub fn source(&self, executed: &[Executed]) -> Option<(&'static str, u64)> {
-        let translated = self.0.translated()?;
-        Some((translated.name(), translated.source_instructions(executed)))
-    }
-
-    /// The program's own address of what stands at `address`: another one where it is translated.
-    pub fn source_address(&self, address: u64) -> u64 {
-        self.0.translated().map_or(address, |translated| translated.source_address(address))
-    }
-
-    /// These blocks, each at the program's own address of its first instruction.
-    pub fn at_source(&self, executed: &[Executed]) -> Vec<Executed> {
-        executed.iter().map(|block| Executed { start: self.source_address(block.start), ..*block }).collect()
-    }
-
-    /// What a program for another architecture was translated to, as far as these blocks have executed it.
-    pub fn listing(&self, executed: &[Executed]) -> Vec<ListedUnit> {
-        self.0.translated().map_or_else(Vec::new, |translated| translated.listing(self.0, executed))
-    }
-
-    /// The functions of the files that are mapped at the end.
-    pub fn symbols(&self) -> Symbols {
-        Symbols::of(&self.0.process)
-    }
-}
-
-/// Told once how the process ended.
-type Finish = dyn Fn(Ending, &Report) + Send + Sync;
-
-/// A loaded process.
-pub struct Node {
-    shared: Arc<Shared>,
-    /// The threads it begins with; the first one runs on the caller's host thread.
-    threads: Vec<(Thread, Core)>,
-}
-
-impl Node {
-    /// Loads the program.
-    ///
-    /// # Errors
-    /// The program cannot be loaded, or the host lacks memory.
-    pub fn load(config: NodeConfig) -> Result<Self, NodeError> {
-        faults::install();
-        faults::prepare_thread();
-        let (process, thread, state) = Process::load(config.process)?;
-        Self::of(process, vec![(thread, state)], config.words, config.execution, config.simulated)
-    }
-
-    /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count who
-    /// schedules it, where it traces to, and the root.
-    ///
-    /// # Errors
-    /// The process cannot be brought back here.
-    pub fn restore(config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
-        faults::install();
-        faults::prepare_thread();
-        let (process, threads) = checkpoint.process(config.process)?;
-        Self::of(process, threads, config.words, config.execution, config.simulated)
-    }
-
-    fn of(
-        process: Arc<Process>,
-        mut threads: Vec<(Thread, State)>,
-        words: ConfigurationWords,
-        execution: Execution,
-        simulated: Option<Simulated>,
-    ) -> Result<Self, NodeError> {
-        let translated = translation_of(&process);
-        if let Some(translated) = &translated {
-            threads.iter_mut().for_each(|(_, state)| translated.begin(state));
-        }
-        let watch = Arc::new(CodePages(Arc::downgrade(&process)));
-        let code = SharedCode::new(process.memory(), execution, watch).map_err(NodeError::Host)?;
-        let shared = Arc::new(Shared {
-            process,
-            code,
-            cores: Cores::default(),
-            words,
-            simulated,
-            translated,
-            finish: OnceLock::new(),
-            session: OnceLock::new(),
-        });
-        shared.process.set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
-        let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.core(state)?)));
-        let threads = threads.collect::<io::Result<_>>().map_err(NodeError::Host)?;
-        Ok(Self { shared, threads })
-    }
-
-    /// Stops the process before its first instruction and lets a debugger steer it from there on.
-    ///
-    /// # Errors
-    /// The host lacks descriptors or threads, or the process is in simulated time, which would not stand still while a debugger
-    /// looks.
-    pub fn debug(&mut self, debugger: Debugger) -> io::Result<()> {
-        if self.shared.simulated.is_some() {
-            return Err(io::Error::other(
-                "a debugger cannot steer a process in simulated time; run it at level functional",
-            ));
-        }
-        if self.shared.translated.is_some() {
-            return Err(io::Error::other(TranslatedError::Debugged));
-        }
-        let session = gdb::session()?;
+    /// A debugger has the process from now on. Gives the session that counts.
+    #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
+    pub fn begin_session(&self, session: Arc<Session>) -> Arc<Session> {
         // There is one debugger: a second session would find the process's threads taken.
-        #[expect(clippy::disallowed_methods, reason = "it is made already: no fork can come in between")]
-        let session = self.shared.session.get_or_init(|| session).clone();
-        gdb::serve(debugger, session, self.shared.clone())
-    }
-
-    /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.
-    pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
-        let Self { shared, threads } = self;
-        let _ = shared.finish.set(Box::new(finish));
-        if let Some(simulated) = &shared.simulated
-            && simulated.scheduler.start(&shared.process).is_err()
-        {
-            end(&shared, Ending::Signal(libc::SIGKILL));
-        }
-        let mut threads = threads.into_iter();
-        if let Some((mut thread, mut core)) = threads.next() {
-            thread.begin(&mut core.cpu().state);
-            for (other, core) in threads {
-                if engine::spawn(shared.clone(), other, core).is_err() {
-                    end(&shared, Ending::Signal(libc::SIGKILL));
-                }
-            }
-            if let Some(simulated) = &shared.simulated {
-                simulated.scheduler.begin();
-            }
-            run_thread(&shared, thread, core);
-        }
-        // The main thread is over and others go on; the last of them ends the program.
-        loop {
-            std::thread::park();
-        }
+        self.session.get_or_init(|| session).clone()
     }
 }
 
@@ -265,8 +67,10 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
         register_attention(flag);
         shared.cores.list(flag)
     };
-    let mut simulated = shared.in_time();
-    let mut follower = Follower::of(shared, thread.tid(), &core.cpu().state);
+    let mut simulated = shared.cores.in_time();
+    let mut follower = shared
+        .session()
+        .and_then(|session| Follower::of(session, &shared.cores, thread.tid(), &core.cpu().state));
     if follower.is_some() || shared.translated.is_some() {
         thread.leave_signals_pending();
     }
@@ -278,7 +82,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
             }
             (None, None) => match &shared.translated {
                 None => run_to_stop(&mut core, &mut thread),
-                Some(translated) => translated.run(shared, &mut core, &mut thread),
+                Some(translated) => translated.run(&shared.cores, &mut core, &mut thread),
             },
             (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
         };
@@ -299,7 +103,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
 fn run_in_time(shared: &Shared, simulated: &Simulated, core: &mut Core, thread: &mut Thread) -> Outcome {
     schedule::run_thread(simulated, core, thread, |core, thread| match shared.translated() {
         None => simulated.turn(core, thread),
-        Some(translated) => translated.run(shared, core, thread),
+        Some(translated) => translated.run(&shared.cores, core, thread),
     })
 }
 
@@ -338,16 +142,12 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
 }
 
 /// Ends the program as the guest ended.
-fn end(shared: &Shared, ending: Ending) -> ! {
+pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
-        finish(ending, &Report(shared));
+        finish(ending, &Report { cores: &shared.cores, translated: shared.translated() });
     }
     if let Some(session) = shared.session() {
         session.end(ending);
     }
-    match ending {
-        // SAFETY: ends the process at once; the guest's threads have no destructors of ours to wait for.
-        Ending::Exit(status) => unsafe { libc::_exit(status) },
-        Ending::Signal(signal) => longma_guest::host::die_by(signal),
-    }
+    ending.carry_out()
 }

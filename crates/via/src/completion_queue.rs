@@ -2,20 +2,11 @@
 //! Not where completions are kept: a notification says which queue of which VI has one.
 //! Source: VIA, completion queues.
 
-use crate::engine::completion_ring::CompletionRing;
+use crate::engine::completion_ring::{CompletionRing, Queue};
 use crate::engine::futures::NotificationFuture;
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Which queue of a VI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Queue {
-    /// Its send queue.
-    Send,
-    /// Its receive queue.
-    Receive,
-}
 
 /// A completion queue. Work queues are tied to it when a VI is created.
 pub struct CompletionQueue {

@@ -1,63 +1,12 @@
-//! Addresses of VIs, and requests for a connection that wait for an answer.
-//! Not the connection itself: that is a provider's link, inside the VI.
-//! Source: VIA, VI connection and disconnection, VI address format.
+//! Requests for a connection that wait for an answer.
+//! Not the connection itself: that is a provider's link, inside the VI. Nor its acceptance, which the VI does (see `vi.rs`).
+//! Source: VIA, VI connection and disconnection.
 
-use crate::error::Error;
-use crate::nic::NicShared;
+use crate::address::{Address, Credentials};
+use crate::attributes::ViAttributes;
+use crate::engine::nic::NicShared;
 use crate::provider::Incoming;
-use crate::vi::{Vi, ViAttributes};
-use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// Where a VI is, or waits: a host in the provider's own form, and a discriminator that programs agree on.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Address {
-    /// The host: empty for this one (shared memory), `address:port` (UDP), interface and hardware address (AF_XDP).
-    pub host: Vec<u8>,
-    /// Which of the host's VIs: any bytes up to the NIC's longest.
-    pub discriminator: Vec<u8>,
-}
-
-impl Address {
-    /// A VI of this host.
-    pub fn local(discriminator: impl AsRef<[u8]>) -> Address {
-        Address { host: Vec::new(), discriminator: discriminator.as_ref().to_vec() }
-    }
-
-    /// A VI of the host that the provider calls `host`.
-    pub fn new(host: impl AsRef<[u8]>, discriminator: impl AsRef<[u8]>) -> Address {
-        Address { host: host.as_ref().to_vec(), discriminator: discriminator.as_ref().to_vec() }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.host.is_empty() {
-            write!(f, "{}/", String::from_utf8_lossy(&self.host).escape_debug())?;
-        }
-        write!(f, "{}", String::from_utf8_lossy(&self.discriminator).escape_debug())
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// Whose process is at the other end, as the system says and the peer cannot change: of a client at the time when it connected, of a server at
-/// the time when it began to listen.
-#[derive(Debug)]
-pub struct Credentials {
-    /// Its effective user.
-    pub uid: u32,
-    /// Its effective group.
-    pub gid: u32,
-    /// The process itself (pidfd_open(2)), which no later process can take the place of. `None` where the system does not give one
-    /// (before Linux 6.5), or where the process is gone already.
-    pub process: Option<OwnedFd>,
-}
 
 /// A peer that asks to be connected. Dropped without an answer, it is rejected.
 pub struct ConnectionRequest {
@@ -79,14 +28,6 @@ impl ConnectionRequest {
     /// Whose process asks. `None` where the provider cannot know (a network).
     pub fn credentials(&self) -> Option<Credentials> {
         self.incoming.credentials()
-    }
-
-    /// Connects the peer to `vi`, which must be idle and of the same reliability level. On an error the peer is rejected.
-    pub fn accept(self, vi: &Vi) -> Result<(), Error> {
-        if !Arc::ptr_eq(&self.nic, vi.endpoint().nic()) {
-            return Err(Error::InvalidParameter("the VI belongs to another NIC".into()));
-        }
-        vi.endpoint().accept(self.incoming)
     }
 
     /// Refuses.

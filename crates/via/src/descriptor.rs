@@ -2,7 +2,7 @@
 //! Not the 64-byte-aligned form in memory that C programs use; that is in `longma-vipl`.
 //! Source: VIA, descriptor processing model and format of a descriptor.
 
-use crate::memory::MemoryHandle;
+use crate::protection::MemoryHandle;
 use std::fmt;
 
 /// What a descriptor asks for, or, in a completion, what was done.

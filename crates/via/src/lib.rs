@@ -2,15 +2,20 @@
 //! Not a socket, not an RPC: a program registers memory, posts descriptors and collects their completions itself.
 //! Source: Virtual Interface Architecture Specification 1.0 (Compaq, Intel, Microsoft, December 1997), cited below as VIA.
 
+mod address;
+mod attributes;
 mod completion_queue;
 mod connection;
 mod descriptor;
 mod engine;
 mod error;
+mod futex;
 mod memory;
 mod nic;
+mod protection;
 pub mod provider;
 pub mod reliable;
+mod shared_bytes;
 mod vi;
 
 /// The barriers of the engine's lock, for a C interface that has no lock on its path either; no program needs them.
@@ -19,14 +24,18 @@ pub mod barriers {
     pub use crate::engine::asymmetric::{heavy_barrier, is_available, light_barrier};
 }
 
-pub use completion_queue::{CompletionQueue, Queue};
-pub use connection::{Address, ConnectionRequest, Credentials};
+pub use address::{Address, Credentials};
+pub use attributes::{NicAttributes, Reliability, ViAttributes, ViState};
+pub use completion_queue::CompletionQueue;
+pub use connection::ConnectionRequest;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
+pub use engine::completion_ring::Queue;
 pub use engine::meeting::PeerRequest;
 pub use error::{AsynchronousError, Error, ErrorCode, Resource};
-pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
-pub use nic::{Nic, NicAttributes};
-pub use vi::{Reliability, Vi, ViAttributes, ViState};
+pub use memory::MemoryRegion;
+pub use nic::Nic;
+pub use protection::{MemoryAttributes, MemoryHandle, ProtectionTag};
+pub use vi::Vi;
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -11,6 +11,7 @@
 
 pub mod af_xdp;
 mod datagram;
+mod pages;
 pub mod shared_memory;
 pub(crate) mod slices;
 pub mod udp;
@@ -38,14 +39,14 @@ pub mod fuzzing {
     }
 }
 
-pub use crate::engine::memory_table::Pages;
+pub use pages::Pages;
 
-use crate::connection::{Address, Credentials};
+use crate::address::{Address, Credentials};
+use crate::attributes::NicAttributes;
+use crate::attributes::ViAttributes;
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
-use crate::memory::MemoryHandle;
-use crate::nic::NicAttributes;
-use crate::vi::ViAttributes;
+use crate::protection::MemoryHandle;
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};

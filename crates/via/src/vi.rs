@@ -1,90 +1,17 @@
 //! Virtual interfaces: a send queue and a receive queue, connected to those of one peer.
-//! Not the machinery behind them, which is `engine::endpoint`.
-//! Source: VIA, virtual interfaces, VI states, reliability levels.
+//! Not the machinery behind them, which is `engine::endpoint`, nor what they are like, which is in `attributes.rs`.
+//! Source: VIA, virtual interfaces, VI connection and disconnection.
 
-use crate::connection::{Address, ConnectionRequest, Credentials};
+use crate::address::{Address, Credentials};
+use crate::attributes::{ViAttributes, ViState};
+use crate::connection::ConnectionRequest;
 use crate::descriptor::{Completion, Descriptor, Segment};
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
 use crate::engine::meeting::PeerRequest;
 use crate::error::Error;
-use crate::memory::ProtectionTag;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What a VI promises about delivery (VIA, reliability levels). The values are VIPL's bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u16)]
-pub enum Reliability {
-    /// A message arrives at most once, or is lost; errors of the network are not reported.
-    Unreliable = 1,
-    /// A message arrives exactly once, in order; an error ends the connection. A send completes when it is on its way.
-    ReliableDelivery = 2,
-    /// As reliable delivery, and a send completes only when its data is in the peer's memory.
-    ReliableReception = 4,
-}
-
-impl Reliability {
-    /// All levels.
-    pub const ALL: [Reliability; 3] =
-        [Reliability::Unreliable, Reliability::ReliableDelivery, Reliability::ReliableReception];
-
-    /// The level of that VIPL bit.
-    pub fn from_bits(bits: u16) -> Option<Reliability> {
-        Reliability::ALL.into_iter().find(|level| *level as u16 == bits)
-    }
-}
-
-/// What a VI is like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ViAttributes {
-    /// What is promised; both ends need the same.
-    pub reliability: Reliability,
-    /// The largest message, bytes; both ends of a connection keep to the smaller.
-    pub max_transfer_bytes: u32,
-    /// The tag of the memory that its descriptors use.
-    pub tag: ProtectionTag,
-    /// The peer may write into memory of this tag that allows it.
-    pub rdma_write: bool,
-    /// The peer may read from memory of this tag that allows it.
-    pub rdma_read: bool,
-}
-
-impl ViAttributes {
-    /// Reliable delivery, the largest transfers, both kinds of RDMA.
-    pub fn new(tag: ProtectionTag) -> ViAttributes {
-        ViAttributes {
-            reliability: Reliability::ReliableDelivery,
-            max_transfer_bytes: u32::MAX,
-            tag,
-            rdma_write: true,
-            rdma_read: true,
-        }
-    }
-
-    /// With another reliability level; unreliable has no RDMA read.
-    pub fn with_reliability(self, reliability: Reliability) -> ViAttributes {
-        ViAttributes {
-            reliability,
-            rdma_read: self.rdma_read && reliability != Reliability::Unreliable,
-            ..self
-        }
-    }
-}
-
-/// Where a VI is in its life (VIA, VI states).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ViState {
-    /// Not connected. Receives may be posted and wait; sends are flushed.
-    Idle = 0,
-    /// Connected to a peer's VI.
-    Connected = 1,
-    /// A connection was asked for and not answered yet.
-    ConnectPending = 2,
-    /// The connection broke; everything posted was flushed. `disconnect` leads back to idle.
-    Error = 3,
-}
 
 /// A virtual interface. May be shared by threads; calls on one VI take turns.
 pub struct Vi {
@@ -94,10 +21,6 @@ pub struct Vi {
 impl Vi {
     pub(crate) fn new(endpoint: Arc<Endpoint>) -> Vi {
         Vi { endpoint }
-    }
-
-    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
     }
 
     /// Its number in its NIC; completion queues and error callbacks name it so.
@@ -240,6 +163,16 @@ impl Vi {
     /// The next completion of the receive queue, as a future for any executor.
     pub fn receive_completion(&self) -> CompletionFuture<'_> {
         CompletionFuture::new(&self.endpoint, Side::Receive)
+    }
+}
+
+impl ConnectionRequest {
+    /// Connects the peer to `vi`, which must be idle and of the same reliability level. On an error the peer is rejected.
+    pub fn accept(self, vi: &Vi) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.nic, vi.endpoint.nic()) {
+            return Err(Error::InvalidParameter("the VI belongs to another NIC".into()));
+        }
+        vi.endpoint.accept(self.incoming)
     }
 }
 

@@ -5,7 +5,7 @@
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::*;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_MANY";
@@ -81,6 +81,24 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// A NIC that lets one user have so many connections.
+fn open_for(most: u32) -> Nic {
+    let limits = Limits { user_connections: most, nic_connections: most, ..Limits::default() };
+    let settings = Settings { limits, ..Settings::default() };
+    Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()))
+}
+
+/// All clients, in one process.
+fn start_clients(count: usize, name: &Address) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", TEST, "--nocapture"])
+        .env(ROLE, format!("{count} {name}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 #[test]
 fn a_server_with_many_idle_clients_answers_each_that_speaks() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -93,23 +111,14 @@ fn a_server_with_many_idle_clients_answers_each_that_speaks() {
     if count < wanted {
         eprintln!("no more than {count} clients: too few descriptors are allowed for {wanted}");
     }
-    let most = count as u32 + 1;
-    let limits = Limits { user_connections: most, nic_connections: most, ..Limits::default() };
-    let settings = Settings { limits, ..Settings::default() };
-    let nic = Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()));
+    let nic = open_for(count as u32 + 1);
     let tag = nic.create_protection_tag().unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     let queue = nic.create_completion_queue(4 * count).unwrap();
     let name = Address::local(format!("many-{}", std::process::id()));
     let _ = nic.connect_wait(&name, Some(Duration::ZERO));
     let (memory_before, begin) = (held_kib(), Instant::now());
-    let mut clients = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
-        .env(ROLE, format!("{count} {name}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut clients = start_clients(count, &name);
     let mut vis = std::collections::BTreeMap::new();
     for _ in 0..count {
         let vi = nic.create_vi(ViAttributes::new(tag), None, Some(&queue)).unwrap();

@@ -77,6 +77,16 @@ fn forbid_system_calls() {
     }
 }
 
+fn connect(nic: &Nic, vi: &Vi, is_server: bool, name: &str) {
+    if is_server {
+        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(vi).unwrap();
+    } else {
+        while vi.connect(&Address::local("client"), &Address::local(name), SOON).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// One process's half of the work: messages of all in-process kinds, both ways, and RDMA writes, all polled.
 fn play(role: &str, name: &str) {
     let is_server = role == "server";
@@ -88,13 +98,7 @@ fn play(role: &str, name: &str) {
     let receive =
         |size: usize| vi.post_receive(&Descriptor::receive(&[memory.segment(1 << 19, size)])).unwrap();
     receive(1 << 19);
-    if is_server {
-        nic.connect_wait(&Address::local(name), SOON).unwrap().accept(&vi).unwrap();
-    } else {
-        while vi.connect(&Address::local("client"), &Address::local(name), SOON).is_err() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
+    connect(&nic, &vi, is_server, name);
     let collect = || {
         while queue.done().is_none() {
             std::hint::spin_loop();

@@ -13,12 +13,12 @@ use super::{
     session::{Activity, Control, Event, Order, Plan, Session, ThreadPlace},
     signals::is_told,
 };
-use crate::run::Shared;
+use crate::cores::Cores;
 
 /// One guest thread's side of a session.
 pub(crate) struct Follower {
     session: Arc<Session>,
-    shared: Arc<Shared>,
+    cores: Arc<Cores>,
     tid: i32,
     plan: Plan,
     order: Order,
@@ -40,9 +40,8 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    /// Enters a thread in its process's session, if there is one.
-    pub fn of(shared: &Arc<Shared>, tid: i32, state: &State) -> Option<Self> {
-        let session = shared.session()?.clone();
+    /// Enters a thread in its process's session, unless the debugger has let go of it.
+    pub fn of(session: &Arc<Session>, cores: &Arc<Cores>, tid: i32, state: &State) -> Option<Self> {
         if !session.is_attached() {
             return None;
         }
@@ -58,8 +57,8 @@ impl Follower {
         let plan = control.plan.clone();
         drop(control);
         Some(Self {
-            session,
-            shared: shared.clone(),
+            session: session.clone(),
+            cores: cores.clone(),
             tid,
             plan,
             order: Order::Continue,
@@ -115,7 +114,7 @@ impl Follower {
         let read = |range: &std::ops::Range<u64>| {
             let mut bytes = vec![0; (range.end - range.start) as usize];
             // What cannot be read does not change either.
-            let _ = self.shared.process().memory().read(range.start, &mut bytes);
+            let _ = self.cores.process().memory().read(range.start, &mut bytes);
             bytes
         };
         self.plan.watchpoints.iter().map(read).collect()
@@ -224,7 +223,7 @@ impl Follower {
         let first = control.running && control.event.is_none() && session.is_attached();
         if first {
             control.event = Some(event);
-            session.stop(&mut control, &self.shared);
+            session.stop(&mut control, &self.cores);
             if let Some(place) = control.threads.get_mut(&self.tid) {
                 place.reported_at = Some(state.pc);
             }

@@ -16,7 +16,7 @@ use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_loongarch::State;
 use rustix::fd::OwnedFd;
 
-use crate::run::{Ending, Shared};
+use crate::{cores::Cores, ending::Ending};
 
 /// How long a process that ends waits until the debugger has been told.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -140,21 +140,21 @@ impl Session {
     }
 
     /// In a forked child: the debugger stays with the parent.
-    pub(crate) fn leave_child(&self, shared: &Shared) {
+    pub(crate) fn leave_child(&self, cores: &Cores) {
         if self.attached.swap(false, Ordering::AcqRel) {
             self.stopping.store(false, Ordering::Release);
-            shared.process().intercept_signals(false);
+            cores.process().intercept_signals(false);
         }
     }
 
     /// The debugger lets go: the process runs on alone.
-    pub(super) fn detach(&self, shared: &Shared) {
+    pub(super) fn detach(&self, cores: &Cores) {
         let mut control = self.lock();
         control.told = true;
         control.running = true;
         control.event = None;
         if self.attached.swap(false, Ordering::AcqRel) {
-            shared.process().intercept_signals(false);
+            cores.process().intercept_signals(false);
         }
         self.stopping.store(false, Ordering::Release);
         drop(control);
@@ -162,10 +162,10 @@ impl Session {
     }
 
     /// Has every thread stop at its next safe point; [`Self::wait_until_stopped`] waits for that.
-    pub(super) fn stop(&self, control: &mut Control, shared: &Shared) {
+    pub(super) fn stop(&self, control: &mut Control, cores: &Cores) {
         control.running = false;
         self.stopping.store(true, Ordering::SeqCst);
-        shared.cores.request_all();
+        cores.request_all();
     }
 
     /// Waits until no thread runs, or the process has ended.

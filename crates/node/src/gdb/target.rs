@@ -50,7 +50,7 @@ use super::{
     session::{Activity, Control, Event, Order, Session},
     signals::{to_gdb, to_linux},
 };
-use crate::run::{Ending, Shared};
+use crate::{cores::Cores, ending::Ending};
 
 /// More than any variable; watching is slow enough with these.
 const MOST_WATCHED_BYTES: u64 = 4096;
@@ -58,7 +58,7 @@ const MOST_WATCHED_BYTES: u64 = 4096;
 /// The process under the debugger's hands.
 pub(super) struct Target {
     session: Arc<Session>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) cores: Arc<Cores>,
     /// What threads shall do when the process goes on.
     orders: Vec<(i32, Order, Option<i32>)>,
     /// Threads without an order stay.
@@ -84,14 +84,14 @@ pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8
 }
 
 impl Target {
-    pub fn new(session: Arc<Session>, shared: Arc<Shared>) -> Self {
+    pub fn new(session: Arc<Session>, cores: Arc<Cores>) -> Self {
         // gdb asks for registers at once: the first thread must have come to its stop.
         let mut control = session.lock();
         while control.threads.is_empty() {
             control = session.wait(control);
         }
         drop(session.wait_until_stopped(control));
-        Self { session, shared, orders: Vec::new(), locked: false, files: OpenFiles::default() }
+        Self { session, cores, orders: Vec::new(), locked: false, files: OpenFiles::default() }
     }
 
     fn set_order(&mut self, tid: Tid, order: Order, signal: Option<Signal>) {
@@ -102,12 +102,12 @@ impl Target {
     fn own_memory(&self, address: u64, write: bool) -> io::Result<(File, u64)> {
         let file = OpenOptions::new().read(true).write(write).open("/proc/self/mem")?;
         let file = File::from(descriptors::keep(file.into())?);
-        Ok((file, (self.shared.process().memory().base() as u64).wrapping_add(address)))
+        Ok((file, (self.cores.process().memory().base() as u64).wrapping_add(address)))
     }
 
     /// The bytes from `address` on that are mapped, at most `length`.
     fn mapped(&self, address: u64, length: usize) -> usize {
-        let space = self.shared.process().address_space();
+        let space = self.cores.process().address_space();
         let end = address.saturating_add(length as u64);
         let mut at = address;
         while at < end {
@@ -193,7 +193,7 @@ impl MultiThreadBase for Target {
         if count == 0 {
             return Err(TargetError::Errno(libc::EFAULT as u8));
         }
-        if self.shared.process().memory().read(start, data).is_err() {
+        if self.cores.process().memory().read(start, data).is_err() {
             let (file, at) = self.own_memory(start, false)?;
             return Ok(file.read_at(data, at)?);
         }
@@ -204,12 +204,12 @@ impl MultiThreadBase for Target {
         if self.mapped(start, data.len()) < data.len() {
             return Err(TargetError::Errno(libc::EFAULT as u8));
         }
-        if self.shared.process().memory().write(start, data).is_err() {
+        if self.cores.process().memory().write(start, data).is_err() {
             let (file, at) = self.own_memory(start, true)?;
             file.write_all_at(data, at)?;
         }
-        self.shared.code.invalidate(&(start..start + data.len() as u64));
-        self.shared.cores.request_all();
+        self.cores.code().invalidate(&(start..start + data.len() as u64));
+        self.cores.request_all();
         Ok(())
     }
 
@@ -393,14 +393,14 @@ impl ExecFile for Target {
         length: usize,
         buffer: &mut [u8],
     ) -> TargetResult<usize, Self> {
-        let path = self.shared.process().executable().as_os_str().as_bytes();
+        let path = self.cores.process().executable().as_os_str().as_bytes();
         Ok(part_of(path, offset, length, buffer))
     }
 }
 
 impl Auxv for Target {
     fn get_auxv(&self, offset: u64, length: usize, buffer: &mut [u8]) -> TargetResult<usize, Self> {
-        Ok(part_of(self.shared.process().auxiliary_vector(), offset, length, buffer))
+        Ok(part_of(self.cores.process().auxiliary_vector(), offset, length, buffer))
     }
 }
 
@@ -446,7 +446,7 @@ impl BlockingEventLoop for Events {
     fn on_interrupt(target: &mut Target) -> Result<Option<Self::StopReason>, &'static str> {
         let mut control = target.session.lock();
         if control.event.is_none() && control.running {
-            target.session.stop(&mut control, &target.shared);
+            target.session.stop(&mut control, &target.cores);
         }
         let control = target.session.wait_until_stopped(control);
         if let Some(reason) = target.reason(&control) {

@@ -8,10 +8,10 @@ use longma_core::Core;
 use longma_guest::{Errno, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
-use longma_translate::front_end::{FrontEnd, SCRATCH, STACK_POINTER, Step};
+use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step};
 
-use super::{Translated, View};
-use crate::run::Shared;
+use super::Translated;
+use crate::cores::Cores;
 
 // The number and the arguments of LoongArch's calls.
 const NUMBER: u8 = 11;
@@ -30,43 +30,43 @@ thread_local! {
 }
 
 /// Room for the structures of a call. Not below the stack pointer: another stack may lie there, or nothing.
-fn room<F: FrontEnd>(shared: &Shared) -> Result<u64, Errno> {
+fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     if ROOM.get() == 0 {
         let writable = Protection { read: true, write: true, execute: false };
         let request = MapRequest::anonymous(Placement::Hint(0), F::ROOM_BYTES, writable);
-        ROOM.set(shared.process().address_space().map(&request)?);
+        ROOM.set(cores.process().address_space().map(&request)?);
     }
     Ok(ROOM.get())
 }
 
 /// Gives the room back of a thread that has ended.
-fn leave_room<F: FrontEnd>(shared: &Shared) {
+fn leave_room<F: FrontEnd>(cores: &Cores) {
     let room = ROOM.replace(0);
     if room != 0 {
         // Pages that the program has unmapped itself are not there any more.
-        let _ = shared.process().address_space().unmap(room, F::ROOM_BYTES);
+        let _ = cores.process().address_space().unmap(room, F::ROOM_BYTES);
     }
 }
 
 impl<F: FrontEnd> Translated<F> {
     /// The system call at the program counter.
-    pub(super) fn call(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    pub(super) fn call(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
         let state = &mut core.cpu().state;
         let Some(position) = self.engine().position(state.pc) else {
-            return self.raise(shared, state, thread, Trap::IllegalInstruction);
+            return self.raise(cores, state, thread, Trap::IllegalInstruction);
         };
         let code = state.pc;
         let source = position.pc;
-        let view = View(shared);
+        let view = self.view(cores);
         // Nothing is in r1 between two source instructions, and `resume` takes what it finds there for the address handlers return to.
         state.set_r(SCRATCH, 0);
         let before = state.x;
-        let step = match room::<F>(shared) {
+        let step = match room::<F>(cores) {
             Ok(room) => F::call(state, room, &view),
             Err(Errno(error)) => Step::Done(Err(error as u64)),
         };
         let is_made_here = !matches!(step, Step::Call(..) | Step::SignalReturn);
-        if let Some(simulated) = shared.in_time().filter(|_| is_made_here) {
+        if let Some(simulated) = cores.in_time().filter(|_| is_made_here) {
             simulated.enter_kernel(thread);
         }
         let result = match step {
@@ -76,37 +76,18 @@ impl<F: FrontEnd> Translated<F> {
                 Ok((0, None))
             }
             Step::Flush(start, bytes) => {
-                self.forget(shared, start..start.saturating_add(bytes));
+                self.forget(cores, start..start.saturating_add(bytes));
                 Ok((0, None))
             }
             Step::SignalReturn => {
                 state.pc = source;
-                return self.return_from_handler(shared, core, thread);
+                return self.return_from_handler(cores, core, thread);
             }
             Step::Call(number, arguments, after) => {
                 state.pc = source;
-                let outcome = make(shared, core, thread, number, arguments);
-                let state = &mut core.cpu().state;
-                let stack = state.r(STACK_POINTER);
-                let returned = state.r(ARGUMENTS[0]);
-                state.x = before;
-                state.set_r(STACK_POINTER, stack);
-                if outcome != Outcome::Continue {
-                    if let Outcome::ExitThread(_) = outcome {
-                        leave_room::<F>(shared);
-                    }
-                    return outcome;
-                }
-                if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
-                    F::set_thread_pointer(state, arguments[4]);
-                }
-                // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
-                if let Some(changed) = F::changed(after, returned) {
-                    self.forget(shared, changed);
-                }
-                match returned {
-                    LAST_ERROR.. => Err(returned.wrapping_neg()),
-                    _ => F::finish(after, returned, &view),
+                match self.through_process(cores, core, thread, before, (number, arguments, after)) {
+                    Ok(result) => result,
+                    Err(over) => return over,
                 }
             }
         };
@@ -117,46 +98,81 @@ impl<F: FrontEnd> Translated<F> {
             state.pc = source + F::SYSCALL_BYTES;
             thread.make_again_with(before);
             core.cpu().attention.clear();
-            return self.deliver(shared, core, thread, Some((code + 4, None)));
+            return self.deliver(cores, core, thread, Some((code + 4, None)));
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue
     }
 
-    fn return_from_handler(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    /// Makes a call of the process's, for a program whose registers were `before`: what comes of it for the program, or the outcome if
+    /// the thread does not go on.
+    fn through_process(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        before: [u64; 32],
+        (number, arguments, after): (u64, [u64; 6], F::After),
+    ) -> Result<CallResult, Outcome> {
+        let outcome = make(cores, core, thread, number, arguments);
+        let state = &mut core.cpu().state;
+        let stack = state.r(STACK_POINTER);
+        let returned = state.r(ARGUMENTS[0]);
+        state.x = before;
+        state.set_r(STACK_POINTER, stack);
+        if outcome != Outcome::Continue {
+            if let Outcome::ExitThread(_) = outcome {
+                leave_room::<F>(cores);
+            }
+            return Err(outcome);
+        }
+        if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
+            F::set_thread_pointer(state, arguments[4]);
+        }
+        // What a call has put elsewhere is forgotten once more: somebody may have translated it just before it went.
+        if let Some(changed) = F::changed(after, returned) {
+            self.forget(cores, changed);
+        }
+        Ok(match returned {
+            LAST_ERROR.. => Err(returned.wrapping_neg()),
+            _ => F::finish(after, returned, &self.view(cores)),
+        })
+    }
+
+    fn return_from_handler(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
         let state = &mut core.cpu().state;
         let at = state.r(STACK_POINTER);
-        let Some(frame) = F::leave(state, &View(shared)) else {
+        let Some(frame) = F::leave(state, &self.view(cores)) else {
             let fault = Fault { address: at, access: Access::Read, cause: FaultCause::Unmapped };
-            return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
+            return self.raise_at_source(cores, state, thread, Trap::Memory(fault));
         };
         state.set_r(NUMBER, RT_SIGRETURN);
-        let outcome = answer(shared, core, thread);
+        let outcome = answer(cores, core, thread);
         if outcome != Outcome::Continue {
             return outcome;
         }
         let state = &mut core.cpu().state;
-        F::after_leaving(state, frame, &View(shared));
-        self.resume(shared, state, thread)
+        F::after_leaving(state, frame, &self.view(cores));
+        self.resume(cores, state, thread)
     }
 }
 
 /// Makes a call of the process's.
-fn make(shared: &Shared, core: &mut Core, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
+fn make(cores: &Cores, core: &mut Core, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
     let state = &mut core.cpu().state;
     CALLER.set(Some((state.x, arguments)));
     state.set_r(NUMBER, number);
     for (register, argument) in ARGUMENTS.into_iter().zip(arguments) {
         state.set_r(register, argument);
     }
-    let outcome = answer(shared, core, thread);
+    let outcome = answer(cores, core, thread);
     CALLER.set(None);
     outcome
 }
 
 /// The kernel answers, which takes its time where that is simulated.
-fn answer(shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
-    match shared.in_time() {
+fn answer(cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+    match cores.in_time() {
         Some(simulated) => simulated.system_call(core, thread),
         None => thread.syscall(&mut core.cpu().state),
     }
@@ -165,7 +181,7 @@ fn answer(shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
 impl<F: FrontEnd> Translated<F> {
     /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
     /// and with the registers of LoongArch's call. False if it cannot begin there.
-    pub(super) fn bear(&self, shared: &Shared, state: &mut State) -> bool {
+    pub(super) fn bear(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
         if flags & CLONE_SETTLS != 0 {
@@ -178,7 +194,7 @@ impl<F: FrontEnd> Translated<F> {
         F::put_result(state, Ok((0, None)));
         // The process takes the call for one of LoongArch's, of four bytes.
         let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
-        match self.code_of(shared, behind) {
+        match self.code_of(cores, behind) {
             Ok(code) => {
                 state.pc = code;
                 true

@@ -8,8 +8,8 @@ use longma_core::Executed;
 use longma_loongarch::decode;
 use longma_translate::front_end::{FrontEnd, Memory as _};
 
-use super::{Translated, View};
-use crate::run::Shared;
+use super::Translated;
+use crate::cores::Cores;
 
 /// A unit of translated code.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Line {
 
 impl<F: FrontEnd> Translated<F> {
     /// Every unit that was executed, those that executed most first.
-    pub(super) fn list(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit> {
+    pub(super) fn list(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit> {
         let mut runs: HashMap<u64, u64> = HashMap::new();
         for block in executed {
             for index in 0..u64::from(block.instructions) {
@@ -64,7 +64,7 @@ impl<F: FrontEnd> Translated<F> {
         }
         let runs_of = |address: u64| runs.get(&address).copied().unwrap_or(0);
         let engine = self.engine();
-        let view = View(shared);
+        let view = self.view(cores);
         let mut listed = Vec::new();
         for (start, words, positions) in engine.units() {
             let addresses = (0..words).map(|word| start + 4 * word);
@@ -79,7 +79,7 @@ impl<F: FrontEnd> Translated<F> {
                 let words =
                     addresses.map(|address| Word {
                         address,
-                        text: shared.process().memory().fetch(address).ok().and_then(decode).map_or_else(
+                        text: cores.process().memory().fetch(address).ok().and_then(decode).map_or_else(
                             || "(none)".into(),
                             |instruction| instruction.at(address).to_string(),
                         ),

@@ -21,7 +21,7 @@ use longma_translate::front_end::{FrontEnd, Memory, Structures};
 use longma_translate::mips::Mips64;
 use longma_translate::x86::X86_64;
 
-use crate::run::Shared;
+use crate::cores::Cores;
 use listing::ListedUnit;
 
 /// Says why a translated process cannot be had so.
@@ -40,7 +40,7 @@ pub(crate) trait Translation: Send + Sync {
     fn begin(&self, state: &mut State);
 
     /// Lets a thread go on until it stops.
-    fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome;
+    fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
 
     /// Source code may have changed or gone. Whoever tells holds the map's lock, so that it is forgotten later: before any thread that
     /// has stopped goes on.
@@ -48,10 +48,7 @@ pub(crate) trait Translation: Send + Sync {
 
     /// Gives a thread that the calling one has just made what it begins with: `state` is as the process has left it, at a source address
     /// and with the registers of LoongArch's call. False if it cannot begin there.
-    fn give_birth(&self, shared: &Shared, state: &mut State) -> bool;
-
-    /// Whether translated code lies at `address`.
-    fn is_code(&self, address: u64) -> bool;
+    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool;
 
     /// The source address of what stands at `address` of translated code; other addresses are their own.
     fn source_address(&self, address: u64) -> u64;
@@ -63,7 +60,7 @@ pub(crate) trait Translation: Send + Sync {
     fn source_instructions(&self, executed: &[Executed]) -> u64;
 
     /// Every unit that these blocks have executed, those that executed most first.
-    fn listing(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit>;
+    fn listing(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit>;
 }
 
 /// What a process needs whose program is for another architecture; `None` for LoongArch's own.
@@ -97,8 +94,8 @@ impl<F: FrontEnd> Translation for Translated<F> {
         state.pc = 0;
     }
 
-    fn run(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
-        self.go(shared, core, thread)
+    fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+        self.go(cores, core, thread)
     }
 
     fn note_change(&self, range: Range<u64>) {
@@ -108,12 +105,8 @@ impl<F: FrontEnd> Translation for Translated<F> {
         }
     }
 
-    fn give_birth(&self, shared: &Shared, state: &mut State) -> bool {
-        self.bear(shared, state)
-    }
-
-    fn is_code(&self, address: u64) -> bool {
-        self.layout.code.contains(&address)
+    fn give_birth(&self, cores: &Cores, state: &mut State) -> bool {
+        self.bear(cores, state)
     }
 
     fn source_address(&self, address: u64) -> u64 {
@@ -129,8 +122,8 @@ impl<F: FrontEnd> Translation for Translated<F> {
         executed.iter().map(|run| run.runs * engine.source_instructions(run.start, run.instructions)).sum()
     }
 
-    fn listing(&self, shared: &Shared, executed: &[Executed]) -> Vec<ListedUnit> {
-        self.list(shared, executed)
+    fn listing(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit> {
+        self.list(cores, executed)
     }
 }
 
@@ -156,14 +149,18 @@ impl<F: FrontEnd> Translated<F> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn view<'a>(&'a self, cores: &'a Cores) -> View<'a> {
+        View { cores, code: &self.layout.code }
+    }
+
     /// Forgets what has been noted.
-    fn forget_noted(&self, shared: &Shared) {
+    fn forget_noted(&self, cores: &Cores) {
         while self.has_changed.load(Ordering::Acquire) {
             // Whoever comes meanwhile waits: the old code must not run again.
             let _forgetting = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
             let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
             for range in changed {
-                self.forget(shared, range);
+                self.forget(cores, range);
             }
             let noted = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
             if noted.is_empty() {
@@ -173,9 +170,9 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Forgets the code of source addresses.
-    fn forget(&self, shared: &Shared, range: Range<u64>) {
+    fn forget(&self, cores: &Cores, range: Range<u64>) {
         let mut engine = self.engine();
-        if engine.has_read(range.clone()) && engine.forget(range, &View(shared)).is_err() {
+        if engine.has_read(range.clone()) && engine.forget(range, &self.view(cores)).is_err() {
             drop(engine);
             // Old code would go on.
             longma_guest::host::die_by(libc::SIGKILL);
@@ -183,21 +180,25 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// The code of a source address.
-    fn code_of(&self, shared: &Shared, pc: u64) -> Result<u64, Refusal> {
-        self.forget_noted(shared);
-        self.engine().code_of(pc, &View(shared))
+    fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
+        self.forget_noted(cores);
+        self.engine().code_of(pc, &self.view(cores))
     }
 }
 
 /// A process's memory, as translation and system calls see it.
-struct View<'a>(&'a Shared);
+struct View<'a> {
+    cores: &'a Cores,
+    /// Where translated code lies, which is none of the program's.
+    code: &'a Range<u64>,
+}
 
 impl Memory for View<'_> {
     fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        if self.0.translated().is_some_and(|translated| translated.is_code(address)) {
+        if self.code.contains(&address) {
             return Err(Fault { address, access: Access::Execute, cause: FaultCause::Unmapped });
         }
-        let process = self.0.process();
+        let process = self.cores.process();
         if process.architecture() == Architecture::X86_64 {
             // Stores take effect on code without a word: the first one is noticed.
             process.address_space().protect_code(address);
@@ -208,32 +209,32 @@ impl Memory for View<'_> {
     }
 
     fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        self.0.process().address_space().write_kept(words)
+        self.cores.process().address_space().write_kept(words)
     }
 
     fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
         self.place(&[(address, word)])?;
-        self.0.code.invalidate(&(address..address + 4));
-        self.0.cores.request_all();
+        self.cores.code().invalidate(&(address..address + 4));
+        self.cores.request_all();
         Ok(())
     }
 }
 
 impl Structures for View<'_> {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.0.process().memory().read(address, bytes).is_ok()
+        self.cores.process().memory().read(address, bytes).is_ok()
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> bool {
-        self.0.process().memory().write(address, bytes).is_ok()
+        self.cores.process().memory().write(address, bytes).is_ok()
     }
 
     fn writable(&self, address: u64, bytes: u64) -> u64 {
-        self.0.process().memory().writable(address, bytes)
+        self.cores.process().memory().writable(address, bytes)
     }
 
     fn clock_ns(&self) -> u64 {
-        match self.0.process().simulation() {
+        match self.cores.process().simulation() {
             Some(simulation) => simulation.counter_ps() / 1000,
             None => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

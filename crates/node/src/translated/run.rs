@@ -10,37 +10,37 @@ use longma_translate::front_end::{
     EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served,
 };
 
-use super::{Translated, View};
-use crate::run::Shared;
+use super::Translated;
+use crate::cores::Cores;
 
 /// Where a thread's code goes on, and the general and vector registers that it needs if they are not those of the source.
 pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
-    pub(super) fn go(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
-        self.forget_noted(shared);
-        let stop = match shared.in_time() {
+    pub(super) fn go(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+        self.forget_noted(cores);
+        let stop = match cores.in_time() {
             Some(simulated) => simulated.run(core, thread),
             None => core.run(),
         };
-        self.stopped(shared, core, thread, stop)
+        self.stopped(cores, core, thread, stop)
     }
 
-    fn stopped(&self, shared: &Shared, core: &mut Core, thread: &mut Thread, stop: Stop) -> Outcome {
+    fn stopped(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, stop: Stop) -> Outcome {
         let pc = core.cpu().state.pc;
         match stop {
-            Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => self.call(shared, core, thread),
+            Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => self.call(cores, core, thread),
             Stop::Trap(Trap::Break(code))
                 if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
             {
-                self.come_out(shared, &mut core.cpu().state, thread, code)
+                self.come_out(cores, &mut core.cpu().state, thread, code)
             }
-            Stop::Trap(trap) => self.trapped(shared, &mut core.cpu().state, thread, trap),
-            Stop::Attention => self.attend(shared, core, thread),
+            Stop::Trap(trap) => self.trapped(cores, &mut core.cpu().state, thread, trap),
+            Stop::Attention => self.attend(cores, core, thread),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, what has run since it was last counted is counted with what comes.
-                if shared.in_time().is_none() {
+                if cores.in_time().is_none() {
                     core.clear_trace();
                 }
                 Outcome::Continue
@@ -58,19 +58,19 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// A word that only translated code has.
-    fn come_out(&self, shared: &Shared, state: &mut State, thread: &mut Thread, code: u32) -> Outcome {
+    fn come_out(&self, cores: &Cores, state: &mut State, thread: &mut Thread, code: u32) -> Outcome {
         let pc = state.pc;
         let mut engine = self.engine();
         match engine.exit_at(pc) {
             Some(Exit::To(target)) => {
-                let code = engine.follow(pc, target, &View(shared));
+                let code = engine.follow(pc, target, &self.view(cores));
                 drop(engine);
                 match code {
                     Ok(code) => {
                         state.pc = code;
                         Outcome::Continue
                     }
-                    Err(refusal) => self.refuse(shared, state, thread, target, refusal),
+                    Err(refusal) => self.refuse(cores, state, thread, target, refusal),
                 }
             }
             Some(Exit::Leave(target)) => {
@@ -79,49 +79,49 @@ impl<F: FrontEnd> Translated<F> {
                 if let Some(pending) = position.and_then(|position| position.pending) {
                     F::settle(pending, state);
                 }
-                self.go_on(shared, state, thread, target)
+                self.go_on(cores, state, thread, target)
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
-                match F::serve(instruction, state, &View(shared)) {
-                    Served::Trap(trap) => return self.raise(shared, state, thread, trap),
+                match F::serve(instruction, state, &self.view(cores)) {
+                    Served::Trap(trap) => return self.raise(cores, state, thread, trap),
                     Served::Done => {}
-                    Served::Changed(address) => self.forget(shared, address..address.saturating_add(1)),
+                    Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
                 Outcome::Continue
             }
             Some(Exit::Illegal) => {
                 drop(engine);
-                self.raise(shared, state, thread, Trap::IllegalInstruction)
+                self.raise(cores, state, thread, Trap::IllegalInstruction)
             }
             None => {
                 drop(engine);
                 // Another thread has been here at the same time and put a jump there.
-                let word = shared.process().memory().fetch(pc).ok().and_then(decode);
+                let word = cores.process().memory().fetch(pc).ok().and_then(decode);
                 if word.is_some_and(|word| word.op == Op::Break && word.imm == code as i32) {
-                    return self.raise(shared, state, thread, Trap::IllegalInstruction);
+                    return self.raise(cores, state, thread, Trap::IllegalInstruction);
                 }
                 Outcome::Continue
             }
         }
     }
 
-    fn trapped(&self, shared: &Shared, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
+    fn trapped(&self, cores: &Cores, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
         let target = if !self.layout.code.contains(&state.pc) {
             Some(self.target(state))
         } else if let Trap::Memory(_) = trap {
-            self.target_out_of_reach(shared, state)
+            self.target_out_of_reach(cores, state)
         } else {
             None
         };
         if let Some(target) = target {
-            return self.go_on(shared, state, thread, target);
+            return self.go_on(cores, state, thread, target);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             thread.process().note_orphaned_access(address);
         }
-        self.raise(shared, state, thread, trap)
+        self.raise(cores, state, thread, trap)
     }
 
     /// The source address that a jump has led to whose entry in the table is empty.
@@ -131,43 +131,37 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// The source address that a jump was to lead to, if its entry could not be read because the table has none for it.
-    fn target_out_of_reach(&self, shared: &Shared, state: &State) -> Option<u64> {
-        let word = decode(shared.process().memory().fetch(state.pc).ok()?)?;
+    fn target_out_of_reach(&self, cores: &Cores, state: &State) -> Option<u64> {
+        let word = decode(cores.process().memory().fetch(state.pc).ok()?)?;
         F::looked_up(state, &word)
     }
 
     /// Raises the signal of a trap in translated code.
-    pub(super) fn raise(
-        &self,
-        shared: &Shared,
-        state: &mut State,
-        thread: &mut Thread,
-        trap: Trap,
-    ) -> Outcome {
+    pub(super) fn raise(&self, cores: &Cores, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
         if let Some(position) = self.settled(state) {
             state.pc = position.pc;
         }
-        self.raise_at_source(shared, state, thread, trap)
+        self.raise_at_source(cores, state, thread, trap)
     }
 
     /// Raises the signal of a trap of the instruction at a source address.
     pub(super) fn raise_at_source(
         &self,
-        shared: &Shared,
+        cores: &Cores,
         state: &mut State,
         thread: &mut Thread,
         trap: Trap,
     ) -> Outcome {
         state.set_r(SCRATCH, 0);
         match thread.raise(state, F::trap(trap)) {
-            Outcome::Continue => self.resume(shared, state, thread),
+            Outcome::Continue => self.resume(cores, state, thread),
             over => over,
         }
     }
 
     fn refuse(
         &self,
-        shared: &Shared,
+        cores: &Cores,
         state: &mut State,
         thread: &mut Thread,
         target: u64,
@@ -176,7 +170,7 @@ impl<F: FrontEnd> Translated<F> {
         match refusal {
             Refusal::Fault(fault) => {
                 state.pc = target;
-                self.raise_at_source(shared, state, thread, Trap::Memory(fault))
+                self.raise_at_source(cores, state, thread, Trap::Memory(fault))
             }
             Refusal::Full => {
                 thread.process().say_once(
@@ -188,31 +182,31 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Goes on at a source address.
-    fn go_on(&self, shared: &Shared, state: &mut State, thread: &mut Thread, pc: u64) -> Outcome {
-        match self.code_of(shared, pc) {
+    fn go_on(&self, cores: &Cores, state: &mut State, thread: &mut Thread, pc: u64) -> Outcome {
+        match self.code_of(cores, pc) {
             Ok(code) => {
                 state.pc = code;
                 Outcome::Continue
             }
-            Err(refusal) => self.refuse(shared, state, thread, pc, refusal),
+            Err(refusal) => self.refuse(cores, state, thread, pc, refusal),
         }
     }
 
     /// Goes on at the source address that the process has left the thread at: in a handler, maybe, which gets its own frame first.
-    pub(super) fn resume(&self, shared: &Shared, state: &mut State, thread: &mut Thread) -> Outcome {
+    pub(super) fn resume(&self, cores: &Cores, state: &mut State, thread: &mut Thread) -> Outcome {
         let back = state.r(SCRATCH);
-        if back != 0 && !F::enter(state, back, &View(shared)) {
+        if back != 0 && !F::enter(state, back, &self.view(cores)) {
             state.set_r(SCRATCH, 0);
             let address = state.r(STACK_POINTER);
             let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
-            return self.raise_at_source(shared, state, thread, Trap::Memory(fault));
+            return self.raise_at_source(cores, state, thread, Trap::Memory(fault));
         }
         state.set_r(F::TABLE, self.layout.table);
-        self.go_on(shared, state, thread, state.pc)
+        self.go_on(cores, state, thread, state.pc)
     }
 
     /// Signals have arrived, or code has changed. Goes on to where the source's registers are all in place first.
-    fn attend(&self, shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
+    fn attend(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
         core.cpu().attention.clear();
         let mut here = None;
         loop {
@@ -237,18 +231,18 @@ impl<F: FrontEnd> Translated<F> {
                 Some(Stop::Attention) => core.cpu().attention.clear(),
                 Some(stop) => {
                     core.cpu().attention.request();
-                    return self.stopped(shared, core, thread, stop);
+                    return self.stopped(cores, core, thread, stop);
                 }
             }
         }
-        self.deliver(shared, core, thread, here)
+        self.deliver(cores, core, thread, here)
     }
 
     /// Delivers what has arrived; the thread is at a source address, whose code is at `here` if that is known: where nothing becomes of
     /// it, the thread goes on there, and the address need not become one that is jumped to.
     pub(super) fn deliver(
         &self,
-        shared: &Shared,
+        cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
         here: Option<Here>,
@@ -264,7 +258,7 @@ impl<F: FrontEnd> Translated<F> {
                 state.pc = code;
                 Outcome::Continue
             }
-            (Outcome::Continue, _) => self.resume(shared, state, thread),
+            (Outcome::Continue, _) => self.resume(cores, state, thread),
             (over, _) => over,
         }
     }

@@ -3,11 +3,11 @@
 //! Source: VIA, descriptor processing model, memory protection, reliability levels.
 
 use super::queues::{Arrival, Queues, Side};
-use super::shared_bytes::{copy_from_own, store_word};
 use super::work_queue::Stage;
 use crate::descriptor::{Operation, RemoteSegment, Status};
 use crate::error::ErrorCode;
 use crate::provider::{Header, Refusal, Request, Slice, Target};
+use crate::shared_bytes::{copy_from_own, store_word};
 
 impl Queues {
     /// The oldest receive descriptor fails with `status`, and the message with `refusal`.

@@ -5,7 +5,6 @@
 
 use super::endpoint::Endpoint;
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, has_too_many, wait};
-use crate::completion_queue::Queue;
 use crate::error::Error;
 use crate::provider::Bell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,6 +18,15 @@ use std::time::Duration;
 const KEPT: usize = 8;
 /// How often beyond those a VI is looked at in vain before it is parked.
 const VAIN_LOOKS: u32 = 512;
+
+/// Which queue of a VI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// Its send queue.
+    Send,
+    /// Its receive queue.
+    Receive,
+}
 
 struct Contents {
     notifications: VecDeque<(u32, Queue)>,

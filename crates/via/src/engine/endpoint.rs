@@ -4,17 +4,17 @@
 
 use super::completion_ring::CompletionRing;
 use super::lock::{Guard, Lock};
-use super::memory_table::{Region, RegionCache};
+use super::memory_table::Region;
+use super::nic::NicShared;
 pub(crate) use super::queues::Side;
 use super::queues::{News, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
-use crate::connection::Credentials;
+use crate::address::Credentials;
+use crate::attributes::{ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
 use crate::error::{AsynchronousError, Error, ErrorCode, Resource};
-use crate::nic::NicShared;
 use crate::provider::{Bell, Gone, Link, Outgoing, Posted};
-use crate::vi::{ViAttributes, ViState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -76,36 +76,8 @@ impl Endpoint {
     ) -> Result<Arc<Endpoint>, Error> {
         let attributes = checked(nic, attributes)?;
         nic.memory.take_tag(attributes.tag)?;
-        let facts = nic.provider.attributes();
-        let (depth, segments) = (facts.max_descriptors_per_queue, facts.max_segments_per_descriptor);
         let made = nic.roster.enter(|number| {
-            let queues = Queues {
-                number,
-                nic: nic.clone(),
-                attributes,
-                state: ViState::Idle,
-                max_transfer_bytes: attributes.max_transfer_bytes,
-                max_segments: segments as usize,
-                send: WorkQueue::new(depth, segments),
-                receive: WorkQueue::new(depth, segments),
-                send_ring: send.cloned(),
-                receive_ring: receive.cloned(),
-                send_waker: None,
-                receive_waker: None,
-                tell: None,
-                malformed: 0,
-                parked: false,
-                is_special: false,
-                sleepers: 0,
-                cache: RegionCache::new(),
-                held: Vec::new(),
-                outgoing: Vec::with_capacity(segments as usize),
-                incoming: Vec::with_capacity(segments as usize),
-                arrival: None,
-                next_token: 0,
-                news: News::default(),
-                fault: None,
-            };
+            let queues = Queues::new(number, nic, attributes, [send.cloned(), receive.cloned()]);
             Arc::new_cyclic(|itself| Endpoint {
                 itself: itself.clone(),
                 number,

@@ -2,9 +2,8 @@
 //! Not an executor; a thread of the NIC wakes the futures while nobody polls.
 //! Source: none.
 
-use super::completion_ring::CompletionRing;
+use super::completion_ring::{CompletionRing, Queue};
 use super::endpoint::{Endpoint, Side};
-use crate::completion_queue::Queue;
 use crate::descriptor::Completion;
 use std::future::Future;
 use std::pin::Pin;

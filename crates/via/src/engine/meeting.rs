@@ -4,10 +4,10 @@
 
 use super::endpoint::{Attempt, Endpoint};
 use super::waiting::deadline_after;
-use crate::connection::Address;
+use crate::address::Address;
+use crate::attributes::{Reliability, ViAttributes};
 use crate::error::Error;
 use crate::provider::{Ask, Incoming};
-use crate::vi::{Reliability, ViAttributes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

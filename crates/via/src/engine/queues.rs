@@ -2,16 +2,15 @@
 //! Not the state machine, which is `endpoint.rs`.
 //! Source: VIA, descriptor processing model; memory protection.
 
-use super::completion_ring::CompletionRing;
+use super::completion_ring::{CompletionRing, Queue};
 use super::memory_table::{Region, RegionCache};
+use super::nic::NicShared;
 use super::work_queue::{Stage, WorkQueue};
-use crate::completion_queue::Queue;
+use crate::attributes::{Reliability, ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Segment, Status};
 use crate::error::ErrorCode;
-use crate::memory::ProtectionTag;
-use crate::nic::NicShared;
+use crate::protection::ProtectionTag;
 use crate::provider::{Header, Request, Slice};
-use crate::vi::{Reliability, ViAttributes, ViState};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,6 +86,44 @@ pub(super) struct Queues {
 }
 
 impl Queues {
+    /// Empty ones of an idle VI, which notify those rings.
+    pub(super) fn new(
+        number: u32,
+        nic: &Arc<NicShared>,
+        attributes: ViAttributes,
+        [send_ring, receive_ring]: [Option<Arc<CompletionRing>>; 2],
+    ) -> Queues {
+        let facts = nic.provider.attributes();
+        let (depth, segments) = (facts.max_descriptors_per_queue, facts.max_segments_per_descriptor);
+        Queues {
+            number,
+            nic: nic.clone(),
+            attributes,
+            state: ViState::Idle,
+            max_transfer_bytes: attributes.max_transfer_bytes,
+            max_segments: segments as usize,
+            send: WorkQueue::new(depth, segments),
+            receive: WorkQueue::new(depth, segments),
+            send_ring,
+            receive_ring,
+            send_waker: None,
+            receive_waker: None,
+            tell: None,
+            malformed: 0,
+            parked: false,
+            is_special: false,
+            sleepers: 0,
+            cache: RegionCache::new(),
+            held: Vec::new(),
+            outgoing: Vec::with_capacity(segments as usize),
+            incoming: Vec::with_capacity(segments as usize),
+            arrival: None,
+            next_token: 0,
+            news: News::default(),
+            fault: None,
+        }
+    }
+
     /// The completion queues that are told of this VI.
     pub(super) fn rings(&self) -> impl Iterator<Item = &Arc<CompletionRing>> {
         self.send_ring.iter().chain(&self.receive_ring)

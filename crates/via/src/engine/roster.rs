@@ -6,9 +6,9 @@
 use super::endpoint::Endpoint;
 use super::memory_table::Region;
 use super::waiting::{LocalBell, sleep};
+use crate::attributes::ViState;
 use crate::error::Error;
 use crate::provider::{Attention, Bell};
-use crate::vi::ViState;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};

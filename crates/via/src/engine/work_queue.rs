@@ -3,7 +3,7 @@
 //! Source: VIA, descriptor processing model.
 
 use crate::descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
-use crate::memory::MemoryHandle;
+use crate::protection::MemoryHandle;
 
 /// How far an entry has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Source: none.
 
 use super::Slice;
-use crate::engine::shared_bytes::{copy, copy_from_own};
+use crate::shared_bytes::{copy, copy_from_own};
 
 /// Appends the slices' bytes to `into`.
 pub(crate) fn gather(slices: &[Slice], into: &mut Vec<u8>) {

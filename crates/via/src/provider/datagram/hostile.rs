@@ -4,7 +4,8 @@
 
 use super::message::{Greeting, Head};
 use crate::descriptor::RemoteSegment;
-use crate::memory::{MemoryAttributes, MemoryHandle, MemoryRegion};
+use crate::memory::MemoryRegion;
+use crate::protection::{MemoryAttributes, MemoryHandle};
 use crate::provider::udp::Udp;
 use crate::provider::{Header, Request};
 use crate::reliable::{Config, Connection, Event, Packet, SendError};
@@ -152,7 +153,8 @@ fn an_unknown_address_ends_the_connection_and_is_not_asked_for_again_and_again()
 }
 
 fn evil() -> ViAttributes {
-    ViAttributes::new(crate::memory::ProtectionTag::default()).with_reliability(Reliability::ReliableDelivery)
+    ViAttributes::new(crate::protection::ProtectionTag::default())
+        .with_reliability(Reliability::ReliableDelivery)
 }
 
 /// A server at whose name something waits, though the program does not look; where it is, and its name.

@@ -5,11 +5,11 @@
 use super::MAX_DESCRIPTORS;
 use super::message::{HEAD_BYTES, Head};
 use super::node::Node;
+use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::slices::{gather, scatter};
 use crate::provider::{Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target};
 use crate::reliable::{Event, SendError};
-use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

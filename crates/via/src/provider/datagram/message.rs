@@ -2,12 +2,12 @@
 //! Not trusted: everything is parsed with care, and the engine checks what it means.
 //! Source: our own.
 
-use crate::connection::Address;
+use crate::address::Address;
+use crate::attributes::{Reliability, ViAttributes};
 use crate::descriptor::{RemoteSegment, Status};
-use crate::memory::{MemoryHandle, ProtectionTag};
+use crate::protection::{MemoryHandle, ProtectionTag};
 use crate::provider::{Header, Request};
 use crate::reliable::MAX_GREETING;
-use crate::vi::{Reliability, ViAttributes};
 
 /// Bytes before a message's data.
 pub const HEAD_BYTES: usize = 32;

@@ -10,9 +10,9 @@ pub(super) mod message;
 mod node;
 mod pump;
 
-use crate::connection::Address;
+use crate::address::Address;
+use crate::attributes::NicAttributes;
 use crate::error::Error;
-use crate::nic::NicAttributes;
 use crate::provider::{Ask, Attention, Established, Incoming, Provider};
 use crate::reliable::Config;
 use medium::Medium;

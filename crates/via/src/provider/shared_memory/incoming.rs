@@ -6,11 +6,11 @@ use super::layout::*;
 use super::link::{Answer, MOST_READS, SharedLink, Use};
 use super::outgoing::{OFFSET_WORD, SOURCES_IN_SLOT};
 use super::ring::Message;
+use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
-use crate::engine::shared_bytes::copy;
-use crate::memory::MemoryHandle;
+use crate::protection::MemoryHandle;
 use crate::provider::{Gone, Header, Refusal, Request, Slice, Target};
-use crate::vi::Reliability;
+use crate::shared_bytes::copy;
 
 /// How many completions the peer may wait for while more of its messages are taken. Each telling takes a cache line back from
 /// the peer, who looks at it all the time.

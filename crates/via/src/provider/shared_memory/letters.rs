@@ -4,9 +4,9 @@
 
 use super::closing::Foreign;
 use super::ledger::Account;
-use crate::connection::Address;
-use crate::memory::ProtectionTag;
-use crate::vi::{Reliability, ViAttributes};
+use crate::address::Address;
+use crate::attributes::{Reliability, ViAttributes};
+use crate::protection::ProtectionTag;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;

@@ -10,10 +10,10 @@ use super::outgoing::Stream;
 use super::peer::Peer;
 use super::peer_region::{PeerRegion, give_up};
 use super::ring::{Consumer, Producer, head};
-use crate::connection::Credentials;
+use crate::address::Credentials;
+use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::{Bell, Gone, Link, Outgoing, Posted, Slice, Target};
-use crate::vi::Reliability;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

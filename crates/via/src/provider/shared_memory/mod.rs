@@ -32,10 +32,10 @@ mod unread;
 
 pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 
-use crate::connection::Address;
+use crate::address::Address;
+use crate::attributes::NicAttributes;
 use crate::error::Error;
-use crate::memory::MemoryHandle;
-use crate::nic::NicAttributes;
+use crate::protection::MemoryHandle;
 use crate::provider::{Ask, Attention, Established, Incoming, Memory, Provider, RegionFacts};
 use entrance::Listener;
 use layout::EXPORTS;

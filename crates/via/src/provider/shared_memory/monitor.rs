@@ -178,8 +178,8 @@ mod tests {
     use super::super::peer::Meeting;
     use super::super::settings::{Allow, Settings};
     use super::*;
-    use crate::memory::ProtectionTag;
-    use crate::vi::ViAttributes;
+    use crate::attributes::ViAttributes;
+    use crate::protection::ProtectionTag;
 
     struct Nobody;
 

@@ -4,7 +4,7 @@
 //! owner nor mode; those in a directory have both.
 
 use super::settings::{Allow, Directory, Settings};
-use crate::connection::Address;
+use crate::address::Address;
 use crate::error::Error;
 use std::ffi::{CStr, CString};
 use std::io;

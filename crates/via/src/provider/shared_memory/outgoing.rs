@@ -7,10 +7,10 @@ use super::layout::*;
 use super::letters::{Letter, send};
 use super::link::{MOST_READS, Pending, Reading, SharedLink, Use};
 use super::ring::head;
+use crate::attributes::Reliability;
 use crate::descriptor::RemoteSegment;
-use crate::engine::shared_bytes::{copy, load_word};
 use crate::provider::{Gone, Outgoing, Posted, Request, Slice, Target};
-use crate::vi::Reliability;
+use crate::shared_bytes::{copy, load_word};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering as Order;
 

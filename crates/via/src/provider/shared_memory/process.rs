@@ -7,7 +7,7 @@
 
 use super::closing::Foreign;
 use super::ledger::Account;
-use crate::connection::Credentials;
+use crate::address::Credentials;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! More messages at once than wait for a VI at a time: one that was lost comes last.
 
-use super::*;
+use super::Peer;
+use super::paths::{MOST_EVENTS, Path, Paths};
+use crate::reliable::{Config, Connection, Opening, Packet};
+use std::time::Duration;
 
 /// The datagrams that are due.
 fn sent(connection: &mut Connection, now: Duration) -> Vec<Vec<u8>> {

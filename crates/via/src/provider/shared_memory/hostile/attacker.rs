@@ -338,33 +338,16 @@ impl Attacker {
             }
             Step::Message { ahead, head, length, words } => {
                 let position = self.position.wrapping_add_signed(i32::from(*ahead));
-                // SAFETY: its half; all that is reached through the reference is atomics.
-                let side = unsafe { &*self.half.base().cast::<Side>() };
-                let slot = &side.slots[(position % SLOTS) as usize];
-                slot.head.store(u32::from_le_bytes(*head), Order::Relaxed);
-                slot.length.store(self.number(*length) as u32, Order::Relaxed);
-                for (word, value) in slot.words.iter().zip(words) {
-                    word.store(self.number(*value), Order::Relaxed);
-                }
-                slot.stamp.store(position / SLOTS + 1, Order::Release);
+                self.fill_slot(position, u32::from_le_bytes(*head), *length, words);
                 self.position = position.wrapping_add(1);
             }
             Step::Wake => {
-                // SAFETY: as above.
+                // SAFETY: its half; all that is reached through the reference is atomics.
                 let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
                 bell.fetch_add(1, Order::Relaxed);
-                crate::engine::waiting::wake_all(bell, false);
+                crate::futex::wake_all(bell, false);
             }
-            Step::Hole => {
-                let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                let theirs = self.theirs.iter().map(|(_, file)| file.as_fd());
-                for file in theirs.chain([self.file.as_fd()]) {
-                    // SAFETY: numbers only.
-                    let made =
-                        unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) == 0 };
-                    assert!(!made, "a hole in a half");
-                }
-            }
+            Step::Hole => self.try_holes(),
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
             Step::HalfClose => {
                 if let Some(socket) = &self.socket {
@@ -373,6 +356,29 @@ impl Attacker {
                 }
             }
             Step::Die => self.socket = None,
+        }
+    }
+
+    fn fill_slot(&self, position: u32, head: u32, length: Value, words: &[Value; WORDS]) {
+        // SAFETY: its half; all that is reached through the reference is atomics.
+        let side = unsafe { &*self.half.base().cast::<Side>() };
+        let slot = &side.slots[(position % SLOTS) as usize];
+        slot.head.store(head, Order::Relaxed);
+        slot.length.store(self.number(length) as u32, Order::Relaxed);
+        for (word, value) in slot.words.iter().zip(words) {
+            word.store(self.number(*value), Order::Relaxed);
+        }
+        slot.stamp.store(position / SLOTS + 1, Order::Release);
+    }
+
+    /// Neither half lets itself be emptied under the other side's feet.
+    fn try_holes(&self) {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let theirs = self.theirs.iter().map(|(_, file)| file.as_fd());
+        for file in theirs.chain([self.file.as_fd()]) {
+            // SAFETY: numbers only.
+            let made = unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) == 0 };
+            assert!(!made, "a hole in a half");
         }
     }
 

@@ -244,6 +244,32 @@ fn start_attacker(name: &str, seed: u64) -> Child {
         .unwrap()
 }
 
+/// Six attackers at a time as long as it goes on; gives how many were killed on the way.
+fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
+    let mut seed = 0;
+    let mut next = || {
+        seed += 1;
+        start_attacker(name, seed * 1_000_000)
+    };
+    let mut attackers: Vec<_> = (0..6).map(|_| next()).collect();
+    let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), 0);
+    while goes_on() {
+        std::thread::sleep(Duration::from_millis(50 + random.below(500)));
+        // Killed in the middle of whatever it does, and another in its place.
+        let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
+        let ended = killed.try_wait().unwrap();
+        assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        kills += 1;
+    }
+    for attacker in &mut attackers {
+        attacker.kill().unwrap();
+        attacker.wait().unwrap();
+    }
+    kills
+}
+
 #[test]
 fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     if let Ok(role) = std::env::var(ROLE) {
@@ -274,27 +300,8 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         });
         // The honest client is there first.
         std::thread::sleep(Duration::from_millis(100));
-        let mut seed = 0;
-        let mut next = || {
-            seed += 1;
-            start_attacker(&victim.name, seed * 1_000_000)
-        };
-        let mut attackers: Vec<_> = (0..6).map(|_| next()).collect();
-        let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), 0);
-        while Instant::now() < end && asking.iter().all(|asking| !asking.is_finished()) {
-            std::thread::sleep(Duration::from_millis(50 + random.below(500)));
-            // Killed in the middle of whatever it does, and another in its place.
-            let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
-            let ended = killed.try_wait().unwrap();
-            assert!(ended.is_none(), "an attacker ended by itself, {ended:?}: what it says is above");
-            killed.kill().unwrap();
-            killed.wait().unwrap();
-            kills += 1;
-        }
-        for attacker in &mut attackers {
-            attacker.kill().unwrap();
-            attacker.wait().unwrap();
-        }
+        let goes_on = || Instant::now() < end && asking.iter().all(|asking| !asking.is_finished());
+        let kills = attack_with_six(&victim.name, goes_on);
         stop.store(true, Order::Release);
         let answers = asking.map(|asking| asking.join());
         stop_serving.store(true, Order::Release);

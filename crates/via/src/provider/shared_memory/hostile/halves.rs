@@ -271,7 +271,7 @@ fn a_sleeper_wakes_for_a_message_though_it_can_only_read_the_word_it_sleeps_on()
         hostile.publish(0, head, 8, &[7]);
         side.bell.rung.fetch_add(1, Order::SeqCst);
         let rung = Instant::now();
-        crate::engine::waiting::wake_some(&side.bell.rung);
+        crate::futex::wake_some(&side.bell.rung);
         assert!(waits.join().unwrap().unwrap().is_success());
         assert!(rung.elapsed() < Duration::from_secs(20), "it slept on");
     });

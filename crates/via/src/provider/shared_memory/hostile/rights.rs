@@ -77,7 +77,7 @@ fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
         std::thread::sleep(Duration::from_millis(200));
         is_over.store(true, Order::SeqCst);
         side.presence.asleep.store(0, Order::SeqCst);
-        crate::engine::waiting::wake_all(bell, false);
+        crate::futex::wake_all(bell, false);
     });
     let woken = woken.into_inner();
     assert!((1..=128).contains(&woken), "one post woke {woken} threads of the peer");

@@ -1,0 +1,191 @@
+//! How threads wait for their turn, and what ends their sleep: a wake-up, a time, a file that is ready, a signal.
+//! Not whose turn it is, which is the parent module's.
+//! Source: our own.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use longma_guest::host::seat::{self, Seat};
+use longma_linux::simulated::{self as linux, Awoken};
+use longma_sim::Time;
+
+use super::super::idle;
+use super::{Guard, Holder, Phase, Scheduler, State};
+use crate::kernel::Work;
+
+/// A message to a waiting thread: it runs.
+pub(super) const GO: u32 = 1;
+/// A message to a sleeping thread: it shall look whether a signal has arrived for it.
+const LOOK: u32 = 2;
+
+impl Scheduler {
+    /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on. Core `by` makes it runnable, if the model has the one who does; a
+    /// handler is not woken on the core that was interrupted but called.
+    pub(super) fn rouse(
+        &self,
+        state: &mut State,
+        thread: u32,
+        (awoken, at): (Awoken, Time),
+        by: Option<usize>,
+    ) {
+        let member = &mut state.members[thread as usize];
+        if member.phase != Phase::Asleep {
+            return;
+        }
+        member.phase = Phase::Ready;
+        member.awoken = awoken;
+        if let Some(deadline) = member.sleep.deadline {
+            state.deadlines.remove(&(deadline, thread));
+        }
+        if !member.sleep.files.is_empty() {
+            self.file_sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+        let called = state.roster.is_handler(thread) && by == Some(state.roster.core_of(thread));
+        let waker = by.filter(|_| !called);
+        let at = waker.map_or(at, |core| self.post(core, at, Work::WakeUp));
+        state.roster.enqueue(thread, at);
+        let core = state.roster.core_of(thread);
+        if waker.is_some_and(|waker| waker != core) {
+            self.post(core, at, Work::WakeUpInterrupt);
+        }
+    }
+
+    /// Has every sleeping thread look whether a signal has arrived for it, and waits until all have.
+    pub(super) fn settle<'a>(&'a self, mut state: Guard<'a>, me: Option<u32>, now: Time) -> Guard<'a> {
+        state.signals += 1;
+        let asleep = (0..state.members.len() as u32).filter(|thread| Some(*thread) != me);
+        let asleep: Vec<u32> =
+            asleep.filter(|thread| state.members[*thread as usize].phase == Phase::Asleep).collect();
+        state.looks_due = asleep.len();
+        asleep.iter().for_each(|thread| state.members[*thread as usize].seat.post(LOOK));
+        state.settling = true;
+        while state.looks_due > 0 {
+            state = self.looked.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.settling = false;
+        if let Some(me) = me {
+            self.look_for_signals(&mut state, me, now);
+        }
+        for thread in 0..state.members.len() as u32 {
+            if state.members[thread as usize].sleep.any_signal {
+                self.rouse(&mut state, thread, (Awoken::Woken, now), None);
+            }
+        }
+        state
+    }
+
+    /// On the host thread of `thread`: a signal that has arrived ends its sleep.
+    fn look_for_signals(&self, state: &mut State, thread: u32, now: Time) {
+        let arrived = seat::arrived_signals();
+        state.members[thread as usize].seen_signals = state.signals;
+        if arrived & !state.members[thread as usize].arrived_before != 0 {
+            let by = self.running_core(state);
+            self.rouse(state, thread, (Awoken::Signalled, now), by);
+        }
+    }
+
+    /// Rouses those whose files are ready; `by` is the core that has made them so.
+    pub(super) fn look_at_files(&self, state: &mut State, now: Time, by: Option<usize>) {
+        if self.file_sleepers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for thread in idle::ready(&self.awaited_files(state)) {
+            self.rouse(state, thread, (Awoken::Woken, now), by);
+        }
+    }
+
+    /// Every file that a sleeping thread waits for.
+    pub(in crate::schedule) fn awaited_files(&self, state: &State) -> Vec<(u32, linux::AwaitedFile)> {
+        let sleepers = (0u32..).zip(&state.members).filter(|(_, member)| member.phase == Phase::Asleep);
+        sleepers
+            .flat_map(|(thread, member)| member.sleep.files.iter().map(move |file| (thread, *file)))
+            .collect()
+    }
+
+    /// The outside world has made files of these threads ready.
+    pub(in crate::schedule) fn rouse_all(&self, state: &mut State, threads: &[u32]) {
+        let now = linux::Scheduler::now(self);
+        for thread in threads {
+            // It may have been roused since, and sleep for something else.
+            if !state.members[*thread as usize].sleep.files.is_empty() {
+                self.rouse(state, *thread, (Awoken::Woken, now), None);
+            }
+        }
+    }
+
+    /// Waits for the turn of a thread that can run.
+    pub(super) fn wait_ready(&self, seat: &Seat) {
+        loop {
+            let messages = seat.wait();
+            if messages & LOOK != 0 {
+                self.report_look();
+            }
+            if messages & GO != 0 {
+                return;
+            }
+        }
+    }
+
+    fn report_look(&self) {
+        let mut state = self.lock();
+        state.looks_due = state.looks_due.saturating_sub(1);
+        self.looked.notify_all();
+    }
+
+    /// At the beginning of a turn: signals sent meanwhile reach the thread before its next instruction.
+    pub(super) fn see_signals(&self, thread: u32) {
+        let mut state = self.lock();
+        let sent = state.signals;
+        let seen = std::mem::replace(&mut state.members[thread as usize].seen_signals, sent);
+        drop(state);
+        if seen != sent {
+            seat::arrived_signals();
+        }
+    }
+
+    /// Waits for the turn of a thread that sleeps, and looks for signals whenever it is asked or interrupted.
+    pub(super) fn wait_asleep(&self, thread: u32, seat: &Seat) {
+        let mut owed = false;
+        loop {
+            let messages = seat.wait_attentively();
+            if messages.is_none() {
+                owed |= seat::withdraw_attention();
+            }
+            let messages = messages.unwrap_or(0);
+            if messages & GO != 0 {
+                break;
+            }
+            // What arrives during this look asks for another one.
+            let arrived = seat::arrived_signals();
+            let mut state = self.lock();
+            let member = &state.members[thread as usize];
+            let was_asleep = member.phase == Phase::Asleep;
+            if was_asleep && arrived & !member.arrived_before != 0 {
+                let now = linux::Scheduler::now(self);
+                self.rouse(&mut state, thread, (Awoken::Signalled, now), None);
+            }
+            state.members[thread as usize].seen_signals = state.signals;
+            if messages & LOOK != 0 {
+                state.looks_due = state.looks_due.saturating_sub(1);
+                self.looked.notify_all();
+            }
+            if state.members[thread as usize].phase == Phase::Asleep {
+                continue;
+            }
+            let mine = self.resume_idle(state, thread);
+            if !mine {
+                self.wait_ready(seat);
+            }
+            break;
+        }
+        if owed {
+            seat::request_own_attention();
+        }
+    }
+
+    /// A thread came back from outside of the model, and can run: if nobody does, somebody shall. True if it is `me`. While the idle
+    /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
+    pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
+        state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me)).1
+    }
+}
