@@ -13,6 +13,7 @@ mod process;
 mod signals;
 pub mod simulated;
 mod stack;
+mod surroundings;
 mod syscalls;
 mod threads;
 

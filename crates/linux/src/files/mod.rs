@@ -10,7 +10,6 @@ mod proc_files;
 mod reach;
 mod root;
 pub(crate) mod status;
-pub(crate) mod surroundings;
 mod told;
 
 pub(crate) use handed::Handed;
@@ -18,4 +17,3 @@ pub(crate) use place::{Follow, Place, Use, guest_path};
 pub(crate) use proc_files::ProcFile;
 pub(crate) use reach::Changeable;
 pub(crate) use root::Root;
-pub(crate) use surroundings::Surroundings;

@@ -16,9 +16,9 @@ use super::reach::{is_in_proc, kernels_name, last_part};
 use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place, told};
 use crate::Process;
-use crate::files::surroundings::USER;
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
+use crate::surroundings::USER;
 
 /// Files of a process that show its memory, or what executes in it.
 const MEMORY: [&[u8]; 8] =

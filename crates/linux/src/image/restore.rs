@@ -17,11 +17,13 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::files::{Root, Surroundings};
+use crate::files::Root;
 use crate::process::{Parts, ProcessConfig};
 use crate::signals::Action;
 use crate::simulated::Simulation;
+use crate::simulated::timers::Timers;
 use crate::stack::StackContents;
+use crate::surroundings::Surroundings;
 use crate::syscalls::{KeptLimit, is_never_the_hosts};
 use crate::{Process, Thread};
 
@@ -125,7 +127,9 @@ impl Process {
         }
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
-        simulation.resume(image)?;
+        let timers = Timers::of_image(&image.timers, image.timers_made);
+        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+        simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
         let surroundings = config
             .constant_surroundings

@@ -22,13 +22,14 @@ use super::stack_limit::StackLimit;
 use super::{Process, ProcessConfig};
 use crate::Thread;
 use crate::elf::{self, ElfError, Image, Source};
-use crate::files::surroundings::USER;
-use crate::files::{Root, Surroundings};
+use crate::files::Root;
 use crate::image;
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::Simulation;
 use crate::stack::{self, ProgramFacts, StackContents, Texts};
+use crate::surroundings::Surroundings;
+use crate::surroundings::USER;
 use crate::syscalls::Limits;
 
 /// sp.

@@ -26,12 +26,13 @@ pub(crate) use load::Parts;
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
 use crate::elf::Architecture;
-use crate::files::{Root, Surroundings};
+use crate::files::Root;
 use crate::network::SocketNames;
 use crate::signals::Dispositions;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
+use crate::surroundings::Surroundings;
 use crate::syscalls::{KeptLimit, Limits};
 use crate::{DeviceFile, Engine};
 use longma_guest::host::locks::Mutex;

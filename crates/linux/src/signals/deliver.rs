@@ -8,11 +8,11 @@ use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::elf::Architecture;
-use crate::files::surroundings::USER;
 use crate::signals::actions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
+use crate::surroundings::USER;
 use crate::{Outcome, Thread};
 
 // include/uapi/asm-generic/siginfo.h

@@ -5,8 +5,8 @@
 use longma_guest::Errno;
 use longma_sim::{Duration, Time};
 
+use super::calls::Caller;
 use super::{Awoken, Simulation, Sleep, ThreadNumber, identity::Identities};
-use crate::Thread;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -120,64 +120,64 @@ pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
 }
 
 pub(crate) fn clock_gettime(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [clock, result, ..]: Arguments,
 ) -> Returned {
-    let ns = Clock::of(clock as i32, thread.number)?.read_ns(simulation);
-    thread.process.memory().write(result, &to_timespec(ns))?;
+    let ns = Clock::of(clock as i32, caller.number)?.read_ns(simulation);
+    caller.memory().write(result, &to_timespec(ns))?;
     Ok(0)
 }
 
-pub(crate) fn clock_getres(thread: &mut Thread, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
-    Clock::of(clock as i32, thread.number)?;
-    thread.process.memory().write_optional(result, &to_timespec(1))?;
+pub(crate) fn clock_getres(caller: &Caller<'_>, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
+    Clock::of(clock as i32, caller.number)?;
+    caller.memory().write_optional(result, &to_timespec(1))?;
     Ok(0)
 }
 
 pub(crate) fn gettimeofday(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [result, zone, ..]: Arguments,
 ) -> Returned {
     let ns = Clock::Wall(EPOCH_S).read_ns(simulation);
-    let memory = thread.process.memory();
+    let memory = caller.memory();
     memory.write_optional(result, &to_timeval(ns))?;
     memory.write_optional(zone, &[0; 8])?;
     Ok(0)
 }
 
 pub(crate) fn nanosleep(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [wanted, left, ..]: Arguments,
 ) -> Returned {
-    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
-    sleep_until(thread, simulation, after_ns(simulation, ns), left)
+    let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
+    sleep_until(caller, simulation, after_ns(simulation, ns), left)
 }
 
 pub(crate) fn clock_nanosleep(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [clock, flags, wanted, left, ..]: Arguments,
 ) -> Returned {
-    let clock = Clock::of(clock as i32, thread.number)?;
-    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
+    let clock = Clock::of(clock as i32, caller.number)?;
+    let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
     match (clock, flags as i32 & libc::TIMER_ABSTIME != 0) {
         // A thread that sleeps does not run, so only others can bring such a time about: nobody has asked for it yet.
         (Clock::Processor(_), _) => Err(Errno(libc::ENOTSUP)),
-        (_, true) => sleep_until(thread, simulation, clock.at_ns(ns), 0),
-        (_, false) => sleep_until(thread, simulation, after_ns(simulation, ns), left),
+        (_, true) => sleep_until(caller, simulation, clock.at_ns(ns), 0),
+        (_, false) => sleep_until(caller, simulation, after_ns(simulation, ns), left),
     }
 }
 
-fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>, left: u64) -> Returned {
+fn sleep_until(caller: &Caller<'_>, simulation: &Simulation, deadline: Option<Time>, left: u64) -> Returned {
     let sleep = Sleep { deadline, reason: "a sleep", ..Sleep::default() };
-    match simulation.scheduler.sleep(thread.number, sleep) {
+    match simulation.scheduler.sleep(caller.number, sleep) {
         Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
         Awoken::Signalled => {
             let ns = left_ns(simulation, deadline);
-            thread.process.memory().write_optional(left, &to_timespec(ns))?;
+            caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }
         Awoken::Late | Awoken::Woken => Ok(0),
@@ -187,25 +187,25 @@ fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>,
 /// Ticks of times(2).
 const TICKS_PER_SECOND: u64 = 100;
 
-pub(crate) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn times(caller: &Caller<'_>, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
     let run = ticks(Clock::Processor(None).read_ns(simulation));
     // User time; the model has no time of the kernel's, and children are not part of it.
     let words = [run, 0, 0, 0];
     let bytes: [u8; 32] = std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8]);
-    thread.process.memory().write_optional(result, &bytes)?;
+    caller.memory().write_optional(result, &bytes)?;
     Ok(ticks(Clock::Wall(UP_S).read_ns(simulation)))
 }
 
 pub(crate) fn getrusage(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [who, result, ..]: Arguments,
 ) -> Returned {
     const RUSAGE_BYTES: usize = 144;
     let of = match who as i32 {
         libc::RUSAGE_SELF => Some(None),
-        libc::RUSAGE_THREAD => Some(Some(thread.number)),
+        libc::RUSAGE_THREAD => Some(Some(caller.number)),
         libc::RUSAGE_CHILDREN => None,
         _ => return Err(INVALID),
     };
@@ -213,11 +213,11 @@ pub(crate) fn getrusage(
     if let Some(of) = of {
         bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(of).read_ns(simulation)));
     }
-    thread.process.memory().write(result, &bytes)?;
+    caller.memory().write(result, &bytes)?;
     Ok(0)
 }
 
-pub(crate) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn sysinfo(caller: &Caller<'_>, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
@@ -232,7 +232,7 @@ pub(crate) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]
     // SAFETY: plain data of this size without padding that matters: it was zeroed.
     let bytes =
         unsafe { std::slice::from_raw_parts((&raw const host).cast::<u8>(), size_of::<libc::sysinfo>()) };
-    thread.process.memory().write(result, bytes)?;
+    caller.memory().write(result, bytes)?;
     Ok(0)
 }
 

@@ -20,7 +20,6 @@ use longma_guest::GuestMemory;
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_sim::{Duration, Time};
 
-use crate::image::{ImageError, ProcessImage};
 use identity::Identities;
 use random::Random;
 use standing::Standing;
@@ -291,12 +290,11 @@ impl Simulation {
         lock(&self.random).state()
     }
 
-    /// Goes on where a saved process was.
-    pub(crate) fn resume(&self, image: &ProcessImage) -> Result<(), ImageError> {
-        *lock(&self.random) = Random::new(image.random);
-        self.shown.store(image.shown_ps, Ordering::Relaxed);
-        *lock(&self.timers) = Timers::of_image(&image.timers, image.timers_made)?;
-        Ok(())
+    /// Goes on where a saved process was: what its next random bytes come from, the latest time its clocks have shown.
+    pub(crate) fn resume(&self, random: u64, shown_ps: u64, timers: Timers) {
+        *lock(&self.random) = Random::new(random);
+        self.shown.store(shown_ps, Ordering::Relaxed);
+        *lock(&self.timers) = timers;
     }
 
     /// When the next timer expires.

@@ -9,12 +9,12 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::{descriptors, event_count};
 use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
 
+use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Simulation, ThreadNumber, lock};
-use crate::Thread;
-use crate::image::{ImageError, TimerImage};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
@@ -67,6 +67,21 @@ struct Timer {
     overrun: u64,
 }
 
+/// One timer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimerImage {
+    /// timer_create's id; `None` for setitimer's.
+    pub id: Option<i32>,
+    /// What its clock shows when simulated time begins, seconds.
+    pub clock_s: u64,
+    /// When it expires, picoseconds of simulated time.
+    pub expires_ps: Option<u64>,
+    /// Its interval, picoseconds; 0 for none.
+    pub interval_ps: u64,
+    /// The signal, the sigevent's value, and the thread it goes to; `None`: it tells nobody.
+    pub signal: Option<(i32, u64, Option<u32>)>,
+}
+
 /// The timers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
@@ -115,19 +130,18 @@ impl Timers {
         self.all.iter().map(image).collect()
     }
 
-    /// From plain data.
-    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Result<Self, ImageError> {
-        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+    /// From plain data; `None` if no process can have such timers.
+    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Option<Self> {
         let mut timers = Self { next_id: made, ..Self::default() };
         for image in images {
             let name = match image.id {
                 None => Name::Interval,
                 Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
-                Some(_) => return Err(wrong),
+                Some(_) => return None,
             };
             let notice = match image.signal {
                 None => Notice::Nothing,
-                Some((signal, ..)) if !(1..=64).contains(&signal) => return Err(wrong),
+                Some((signal, ..)) if !(1..=64).contains(&signal) => return None,
                 Some((signal, value, thread)) => {
                     Notice::Signal { signal, value, thread: thread.map(ThreadNumber) }
                 }
@@ -140,10 +154,10 @@ impl Timers {
             timers.all.insert(name, timer);
         }
         if timers.all.len() > MOST_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
-            return Err(wrong);
+            return None;
         }
         timers.refresh();
-        Ok(timers)
+        Some(timers)
     }
 }
 
@@ -254,8 +268,8 @@ fn send(
 }
 
 /// Says that a timer follows the host's clock; the call then goes to the host.
-fn host_clock(thread: &Thread) -> Option<Returned> {
-    thread.process.say_once(
+fn host_clock(caller: &Caller<'_>) -> Option<Returned> {
+    (caller.say_once)(
         "timers of processor time (ITIMER_VIRTUAL, ITIMER_PROF, timer_create with a CPU clock) follow the host's clock, not \
          simulated time",
     );
@@ -263,7 +277,6 @@ fn host_clock(thread: &Thread) -> Option<Returned> {
 }
 
 fn replace(
-    thread: &Thread,
     simulation: &Simulation,
     name: Name,
     absolute: bool,
@@ -283,7 +296,6 @@ fn replace(
         }
         timers.refresh();
     }
-    let _ = thread;
     Ok(old)
 }
 
@@ -299,23 +311,23 @@ fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
 }
 
 pub(crate) fn getitimer(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     arguments: Arguments,
 ) -> Option<Returned> {
-    itimer(thread, simulation, arguments[0], 0, arguments[1], false)
+    itimer(caller, simulation, arguments[0], 0, arguments[1], false)
 }
 
 pub(crate) fn setitimer(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     arguments: Arguments,
 ) -> Option<Returned> {
-    itimer(thread, simulation, arguments[0], arguments[1], arguments[2], true)
+    itimer(caller, simulation, arguments[0], arguments[1], arguments[2], true)
 }
 
 fn itimer(
-    thread: &Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     which: u64,
     new: u64,
@@ -323,14 +335,14 @@ fn itimer(
     sets: bool,
 ) -> Option<Returned> {
     match which as i32 {
-        0 => Some(real_timer(thread, simulation, new, old, sets)),
-        1 | 2 => host_clock(thread),
+        0 => Some(real_timer(caller, simulation, new, old, sets)),
+        1 | 2 => host_clock(caller),
         _ => Some(Err(INVALID)),
     }
 }
 
-fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets: bool) -> Returned {
-    let memory = thread.process.memory();
+fn real_timer(caller: &Caller<'_>, simulation: &Simulation, new: u64, old: u64, sets: bool) -> Returned {
+    let memory = caller.memory();
     let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
         None => None,
         // As the kernel: null stops the timer.
@@ -350,26 +362,26 @@ fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets
         let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
         Timer::new(Clock::Wall(UP_S), notice)
     });
-    let (interval, left) = replace(thread, simulation, Name::Interval, false, value)?;
+    let (interval, left) = replace(simulation, Name::Interval, false, value)?;
     let halves = [to_timeval(interval), to_timeval(left)];
     memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
     Ok(0)
 }
 
 pub(crate) fn timer_create(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [clock, event, id, ..]: Arguments,
 ) -> Option<Returned> {
-    match Clock::of(clock as i32, thread.number) {
-        Ok(Clock::Processor(_)) => host_clock(thread),
-        Ok(clock) => Some(create(thread, simulation, clock, event, id)),
+    match Clock::of(clock as i32, caller.number) {
+        Ok(Clock::Processor(_)) => host_clock(caller),
+        Ok(clock) => Some(create(caller, simulation, clock, event, id)),
         Err(error) => Some(Err(error)),
     }
 }
 
-fn create(thread: &Thread, simulation: &Simulation, clock: Clock, event: u64, result: u64) -> Returned {
-    let memory = thread.process.memory();
+fn create(caller: &Caller<'_>, simulation: &Simulation, clock: Clock, event: u64, result: u64) -> Returned {
+    let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
     let mut timers = lock(&simulation.timers);
     if timers.all.len() >= MOST_TIMERS {
@@ -405,37 +417,37 @@ fn posix(id: u64) -> Option<Name> {
 }
 
 pub(crate) fn timer_settime(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [id, flags, new, old, ..]: Arguments,
 ) -> Option<Returned> {
-    Some(set(thread, simulation, posix(id)?, flags, new, old))
+    Some(set(caller, simulation, posix(id)?, flags, new, old))
 }
 
-fn set(thread: &Thread, simulation: &Simulation, name: Name, flags: u64, new: u64, old: u64) -> Returned {
-    let memory = thread.process.memory();
+fn set(caller: &Caller<'_>, simulation: &Simulation, name: Name, flags: u64, new: u64, old: u64) -> Returned {
+    let memory = caller.memory();
     let new = times_of(memory.read_array(new)?)?;
-    let former = replace(thread, simulation, name, flags as i32 & 1 != 0, Some(new))?;
+    let former = replace(simulation, name, flags as i32 & 1 != 0, Some(new))?;
     memory.write_optional(old, &to_itimerspec(former))?;
     Ok(0)
 }
 
 pub(crate) fn timer_gettime(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [id, result, ..]: Arguments,
 ) -> Option<Returned> {
-    Some(get(thread, simulation, posix(id)?, result))
+    Some(get(caller, simulation, posix(id)?, result))
 }
 
-fn get(thread: &Thread, simulation: &Simulation, name: Name, result: u64) -> Returned {
-    let left = replace(thread, simulation, name, false, None)?;
-    thread.process.memory().write(result, &to_itimerspec(left))?;
+fn get(caller: &Caller<'_>, simulation: &Simulation, name: Name, result: u64) -> Returned {
+    let left = replace(simulation, name, false, None)?;
+    caller.memory().write(result, &to_itimerspec(left))?;
     Ok(0)
 }
 
 pub(crate) fn timer_getoverrun(
-    _: &mut Thread,
+    _: &Caller<'_>,
     simulation: &Simulation,
     [id, ..]: Arguments,
 ) -> Option<Returned> {
@@ -444,7 +456,7 @@ pub(crate) fn timer_getoverrun(
     Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
 }
 
-pub(crate) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
+pub(crate) fn timer_delete(_: &Caller<'_>, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
     let mut timers = lock(&simulation.timers);
     let removed = timers.all.remove(&name);
@@ -454,11 +466,11 @@ pub(crate) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Ar
 
 /// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
 pub(crate) fn timerfd_create(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [clock, flags, ..]: Arguments,
 ) -> Returned {
-    let clock = match Clock::of(clock as i32, thread.number)? {
+    let clock = match Clock::of(clock as i32, caller.number)? {
         Clock::Processor(_) => return Err(INVALID),
         clock => clock,
     };
@@ -524,19 +536,19 @@ fn file(descriptor: u64) -> Result<Name, Errno> {
 }
 
 pub(crate) fn timerfd_settime(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [descriptor, flags, new, old, ..]: Arguments,
 ) -> Returned {
-    set(thread, simulation, file(descriptor)?, flags, new, old)
+    set(caller, simulation, file(descriptor)?, flags, new, old)
 }
 
 pub(crate) fn timerfd_gettime(
-    thread: &mut Thread,
+    caller: &Caller<'_>,
     simulation: &Simulation,
     [descriptor, result, ..]: Arguments,
 ) -> Returned {
-    get(thread, simulation, file(descriptor)?, result)
+    get(caller, simulation, file(descriptor)?, result)
 }
 
 #[cfg(test)]

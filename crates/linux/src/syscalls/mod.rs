@@ -26,7 +26,7 @@ use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
-use crate::simulated::calls::Simulated;
+use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;
 use crate::simulated::{self, Simulation};
 use crate::threads::Interrupted;
@@ -216,7 +216,13 @@ impl Thread {
         if let Some(deadline) = resumes {
             simulation.resume_wait(self.number, deadline);
         }
-        let completion = match simulated::calls::answer(self, simulation, row.simulated, *arguments) {
+        let caller = Caller {
+            number: self.number,
+            space: &self.process.space,
+            say_once: &|text| self.process.say_once(text),
+        };
+        let answered = simulated::calls::answer(&caller, simulation, row.simulated, *arguments);
+        let completion = match answered {
             Some(returned) => returned.map(Completion::Value),
             None => {
                 let arguments = simulation.identities.translate(&row.ids, *arguments);

@@ -15,8 +15,8 @@ use longma_loongarch::State;
 
 use super::{buffer, with_results};
 use crate::Thread;
-use crate::files::surroundings::{SYSTEM, USER};
 use crate::process;
+use crate::surroundings::{SYSTEM, USER};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;
