@@ -16,6 +16,7 @@ use super::place::{absolute, library_path};
 use super::reach::{self, Changeable, Inside, given, is_switch};
 use super::root::{OpenHow, c_path};
 use super::{Follow, Place, ProcFile, guest_path};
+use crate::devices::CHILD_OPENS;
 use crate::simulated::waits::interruptible;
 use crate::syscalls::{Unwritten, buffer, with_results};
 use crate::{DeviceFile, Process, Thread};
@@ -88,8 +89,8 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     if let Some(file) = ProcFile::find(process, directory as RawFd, path) {
         return given(file.open(process, how.flags as i32));
     }
-    if let Some(file) = DeviceFile::find(process, path) {
-        return given(file.open(process, how.flags as i32));
+    if let Some(file) = DeviceFile::find(&process.config.devices, path) {
+        return given(open_device(process, file, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
         if let Some(descriptor) = reach::descriptor_named(path) {
@@ -122,6 +123,16 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         }
         None => Ok(opened.into_raw_fd() as u64),
     }
+}
+
+/// Devices work on the memory of the process that was started with them, so that a forked child is refused: uacce's and idxd's, which
+/// take a process's own addresses too, belong to one address space as well.
+fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<OwnedFd, Errno> {
+    if process.simulation().is_none() {
+        process.say_once(CHILD_OPENS);
+        return Err(Errno(libc::EBUSY));
+    }
+    file.open(flags)
 }
 
 pub(crate) fn pidfd_getfd(

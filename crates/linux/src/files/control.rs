@@ -190,7 +190,7 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
         return foreground(thread, arguments);
     }
     if request == HANDLE_INTERRUPTS {
-        return DeviceFile::handle(thread, arguments[0] as i32);
+        return handle_interrupts(thread, arguments[0] as i32);
     }
     if request == FICLONE && descriptors::is_own(arguments[2]) {
         return Err(Errno(libc::EBADF));
@@ -208,6 +208,18 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
             _ => Err(Errno(libc::ENOTTY)),
         },
     }
+}
+
+/// The thread handles the interrupts of the device whose file is open as `descriptor`, if it is one: from now on they go to the core
+/// that the thread is on, it goes first there, and calling it is no context switch.
+fn handle_interrupts(thread: &Thread, descriptor: i32) -> Returned {
+    let process = &thread.process;
+    let found = DeviceFile::behind(&process.config.devices, descriptor);
+    let (Some(file), Some(simulation)) = (found, process.simulation()) else {
+        return Err(Errno(libc::ENOTTY));
+    };
+    file.interrupt(simulation.scheduler.handle_interrupts(thread.number));
+    Ok(0)
 }
 
 /// TIOCGPGRP and TIOCSPGRP where the guest's own group has the model's number.

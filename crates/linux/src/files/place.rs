@@ -140,7 +140,7 @@ impl Place {
         if let Some(file) = ProcFile::find(process, directory, path) {
             return Some(file.place(process, follow));
         }
-        if let Some(file) = DeviceFile::find(process, path) {
+        if let Some(file) = DeviceFile::find(&process.config.devices, path) {
             return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
         }
         let is_hosts = reach::is_shared(path) || reach::is_descriptor_folder(path);

@@ -59,7 +59,7 @@ pub(super) fn mmap(
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
         // What is noted about the file is about the one that is mapped.
         let file = held.insert(Held::of(descriptor)?);
-        match DeviceFile::backing(&thread.process, file, shared, offset, length)? {
+        match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
             None => file_backing(&thread.process, file, offset)?,
         }
