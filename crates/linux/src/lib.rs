@@ -10,6 +10,7 @@ mod files;
 pub mod image;
 mod network;
 mod process;
+mod root;
 mod signals;
 pub mod simulated;
 mod stack;

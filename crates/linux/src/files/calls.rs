@@ -13,10 +13,10 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::place::{absolute, library_path};
-use super::reach::{self, Changeable, Inside, given, is_switch};
-use super::root::{OpenHow, c_path};
+use super::reach::{self, Changeable, given};
 use super::{Follow, Place, ProcFile, guest_path};
 use crate::devices::CHILD_OPENS;
+use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::interruptible;
 use crate::syscalls::{Unwritten, buffer, with_results};
 use crate::{DeviceFile, Process, Thread};
@@ -108,7 +108,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     let path =
         if reads && !process.root.is_confined() { library_path(process, path)? } else { c_path(path)? };
     let opened = if how.resolve != 0 {
-        super::root::open_how(directory as RawFd, &path, &how)?
+        open_how(directory as RawFd, &path, &how)?
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
         // Opening a FIFO or a terminal waits.
@@ -190,7 +190,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
             None => None,
             Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
-                let link = reach::name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
+                let link = name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
                 let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
                 let inside = process.root.guest_name(&link);
                 Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link })

@@ -9,8 +9,8 @@ use longma_guest::Errno;
 use longma_guest::host::held::Held;
 
 use super::ProcFile;
-use super::reach::{self, Inside, not_there};
-use super::root::c_path;
+use super::reach::{self, not_there};
+use crate::root::{Inside, c_path, name_at};
 use crate::{DeviceFile, Process};
 
 /// PATH_MAX, its final zero included.
@@ -241,7 +241,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
 
 /// What a confined guest calls the directory behind a descriptor.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
-    let name = reach::name_at(directory)?;
+    let name = name_at(directory)?;
     if !name.starts_with(b"/") {
         return Err(Errno(libc::ENOTDIR));
     }

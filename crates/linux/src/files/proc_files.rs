@@ -12,17 +12,12 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 
 use super::handed::Handed;
-use super::reach::{is_in_proc, kernels_name, last_part};
-use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place, told};
 use crate::Process;
+use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
 use crate::surroundings::USER;
-
-/// Files of a process that show its memory, or what executes in it.
-const MEMORY: [&[u8]; 8] =
-    [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
 
 /// A file about the machine that is the model's in simulated time, and the host's otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,12 +179,6 @@ impl ProcFile {
             Some((Self::Hidden, _)) => None,
             Some((_, id)) => runs_this_program(id).then_some(Self::Refused),
         }
-    }
-
-    /// Whether the file that is open shows or changes the memory of a process, whichever it is.
-    pub fn shows_memory(file: &impl AsFd) -> bool {
-        let name = kernels_name(file).unwrap_or_default();
-        is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
     }
 
     /// Opens it.

@@ -26,8 +26,8 @@ pub(crate) use load::Parts;
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
 
 use crate::elf::Architecture;
-use crate::files::Root;
 use crate::network::SocketNames;
+use crate::root::Root;
 use crate::signals::Dispositions;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
