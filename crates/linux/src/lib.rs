@@ -4,10 +4,11 @@
 
 mod devices;
 pub mod elf;
-mod engine;
 mod events;
+mod execve;
 mod files;
 pub mod image;
+mod load;
 mod network;
 mod process;
 mod root;
@@ -19,7 +20,6 @@ mod syscalls;
 mod threads;
 
 pub use devices::DeviceFile;
-pub use engine::{Engine, Outcome};
-pub use process::{Areas, LoadError, Process, ProcessConfig, Sink};
-pub use syscalls::{Copied, KeptLimit, SystemCall};
-pub use threads::Thread;
+pub use load::LoadError;
+pub use process::{Areas, Engine, KeptLimit, Outcome, Process, ProcessConfig, Sink, Thread};
+pub use syscalls::{Copied, SystemCall};

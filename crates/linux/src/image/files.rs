@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::DeviceFile;
+use crate::process::descriptors::{open_descriptors, status_of};
 
 const KCMP_FILE: u64 = 0;
 const KCMP_EPOLL_TFD: u64 = 7;
@@ -61,13 +62,6 @@ pub struct FileImage {
     pub room: i32,
 }
 
-fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
-}
-
 fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
     // SAFETY: commands without pointers.
     let returned = unsafe { libc::fcntl(descriptor, command, value) };
@@ -76,35 +70,6 @@ fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageErro
 
 fn last(action: &str) -> ImageError {
     ImageError::host(action, std::io::Error::last_os_error())
-}
-
-/// The descriptors that are open.
-fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
-    let entries =
-        fs::read_dir("/proc/self/fd").map_err(|error| ImageError::host("list open files", error))?;
-    let mut found: Vec<RawFd> =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    found.sort_unstable();
-    // The listing's own descriptor is closed by now.
-    found.retain(|descriptor| status_of(*descriptor).is_some());
-    Ok(found)
-}
-
-/// The descriptors that this program has open for itself, before the guest has opened any.
-pub(crate) fn own_descriptors() -> Vec<RawFd> {
-    let open = open_descriptors().unwrap_or_default();
-    let is_own = |descriptor: &RawFd| {
-        (3..descriptors::first()).contains(descriptor)
-            && control(*descriptor, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
-    };
-    open.into_iter().filter(is_own).collect()
-}
-
-/// (device, inode) of the standard descriptors as the process found them.
-pub(crate) fn standard_files() -> [Option<(u64, u64)>; 3] {
-    std::array::from_fn(|descriptor| {
-        status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))
-    })
 }
 
 fn is_same_file(one: RawFd, other: RawFd) -> bool {
@@ -124,8 +89,9 @@ pub(super) fn capture(
     inherited: &[(u64, u64)],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
+    let open = open_descriptors().map_err(|error| ImageError::host("list open files", error))?;
     let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
-    for descriptor in open_descriptors()?.into_iter().filter(of_guest) {
+    for descriptor in open.into_iter().filter(of_guest) {
         if let Some(device) = devices.iter().find(|device| is_same_file(device.descriptor(), descriptor)) {
             return Err(ImageError::Device {
                 name: device.path(),

@@ -12,7 +12,6 @@ use longma_guest::Errno;
 use serde::{Deserialize, Serialize};
 
 pub use files::{FileImage, FileKind};
-pub(crate) use files::{own_descriptors, standard_files};
 pub use pages::{PAGE_RUN_BYTES, contents};
 pub use restore::RestoredProcess;
 pub use threads::{KernelState, ThreadImage};

@@ -17,14 +17,14 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::process::{Parts, ProcessConfig};
+use crate::process::descriptors::own_descriptors;
+use crate::process::dispositions::Action;
+use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
 use crate::root::Root;
-use crate::signals::Action;
 use crate::simulated::Simulation;
 use crate::simulated::timers::Timers;
 use crate::stack::StackContents;
 use crate::surroundings::Surroundings;
-use crate::syscalls::{KeptLimit, is_never_the_hosts};
 use crate::{Process, Thread};
 
 /// One stretch of memory's contents: its guest address and its bytes.
@@ -116,7 +116,7 @@ impl Process {
         config.program = PathBuf::from(os(image.executable.clone()));
         config.arguments = image.arguments.iter().cloned().map(os).collect();
         config.environment = image.environment.iter().cloned().map(os).collect();
-        let own_descriptors = files::own_descriptors();
+        let own_descriptors = own_descriptors();
         let root =
             Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
         check_program(&root, image)?;

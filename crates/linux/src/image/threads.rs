@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::Thread;
-use crate::signals::AlternateStack;
+use crate::process::AlternateStack;
 use crate::simulated::ThreadNumber;
 
 /// What the kernel knows of a thread besides its registers.

@@ -13,12 +13,11 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
+use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
+use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
-use crate::signals::state::AlternateStack;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Completion, buffer};
-use crate::threads::host_id;
+use crate::syscalls::buffer;
 use crate::{Outcome, Thread};
 
 type Arguments = [u64; 6];

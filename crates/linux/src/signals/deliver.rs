@@ -8,7 +8,7 @@ use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::elf::Architecture;
-use crate::signals::actions::{
+use crate::process::dispositions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};

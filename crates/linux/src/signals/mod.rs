@@ -2,11 +2,6 @@
 //! Not the host's signal handlers: those are in `host`.
 //! Source: Linux arch/loongarch/kernel/signal.c, kernel/signal.c; signal(7).
 
-mod actions;
 pub(crate) mod calls;
 mod deliver;
 mod frame;
-mod state;
-
-pub(crate) use actions::{Action, Dispositions, SIGNALS};
-pub(crate) use state::{AlternateStack, ThreadSignals};

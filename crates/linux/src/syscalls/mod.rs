@@ -17,8 +17,6 @@ mod unwritten;
 pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub use copies::{Copied, SystemCall};
 pub(crate) use results::{Results, with_results};
-pub use system::KeptLimit;
-pub(crate) use system::{Limits, is_never_the_hosts};
 pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
@@ -26,25 +24,16 @@ use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
+use crate::process::{Completion, Interrupted};
 use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;
 use crate::simulated::{self, Simulation};
-use crate::threads::Interrupted;
 use crate::{Outcome, Thread};
 
 /// a0, the first argument and the result.
 const A0: u8 = 4;
 /// a7, the number.
 const A7: u8 = 11;
-
-/// How a call that steers the thread ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Completion {
-    /// With this result in a0.
-    Value(u64),
-    /// As the call has left the registers.
-    AsLeft(Outcome),
-}
 
 /// What a call does.
 #[derive(Clone, Copy)]

@@ -2,20 +2,17 @@
 //! Not clocks.
 //! Source: uname(2), prctl(2), prlimit(2), personality(2), getgroups(2).
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::PoisonError;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
-use longma_guest::host::locks::Mutex;
 use longma_loongarch::State;
 
 use super::{buffer, with_results};
 use crate::Thread;
-use crate::process;
+use crate::load;
 use crate::surroundings::{SYSTEM, USER};
 
 type Arguments = [u64; 6];
@@ -169,35 +166,6 @@ pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     })
 }
 
-/// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
-#[derive(Debug, Default)]
-pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
-
-impl Limits {
-    /// Those that the program before has set.
-    pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
-        let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
-        Self(Mutex::new(limits.collect()))
-    }
-
-    /// All that have been set.
-    pub(crate) fn all(&self) -> Vec<KeptLimit> {
-        let limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
-    }
-}
-
-/// A limit that a program has set and the host does not know of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptLimit {
-    /// RLIMIT_AS and its like.
-    pub resource: u32,
-    /// The soft limit.
-    pub soft: u64,
-    /// The hard limit.
-    pub hard: u64,
-}
-
 pub(super) fn prlimit64(
     thread: &mut Thread,
     _: &mut State,
@@ -226,7 +194,7 @@ pub(super) fn prlimit64(
         }
     }?;
     if let Some(bytes) = soft {
-        process::raise_stack(&thread.process.space, &thread.process.stack, bytes);
+        load::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
     Ok(returned)
 }
@@ -238,18 +206,13 @@ fn is_own_task(id: i32) -> bool {
     is_process || std::path::Path::new(&format!("/proc/self/task/{id}")).exists()
 }
 
-/// Whether a limit that the guest has set is only told it again, see [`kept_limit`]: the others are set on the host as well.
-pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
-    matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA | libc::RLIMIT_STACK)
-}
-
 /// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
 fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         libc::RLIMIT_AS | libc::RLIMIT_DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
         // The same on every host, as the stack itself.
         libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
-            Some((process::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
+            Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
         _ => None,
     }
@@ -278,7 +241,7 @@ fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
 
 fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
     let memory = thread.process.memory();
-    let mut limits = thread.process.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut limits = thread.process.limits.lock();
     let now = limits.get(&resource).copied().unwrap_or(unset);
     if new != 0 {
         let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);

@@ -12,9 +12,9 @@ use super::Kind::{
 };
 use super::{Action, Changed, Kind, Row, ipc, memory, names, system, time};
 use crate::events::calls as events;
+use crate::execve;
 use crate::files::{calls as files, control, status};
 use crate::network::calls as network;
-use crate::process::execute;
 use crate::signals::calls as signals;
 use crate::simulated::calls::{
     self as simulated, Simulated,
@@ -288,7 +288,7 @@ const ROWS: &[Row] = &[
     row_of(218, "request_key", Absent, &[]),
     row_of(219, "keyctl", Absent, &[]),
     row_of(220, "clone", Control(threads::clone), &[Flags(names::CLONE), Address, Address, Address, Address]),
-    row_of(221, "execve", Call(execute::execve), &[Text, Address, Address]),
+    row_of(221, "execve", Call(execve::execve), &[Text, Address, Address]),
     row_of(222, "mmap", Call(memory::mmap), &[Address, Size, Flags(names::PROTECTION), Flags(names::MAP), Fd, Size]).simulated(Quiet),
     row_of(223, "fadvise64", Host(libc::SYS_fadvise64), &[Fd, Long, Long, Int]),
     row_of(224, "swapon", Denied, &[]),
@@ -332,7 +332,7 @@ const ROWS: &[Row] = &[
     row_of(278, "getrandom", Waits(libc::SYS_getrandom), &[OutBuffer(1), Size, Hex]).simulated(Instead(simulated::getrandom)),
     row_of(279, "memfd_create", Host(libc::SYS_memfd_create), &[Text, Hex]),
     row_of(280, "bpf", Absent, &[]),
-    row_of(281, "execveat", Call(execute::execveat), &[DirFd, Text, Address, Address, Flags(names::AT)]),
+    row_of(281, "execveat", Call(execve::execveat), &[DirFd, Text, Address, Address, Flags(names::AT)]),
     row_of(282, "userfaultfd", Absent, &[]),
     row_of(283, "membarrier", Host(libc::SYS_membarrier), &[Int, Hex, Int]),
     row_of(284, "mlock2", Call(memory::mlock2), &[Address, Size, Hex]),

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use longma_guest::Errno;
 
 use super::arguments::Names;
-use super::{Completion, Kind, Row};
+use super::{Kind, Row};
+use crate::process::Completion;
 use crate::{Outcome, Thread};
 
 /// The most bytes of a string or buffer that are shown.

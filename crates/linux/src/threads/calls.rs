@@ -9,7 +9,7 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::futex::wake_one;
-use crate::syscalls::Completion;
+use crate::process::Completion;
 use crate::{Outcome, Thread};
 
 pub(crate) use super::clone::{clone, clone3};

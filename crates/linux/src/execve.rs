@@ -15,11 +15,10 @@ use longma_guest::host::descriptors::{self, Limit, Room};
 use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
-use super::stack_limit::StackLimit;
 use crate::elf::{Architecture, ElfError, Image};
 use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
-use crate::syscalls::KeptLimit;
+use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
+use crate::process::KeptLimit;
 use crate::{Process, Thread};
 
 type Arguments = [u64; 6];
