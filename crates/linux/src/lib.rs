@@ -2,6 +2,7 @@
 //! Not an executor of instructions: that is an [`Engine`], which other crates provide.
 //! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
 
+mod arguments;
 mod devices;
 pub mod elf;
 mod events;

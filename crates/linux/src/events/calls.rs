@@ -9,8 +9,8 @@ use longma_guest::host_address;
 use longma_loongarch::State;
 
 use crate::Thread;
+use crate::arguments::with_results;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::with_results;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

@@ -15,10 +15,10 @@ use longma_loongarch::State;
 use super::place::{absolute, library_path};
 use super::reach::{self, Changeable, given};
 use super::{Follow, Place, ProcFile, guest_path};
+use crate::arguments::{Unwritten, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Unwritten, buffer, with_results};
 use crate::{DeviceFile, Process, Thread};
 
 type Arguments = [u64; 6];

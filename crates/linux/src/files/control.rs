@@ -10,10 +10,10 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::Changeable;
+use crate::arguments::{buffer, with_results};
 use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{buffer, with_results};
 use crate::{DeviceFile, Thread};
 
 type Arguments = [u64; 6];

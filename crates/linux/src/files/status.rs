@@ -8,7 +8,7 @@ use longma_loongarch::State;
 
 use super::{Follow, Place};
 use crate::Thread;
-use crate::syscalls::with_results;
+use crate::arguments::with_results;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

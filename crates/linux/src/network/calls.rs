@@ -8,8 +8,8 @@ use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
+use crate::arguments::{Unwritten, buffer, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Unwritten, buffer, with_results};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 

@@ -10,8 +10,8 @@ use longma_loongarch::State;
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
+use crate::arguments::{Results, Unwritten, Vectors, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Results, Unwritten, Vectors, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

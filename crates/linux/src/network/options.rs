@@ -8,7 +8,7 @@ use longma_loongarch::State;
 
 use super::calls::check_socket;
 use crate::Thread;
-use crate::syscalls::{buffer, with_results};
+use crate::arguments::{buffer, with_results};
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

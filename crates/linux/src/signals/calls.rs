@@ -13,11 +13,11 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
+use crate::arguments::buffer;
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::buffer;
 use crate::{Outcome, Thread};
 
 type Arguments = [u64; 6];

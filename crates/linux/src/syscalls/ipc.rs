@@ -9,8 +9,8 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 use longma_loongarch::State;
 
-use super::{buffer, with_results};
 use crate::Thread;
+use crate::arguments::{buffer, with_results};
 use crate::simulated::waits::interruptible;
 
 type Arguments = [u64; 6];

@@ -11,7 +11,7 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 use longma_loongarch::State;
 
-use super::{Unwritten, Vectors, with_results};
+use crate::arguments::{Unwritten, Vectors, with_results};
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
 

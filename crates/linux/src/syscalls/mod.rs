@@ -2,28 +2,23 @@
 //! Not signals, threads, processes, sockets and events, which have folders of their own.
 //! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
-mod arguments;
 mod copies;
 mod ipc;
 mod memory;
 mod names;
-mod results;
 mod system;
 mod table;
 mod time;
 mod trace;
-mod unwritten;
 
-pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub use copies::{Copied, SystemCall};
-pub(crate) use results::{Results, with_results};
-pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
 use longma_loongarch::State;
 
+use crate::arguments::{self, Kind};
 use crate::process::{Completion, Interrupted};
 use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;

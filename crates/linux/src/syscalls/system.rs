@@ -10,8 +10,8 @@ use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use super::{buffer, with_results};
 use crate::Thread;
+use crate::arguments::{buffer, with_results};
 use crate::load;
 use crate::surroundings::{SYSTEM, USER};
 

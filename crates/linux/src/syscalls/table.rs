@@ -6,11 +6,12 @@ use longma_guest::host::locks::Lazy;
 
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
 use super::Changed::{Cut, Open, Opened};
-use super::Kind::{
+use super::{Action, Changed, Row, ipc, memory, names, system, time};
+use crate::arguments::Kind;
+use crate::arguments::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, Id, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out,
     OutBuffer, OutVectors, Signal, Size, Text,
 };
-use super::{Action, Changed, Kind, Row, ipc, memory, names, system, time};
 use crate::events::calls as events;
 use crate::execve;
 use crate::files::{calls as files, control, status};

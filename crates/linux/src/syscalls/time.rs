@@ -6,8 +6,8 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_loongarch::State;
 
-use super::with_results;
 use crate::Thread;
+use crate::arguments::with_results;
 
 type Arguments = [u64; 6];
 type Returned = Result<u64, Errno>;

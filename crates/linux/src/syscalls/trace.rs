@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 use longma_guest::Errno;
 
-use super::arguments::Names;
-use super::{Kind, Row};
+use super::Row;
+use crate::arguments::{Kind, Names};
 use crate::process::Completion;
 use crate::{Outcome, Thread};
 

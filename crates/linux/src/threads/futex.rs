@@ -7,8 +7,8 @@ use longma_guest::host::host_call;
 use longma_guest::host_address;
 use longma_loongarch::State;
 
+use crate::arguments::{Results, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Results, with_results};
 use crate::{Process, Thread};
 
 type Arguments = [u64; 6];
