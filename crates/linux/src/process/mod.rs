@@ -1,5 +1,5 @@
-//! A guest process: what all its threads share.
-//! Not a thread, and not the machine it runs on.
+//! A guest process and its threads: what the kernel knows of them, and who executes them.
+//! Not how a process comes to be, nor what system calls make of it; not the machine it runs on.
 //! Source: execve(2), proc(5).
 
 mod borrow;

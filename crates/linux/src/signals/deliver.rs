@@ -119,10 +119,9 @@ fn is_canonical(address: u64, bits: u32) -> bool {
 }
 
 impl Thread {
-    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
-    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
-    pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
-        let Some(cause) = self.cause_of(state, trap) else { return self.syscall(state) };
+    /// The signal of a synchronous trap at `state.pc`, delivered at once; `None` for a system call.
+    pub(crate) fn raise_signal(&mut self, state: &mut State, trap: Trap) -> Option<Outcome> {
+        let cause = self.cause_of(state, trap)?;
         if trap == Trap::FloatingPoint {
             state.fcsr.0 &= !(31 << 24);
         }
@@ -130,7 +129,7 @@ impl Thread {
         if outcome == Outcome::Continue {
             self.signals.release();
         }
-        outcome
+        Some(outcome)
     }
 
     /// `None` for a system call.

@@ -16,7 +16,7 @@ pub use copies::{Copied, SystemCall};
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
-use longma_loongarch::State;
+use longma_loongarch::{State, Trap};
 
 use crate::arguments::{self, Kind};
 use crate::process::{Completion, Interrupted};
@@ -92,6 +92,12 @@ impl Row {
 }
 
 impl Thread {
+    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
+    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
+    pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
+        self.raise_signal(state, trap).unwrap_or_else(|| self.syscall(state))
+    }
+
     /// Performs the system call at `state.pc` and moves the program counter past it.
     pub fn syscall(&mut self, state: &mut State) -> Outcome {
         state.pc = state.pc.wrapping_add(4);

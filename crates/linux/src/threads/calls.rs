@@ -116,7 +116,7 @@ impl Thread {
     }
 
     /// Marks the locks in the robust list as left by a dead owner.
-    pub(crate) fn release_robust_list(&mut self) {
+    fn release_robust_list(&mut self) {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
             self.tell_host_of_robust_list();
