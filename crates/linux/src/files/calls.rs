@@ -10,7 +10,6 @@ use std::path::Path;
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::place::{absolute, library_path};
 use super::reach::{self, Changeable, given};
@@ -34,11 +33,7 @@ const KNOWN_PATH_FLAGS: u64 = O_PATH | (libc::O_DIRECTORY | libc::O_NOFOLLOW | l
 /// __O_TMPFILE without O_DIRECTORY.
 const O_TMPFILE: u64 = 0o20_000_000;
 
-pub(crate) fn openat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn openat(thread: &mut Thread, [directory, path, flags, mode, ..]: Arguments) -> Returned {
     let path = guest_path(&thread.process, path)?;
     let mut flags = u64::from(flags as u32) & KNOWN_OPEN_FLAGS;
     if flags & O_PATH != 0 {
@@ -49,11 +44,7 @@ pub(crate) fn openat(
     open(&thread.process, directory, &path, OpenHow { flags, mode, resolve: 0 })
 }
 
-pub(crate) fn openat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, how, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arguments) -> Returned {
     const HOW_BYTES: u64 = size_of::<OpenHow>() as u64;
     let memory = thread.process.memory();
     if size < HOW_BYTES {
@@ -135,11 +126,7 @@ fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<Owned
     file.open(flags)
 }
 
-pub(crate) fn pidfd_getfd(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, descriptor, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
     if descriptors::is_own(descriptor) {
         // Where another of these has its own.
         return Err(Errno(libc::EBADF));
@@ -152,11 +139,7 @@ pub(crate) fn pidfd_getfd(
     unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
 }
 
-pub(crate) fn readlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, result, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..]: Arguments) -> Returned {
     let process = &thread.process;
     if (size as i32) <= 0 {
         return Err(Errno(libc::EINVAL));
@@ -222,27 +205,15 @@ fn by_flag(flags: u64) -> Follow {
     if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
 }
 
-pub(crate) fn unlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
     at(libc::SYS_unlinkat, &find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
-pub(crate) fn mkdirat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_mkdirat, &find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn mknodat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, device, ..]: Arguments,
-) -> Returned {
+pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
     let kind = mode as u32 & libc::S_IFMT;
     if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
         // A device would lead out of the root.
@@ -251,11 +222,7 @@ pub(crate) fn mknodat(
     at(libc::SYS_mknodat, &find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
-pub(crate) fn symlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [target, directory, path, ..]: Arguments,
-) -> Returned {
+pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
     let place = find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
@@ -266,7 +233,6 @@ pub(crate) fn symlinkat(
 
 pub(crate) fn linkat(
     thread: &mut Thread,
-    _: &mut State,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
@@ -282,7 +248,6 @@ pub(crate) fn linkat(
 
 pub(crate) fn renameat2(
     thread: &mut Thread,
-    _: &mut State,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let from = find_name(thread, from_directory, from)?;
@@ -294,51 +259,27 @@ pub(crate) fn renameat2(
     }
 }
 
-pub(crate) fn faccessat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_faccessat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn faccessat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(libc::SYS_faccessat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
 }
 
-pub(crate) fn fchmodat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_fchmodat, &find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn fchmodat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(libc::SYS_fchmodat2, &find_to_change(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
 }
 
-pub(crate) fn fchownat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, user, group, flags, _]: Arguments,
-) -> Returned {
+pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
     at(libc::SYS_fchownat, &find_to_change(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
 }
 
-pub(crate) fn utimensat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, times, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
     let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
         // On the descriptor itself: only a null path says so.
@@ -369,7 +310,7 @@ fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
-pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: Arguments) -> Returned {
+pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
     let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
     // SAFETY: plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -380,7 +321,7 @@ pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: A
     Ok(done)
 }
 
-pub(crate) fn chdir(thread: &mut Thread, _: &mut State, [path, ..]: Arguments) -> Returned {
+pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
     on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
@@ -393,7 +334,7 @@ fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     })
 }
 
-pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arguments) -> Returned {
+pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let process = &thread.process;
     if !process.root.is_confined() && process.surroundings.is_none() {
@@ -412,11 +353,7 @@ pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arg
     Ok(path.len() as u64)
 }
 
-pub(crate) fn inotify_add_watch(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, path, mask, ..]: Arguments,
-) -> Returned {
+pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
     let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
     // SAFETY: the place's path is live.
@@ -454,35 +391,35 @@ fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arg
     change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
-pub(crate) fn setxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn setxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     set_attribute(thread, libc::SYS_setxattr, Follow::Yes, arguments)
 }
 
-pub(crate) fn lsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn lsetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     set_attribute(thread, libc::SYS_lsetxattr, Follow::No, arguments)
 }
 
-pub(crate) fn getxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn getxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     get_attribute(thread, libc::SYS_getxattr, Follow::Yes, arguments)
 }
 
-pub(crate) fn lgetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn lgetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     get_attribute(thread, libc::SYS_lgetxattr, Follow::No, arguments)
 }
 
-pub(crate) fn listxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn listxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     list_attributes(thread, libc::SYS_listxattr, Follow::Yes, arguments)
 }
 
-pub(crate) fn llistxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn llistxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     list_attributes(thread, libc::SYS_llistxattr, Follow::No, arguments)
 }
 
-pub(crate) fn removexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn removexattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     remove_attribute(thread, libc::SYS_removexattr, Follow::Yes, arguments)
 }
 
-pub(crate) fn lremovexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn lremovexattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, arguments)
 }
 
@@ -494,30 +431,22 @@ fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) ->
     unsafe { host_call(number, [file.descriptor(), b, c, d, e, 0]) }
 }
 
-pub(crate) fn fchmod(thread: &mut Thread, _: &mut State, [descriptor, mode, ..]: Arguments) -> Returned {
+pub(crate) fn fchmod(thread: &mut Thread, [descriptor, mode, ..]: Arguments) -> Returned {
     change_open(thread, libc::SYS_fchmod, descriptor, [mode, 0, 0, 0])
 }
 
-pub(crate) fn fchown(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, user, group, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fchown(thread: &mut Thread, [descriptor, user, group, ..]: Arguments) -> Returned {
     change_open(thread, libc::SYS_fchown, descriptor, [user, group, 0, 0])
 }
 
-pub(crate) fn fsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn fsetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [descriptor, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
     let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change_open(thread, libc::SYS_fsetxattr, descriptor, [name, value, size, flags])
 }
 
-pub(crate) fn fremovexattr(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, name, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fremovexattr(thread: &mut Thread, [descriptor, name, ..]: Arguments) -> Returned {
     let name = buffer(thread.process.memory(), name, 1)?;
     change_open(thread, libc::SYS_fremovexattr, descriptor, [name, 0, 0, 0])
 }

@@ -4,7 +4,6 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::{Follow, Place};
 use crate::Thread;
@@ -49,18 +48,14 @@ fn follow(flags: u64) -> Follow {
     if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
 }
 
-pub(crate) fn newfstatat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, result, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
     let place = Place::find(&thread.process, directory, path, follow(flags))?;
     let status = status_at(place.directory(), place.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
 }
 
-pub(crate) fn fstat(thread: &mut Thread, _: &mut State, [descriptor, result, ..]: Arguments) -> Returned {
+pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) -> Returned {
     if (descriptor as i32) < 0 {
         return Err(Errno(libc::EBADF));
     }
@@ -69,11 +64,7 @@ pub(crate) fn fstat(thread: &mut Thread, _: &mut State, [descriptor, result, ..]
     Ok(0)
 }
 
-pub(crate) fn statx(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, mask, result, _]: Arguments,
-) -> Returned {
+pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
     let place = Place::find_optional(&thread.process, directory, path, follow(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
@@ -82,7 +73,7 @@ pub(crate) fn statx(
     })
 }
 
-pub(crate) fn statfs(thread: &mut Thread, _: &mut State, [path, result, ..]: Arguments) -> Returned {
+pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
     let place = Place::find(&thread.process, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_loongarch::State;
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
@@ -180,28 +179,20 @@ fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     Ok(returned)
 }
 
-pub(crate) fn sendmsg(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn sendmsg(thread: &mut Thread, [socket, address, flags, ..]: Arguments) -> Returned {
     send(thread, socket, address, flags)
 }
 
-pub(crate) fn recvmsg(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn recvmsg(thread: &mut Thread, [socket, address, flags, ..]: Arguments) -> Returned {
     receive(thread, socket, address, flags)
 }
 
-pub(crate) fn sendmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn sendmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, entries, count, flags, ..] = arguments;
     each(thread, entries, count, |_, address| send(thread, socket, address, flags), || false)
 }
 
-pub(crate) fn recvmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, entries, count, flags, timeout, _] = arguments;
     let deadline = match thread.process.memory().read_optional::<16>(timeout)? {
         None => None,

@@ -37,9 +37,9 @@ pub(crate) enum Action {
     Host(i64),
     /// The host's call of this number does it, and may wait.
     Waits(i64),
-    /// A function that gives a0. `pc` is already past the instruction.
-    Call(fn(&mut Thread, &mut State, [u64; 6]) -> Result<u64, Errno>),
-    /// A function that may leave the registers otherwise.
+    /// A function that gives a0.
+    Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
+    /// A function that may leave the registers otherwise. `pc` is already past the instruction.
     Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
     /// ENOSYS, and programs know how to do without: not worth a word.
     Absent,
@@ -147,7 +147,7 @@ impl Thread {
         let done = match row.action {
             Action::Host(host) => pass(self, host, false),
             Action::Waits(host) => pass(self, host, true),
-            Action::Call(function) => function(self, state, *arguments).map(Completion::Value),
+            Action::Call(function) => function(self, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),

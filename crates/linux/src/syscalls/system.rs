@@ -8,7 +8,6 @@ use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use crate::Thread;
 use crate::arguments::{buffer, with_results};
@@ -25,7 +24,7 @@ const MACHINE: &[u8] = b"loongarch64";
 /// LoongArch came with 5.19; what a guest asks for by release is there from here on.
 const LEAST_RELEASE: (u32, u32) = (5, 19);
 
-pub(super) fn uname(thread: &mut Thread, _: &mut State, [result, ..]: Arguments) -> Returned {
+pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
     if thread.process.surroundings.is_some() {
         let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
         return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
@@ -136,7 +135,7 @@ const UNKEPT_OPTIONS: &[i32] = &[
     libc::PR_CAP_AMBIENT,
 ];
 
-pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let memory = thread.process.memory();
     let [option, value, ..] = arguments;
     match option as i32 {
@@ -166,11 +165,7 @@ pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     })
 }
 
-pub(super) fn prlimit64(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, resource, new, old, ..]: Arguments,
-) -> Returned {
+pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let own = is_own_task(process as i32);
     if own && resource as u32 == libc::RLIMIT_NOFILE {
@@ -275,14 +270,14 @@ fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     Ok(0)
 }
 
-pub(super) fn personality(_: &mut Thread, _: &mut State, [wanted, ..]: Arguments) -> Returned {
+pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
     // PER_LINUX is the only one here; its flags (no address randomisation, for one) hold already or do not matter.
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
 }
 
 const MOST_GROUPS: u64 = 65536;
 
-pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     if thread.process.surroundings.is_some() {
         return match count as i32 {
             0 => Ok(1),
@@ -322,7 +317,7 @@ pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Retu
     }
 }
 
-pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
     if count > MOST_GROUPS {
         return Err(INVALID);
@@ -338,7 +333,7 @@ pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: A
 /// The flags that unshare(2) knows: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM and CLONE_NEW...
 const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
 
-pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
+pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // What threads share is what the emulator shares; only undoing what is not shared costs nothing.
     match flags {
         0 => Ok(0),
@@ -348,13 +343,13 @@ pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> 
 }
 
 /// A new name space is the administrator's.
-pub(super) fn setns(_: &mut Thread, _: &mut State, [descriptor, ..]: Arguments) -> Returned {
+pub(super) fn setns(_: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
     // SAFETY: F_GETFD has no pointers.
     unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFD as u64, 0, 0, 0, 0]) }?;
     Err(Errno(libc::EPERM))
 }
 
-pub(super) fn chroot(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+pub(super) fn chroot(_: &mut Thread, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
 

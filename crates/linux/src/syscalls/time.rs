@@ -4,7 +4,6 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use crate::Thread;
 use crate::arguments::with_results;
@@ -16,7 +15,7 @@ fn pair(first: i64, second: i64) -> u128 {
     u128::from(first as u64) | u128::from(second as u64) << 64
 }
 
-pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, ..]: Arguments) -> Returned {
+pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments) -> Returned {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is live.
     if unsafe { libc::clock_gettime(clock as i32, &raw mut time) } != 0 {
@@ -27,7 +26,7 @@ pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, 
 }
 
 /// The clocks are the host's; what no administrator could set either is said first.
-pub(super) fn clock_settime(thread: &mut Thread, _: &mut State, [clock, time, ..]: Arguments) -> Returned {
+pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
     let invalid = Err(Errno(libc::EINVAL));
     if clock as i32 != libc::CLOCK_REALTIME {
         return invalid;
@@ -61,15 +60,15 @@ fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     Ok(returned)
 }
 
-pub(super) fn adjtimex(thread: &mut Thread, _: &mut State, [pointer, ..]: Arguments) -> Returned {
+pub(super) fn adjtimex(thread: &mut Thread, [pointer, ..]: Arguments) -> Returned {
     adjust(thread, libc::CLOCK_REALTIME as u64, pointer)
 }
 
-pub(super) fn clock_adjtime(thread: &mut Thread, _: &mut State, [clock, pointer, ..]: Arguments) -> Returned {
+pub(super) fn clock_adjtime(thread: &mut Thread, [clock, pointer, ..]: Arguments) -> Returned {
     adjust(thread, clock, pointer)
 }
 
-pub(super) fn gettimeofday(thread: &mut Thread, _: &mut State, [result, zone, ..]: Arguments) -> Returned {
+pub(super) fn gettimeofday(thread: &mut Thread, [result, zone, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     if zone != 0 {
         return with_results(memory, |results| {

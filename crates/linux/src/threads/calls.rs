@@ -25,20 +25,12 @@ const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-pub(crate) fn set_tid_address(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn set_tid_address(thread: &mut Thread, [address, ..]: Arguments) -> Result<u64, Errno> {
     thread.clear_child_tid = address;
     Ok(thread.tid as u64)
 }
 
-pub(crate) fn set_robust_list(
-    thread: &mut Thread,
-    _: &mut State,
-    [head, length, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments) -> Result<u64, Errno> {
     if length != ROBUST_HEAD_BYTES {
         return Err(Errno(libc::EINVAL));
     }
@@ -48,11 +40,7 @@ pub(crate) fn set_robust_list(
 }
 
 /// Only a thread's own list: those of others are not this thread's to read.
-pub(crate) fn get_robust_list(
-    thread: &mut Thread,
-    _: &mut State,
-    [tid, head, length, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Arguments) -> Result<u64, Errno> {
     if tid as i32 != 0 && tid as i32 != thread.tid {
         if (tid as i32) < 0 {
             return Err(Errno(libc::ESRCH));

@@ -5,7 +5,6 @@
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host_address;
-use longma_loongarch::State;
 
 use crate::arguments::{Results, with_results};
 use crate::simulated::waits::interruptible;
@@ -54,7 +53,7 @@ fn word(results: &mut Results<'_>, address: u64) -> Result<u64, Errno> {
     results.in_place(address, 4)
 }
 
-pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Result<u64, Errno> {
     let [address, command, value, timeout, second, third] = arguments;
     let Operation { waits, has_second } = operation(command as u32 & !OPTIONS).ok_or(Errno(libc::ENOSYS))?;
     let memory = thread.process.memory();
@@ -73,7 +72,7 @@ pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     })
 }
 
-pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Result<u64, Errno> {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS || waiters == 0 {
         return Err(Errno(libc::EINVAL));
