@@ -1,4 +1,4 @@
-//! Where an engine keeps what it makes of a program for another architecture: in the program's own address space, out of its reach.
+//! What a program for another architecture has mapped besides: the engine's areas, out of its reach, and what its handlers return to.
 //! Not the translation, nor what lies there.
 //! Source: our own; `longma-translate` for what it needs.
 

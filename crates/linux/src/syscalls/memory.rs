@@ -1,5 +1,5 @@
 //! The system calls about memory.
-//! Not their effect on the address space, which is `memory`'s.
+//! Not their effect on the address space, which is `longma-guest`'s.
 //! Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
 
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! System calls: the table, the dispatcher, and the calls themselves by subject.
-//! Not signals, threads, processes, sockets and events, which have folders of their own.
+//! System calls: the table, the dispatcher, and the calls about memory, the system, clocks and System V's things.
+//! Not those about files, sockets, events, signals and threads, which have folders of their own.
 //! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
 mod copies;

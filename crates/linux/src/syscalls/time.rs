@@ -1,5 +1,5 @@
 //! Reading clocks, by way of the host's vDSO: programs do it so often that a host system call would show.
-//! Not sleeping and timers, which are in `events`.
+//! Not sleeping and timers, which the host does as they are.
 //! Source: clock_gettime(2), gettimeofday(2), getcpu(2).
 
 use longma_guest::Errno;
