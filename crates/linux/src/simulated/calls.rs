@@ -15,6 +15,8 @@ const NO_SUCH: Errno = Errno(libc::ESRCH);
 
 /// The thread that makes a call, as far as its answer depends on that.
 pub(crate) struct Caller<'a> {
+    /// What its process has in simulated time.
+    pub simulation: &'a Simulation,
     /// Its number.
     pub number: ThreadNumber,
     /// Its process's.
@@ -34,9 +36,9 @@ impl Caller<'_> {
 #[derive(Clone, Copy)]
 pub(crate) enum Simulated {
     /// This.
-    Instead(fn(&Caller<'_>, &Simulation, Arguments) -> Returned),
+    Instead(fn(&Caller<'_>, Arguments) -> Returned),
     /// This, or what it does otherwise.
-    Perhaps(fn(&Caller<'_>, &Simulation, Arguments) -> Option<Returned>),
+    Perhaps(fn(&Caller<'_>, Arguments) -> Option<Returned>),
     /// What it does otherwise, and it can make no file ready.
     Quiet,
     /// What it does otherwise, and then those it has sent a signal to look.
@@ -47,13 +49,12 @@ use Simulated::{Instead, Perhaps, Quiet, Sends};
 /// Answers a call if simulated time does `otherwise`.
 pub(crate) fn answer(
     caller: &Caller<'_>,
-    simulation: &Simulation,
     otherwise: Option<Simulated>,
     arguments: Arguments,
 ) -> Option<Returned> {
     match otherwise? {
-        Instead(call) => Some(call(caller, simulation, arguments)),
-        Perhaps(call) => call(caller, simulation, arguments),
+        Instead(call) => Some(call(caller, arguments)),
+        Perhaps(call) => call(caller, arguments),
         Quiet | Sends => None,
     }
 }
@@ -77,48 +78,40 @@ fn thread_of(caller: &Caller<'_>, id: u64) -> Result<ThreadNumber, Errno> {
     }
 }
 
-pub(crate) fn sched_setaffinity(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Returned {
+pub(crate) fn sched_setaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
     let of = thread_of(caller, id)?;
     let mut bytes = [0; CoreSet::CORES / 8];
     let given = (length as usize).min(bytes.len());
     caller.memory().read(set, &mut bytes[..given])?;
-    let there = CoreSet::first(simulation.scheduler.cores());
+    let there = CoreSet::first(caller.simulation.scheduler.cores());
     let cores = CoreSet::from_bytes(&bytes).and(there);
     if cores.is_empty() {
         return Err(INVALID);
     }
-    if simulation.scheduler.allow(of, cores) { Ok(0) } else { Err(NO_SUCH) }
+    if caller.simulation.scheduler.allow(of, cores) { Ok(0) } else { Err(NO_SUCH) }
 }
 
-pub(crate) fn sched_getaffinity(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Returned {
+pub(crate) fn sched_getaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
     let of = thread_of(caller, id)?;
     let length = length as u32 as usize;
-    let needed = simulation.scheduler.cores().div_ceil(64) * 8;
+    let needed = caller.simulation.scheduler.cores().div_ceil(64) * 8;
     if length < needed || !length.is_multiple_of(8) {
         return Err(INVALID);
     }
-    let cores = simulation.scheduler.allowed(of).ok_or(NO_SUCH)?;
+    let cores = caller.simulation.scheduler.allowed(of).ok_or(NO_SUCH)?;
     caller.memory().write(set, &cores.to_bytes()[..needed])?;
     Ok(needed as u64)
 }
 
-pub(crate) fn sched_yield(caller: &Caller<'_>, simulation: &Simulation, _: Arguments) -> Returned {
-    simulation.scheduler.yield_now(caller.number);
+pub(crate) fn sched_yield(caller: &Caller<'_>, _: Arguments) -> Returned {
+    caller.simulation.scheduler.yield_now(caller.number);
     Ok(0)
 }
 
-pub(crate) fn getcpu(caller: &Caller<'_>, simulation: &Simulation, [core, node, ..]: Arguments) -> Returned {
-    let place = simulation.scheduler.place(caller.number);
+pub(crate) fn getcpu(caller: &Caller<'_>, [core, node, ..]: Arguments) -> Returned {
+    let place = caller.simulation.scheduler.place(caller.number);
     let memory = caller.memory();
     memory.write_optional(core, &(place.0 as u32).to_le_bytes())?;
     memory.write_optional(node, &(place.1 as u32).to_le_bytes())?;
@@ -126,24 +119,24 @@ pub(crate) fn getcpu(caller: &Caller<'_>, simulation: &Simulation, [core, node, 
 }
 
 /// The clock cannot be adjusted, and nobody does.
-pub(crate) fn adjust(_: &Caller<'_>, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn adjust(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
 
-pub(crate) fn getpid(_: &Caller<'_>, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn getpid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(FIRST_ID as u64)
 }
 
 /// Whoever started the simulation is no process of the model: the parent is init, as that of one whose parent is over.
-pub(crate) fn getppid(_: &Caller<'_>, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn getppid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(1)
 }
 
-pub(crate) fn gettid(caller: &Caller<'_>, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn gettid(caller: &Caller<'_>, _: Arguments) -> Returned {
     Ok(Identities::of(caller.number) as u64)
 }
 
-pub(crate) fn getrandom(caller: &Caller<'_>, simulation: &Simulation, arguments: Arguments) -> Returned {
+pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const KNOWN: u32 = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
     /// The kernel gives no more at once.
     const MOST: u64 = (1 << 25) - 1;
@@ -153,7 +146,7 @@ pub(crate) fn getrandom(caller: &Caller<'_>, simulation: &Simulation, arguments:
     }
     let length = length.min(MOST);
     let mut bytes = vec![0; length as usize];
-    simulation.fill_random(&mut bytes);
+    caller.simulation.fill_random(&mut bytes);
     caller.memory().write(result, &bytes)?;
     Ok(length)
 }

@@ -107,7 +107,6 @@ impl Simulation {
 /// A call whose second futex is known.
 struct Call<'a> {
     caller: &'a Caller<'a>,
-    simulation: &'a Simulation,
     address: u64,
     second: u64,
     value: u32,
@@ -139,7 +138,7 @@ fn count(value: u64) -> usize {
 }
 
 /// FUTEX_* in the model. `None`: not one that the model knows, see [`crate::threads`].
-pub(crate) fn futex(caller: &Caller<'_>, simulation: &Simulation, arguments: Arguments) -> Option<Returned> {
+pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [address, command, value, fourth, second, third] = arguments;
     let command = command as u32;
     if command & PRIVATE == 0 && is_shared(caller, address) {
@@ -151,14 +150,14 @@ pub(crate) fn futex(caller: &Caller<'_>, simulation: &Simulation, arguments: Arg
     if let Err(error) = check_place(caller, address, command & PRIVATE != 0) {
         return Some(Err(error));
     }
-    let call = Call { caller, simulation, address, second, value: value as u32 };
+    let call = Call { caller, address, second, value: value as u32 };
     let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { UP };
     Some(match command & !(PRIVATE | CLOCK_REALTIME) {
         0 => call.wait(fourth, None, ANY),
         9 => call.wait(fourth, Some(absolute), third as u32),
-        1 => Ok(simulation.wake_futex(address, count(value), ANY)),
+        1 => Ok(caller.simulation.wake_futex(address, count(value), ANY)),
         10 if third as u32 == 0 => Err(INVALID),
-        10 => Ok(simulation.wake_futex(address, count(value), third as u32)),
+        10 => Ok(caller.simulation.wake_futex(address, count(value), third as u32)),
         3 => call.requeue(value, fourth, None),
         4 => call.requeue(value, fourth, Some(third as u32)),
         5 => call.wake_and_change(value, fourth, third as u32),
@@ -180,13 +179,14 @@ impl Call<'_> {
         if bits == 0 {
             return Err(INVALID);
         }
-        let deadline = deadline(self.caller, self.simulation, timeout, clock)?;
+        let deadline = deadline(self.caller, timeout, clock)?;
         if word(self.caller, self.address)? != self.value {
             return Err(AGAIN);
         }
         let number = self.caller.number;
-        lock(&self.simulation.futexes).join(self.address, Waiter { thread: number, bits, index: None });
-        sleep(self.simulation, number, timeout != 0, deadline).map(|_| 0)
+        lock(&self.caller.simulation.futexes)
+            .join(self.address, Waiter { thread: number, bits, index: None });
+        sleep(self.caller.simulation, number, timeout != 0, deadline).map(|_| 0)
     }
 
     fn requeue(&self, wake: u64, most: u64, expected: Option<u32>) -> Returned {
@@ -200,9 +200,9 @@ impl Call<'_> {
         }
         let woken = match wake as usize {
             0 => 0,
-            wake => self.simulation.wake_futex(self.address, wake, ANY),
+            wake => self.caller.simulation.wake_futex(self.address, wake, ANY),
         };
-        Ok(woken + lock(&self.simulation.futexes).requeue(self.address, self.second, most as usize))
+        Ok(woken + lock(&self.caller.simulation.futexes).requeue(self.address, self.second, most as usize))
     }
 
     /// FUTEX_WAKE_OP: changes the second futex and wakes there if it was as the operation says.
@@ -233,25 +233,20 @@ impl Call<'_> {
             _ => return Err(Errno(libc::ENOSYS)),
         };
         self.caller.memory().store(self.second, new)?;
-        let mut woken = self.simulation.wake_futex(self.address, count(wake), ANY);
+        let mut woken = self.caller.simulation.wake_futex(self.address, count(wake), ANY);
         if holds {
-            woken += self.simulation.wake_futex(self.second, count(wake_second), ANY);
+            woken += self.caller.simulation.wake_futex(self.second, count(wake_second), ANY);
         }
         Ok(woken)
     }
 }
 
 /// The end of a wait whose timeout is at `address`; `None` for never.
-fn deadline(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    address: u64,
-    clock: Option<Clock>,
-) -> Result<Option<Time>, Errno> {
+fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<Option<Time>, Errno> {
     let Some(timeout) = caller.memory().read_optional::<16>(address)? else { return Ok(None) };
     let ns = timespec_ns(timeout)?;
     Ok(match clock {
-        None => after_ns(simulation, ns),
+        None => after_ns(caller.simulation, ns),
         Some(clock) => clock.at_ns(ns),
     })
 }
@@ -274,7 +269,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
 }
 
-pub(crate) fn futex_waitv(caller: &Caller<'_>, simulation: &Simulation, arguments: Arguments) -> Returned {
+pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);
@@ -286,7 +281,7 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, simulation: &Simulation, argument
         _ if timeout == 0 => UP,
         _ => return Err(INVALID),
     };
-    let deadline = deadline(caller, simulation, timeout, Some(clock))?;
+    let deadline = deadline(caller, timeout, Some(clock))?;
     let mut wanted = Vec::with_capacity(count as usize);
     for index in 0..count {
         let at = waiters.wrapping_add(WAITER_BYTES * index);
@@ -302,10 +297,10 @@ pub(crate) fn futex_waitv(caller: &Caller<'_>, simulation: &Simulation, argument
         wanted.push((address, index as u32));
     }
     for (address, index) in wanted {
-        lock(&simulation.futexes)
+        lock(&caller.simulation.futexes)
             .join(address, Waiter { thread: caller.number, bits: ANY, index: Some(index) });
     }
-    sleep(simulation, caller.number, timeout != 0, deadline)
+    sleep(caller.simulation, caller.number, timeout != 0, deadline)
 }
 
 #[cfg(test)]

@@ -310,38 +310,23 @@ fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
     std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
 }
 
-pub(crate) fn getitimer(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
-    itimer(caller, simulation, arguments[0], 0, arguments[1], false)
+pub(crate) fn getitimer(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
+    itimer(caller, arguments[0], 0, arguments[1], false)
 }
 
-pub(crate) fn setitimer(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
-    itimer(caller, simulation, arguments[0], arguments[1], arguments[2], true)
+pub(crate) fn setitimer(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
+    itimer(caller, arguments[0], arguments[1], arguments[2], true)
 }
 
-fn itimer(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    which: u64,
-    new: u64,
-    old: u64,
-    sets: bool,
-) -> Option<Returned> {
+fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: bool) -> Option<Returned> {
     match which as i32 {
-        0 => Some(real_timer(caller, simulation, new, old, sets)),
+        0 => Some(real_timer(caller, new, old, sets)),
         1 | 2 => host_clock(caller),
         _ => Some(Err(INVALID)),
     }
 }
 
-fn real_timer(caller: &Caller<'_>, simulation: &Simulation, new: u64, old: u64, sets: bool) -> Returned {
+fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
     let memory = caller.memory();
     let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
         None => None,
@@ -358,32 +343,28 @@ fn real_timer(caller: &Caller<'_>, simulation: &Simulation, new: u64, old: u64, 
             Some((us(0)?, us(16)?))
         }
     };
-    lock(&simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
+    lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
         let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
         Timer::new(Clock::Wall(UP_S), notice)
     });
-    let (interval, left) = replace(simulation, Name::Interval, false, value)?;
+    let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
     let halves = [to_timeval(interval), to_timeval(left)];
     memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
     Ok(0)
 }
 
-pub(crate) fn timer_create(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [clock, event, id, ..]: Arguments,
-) -> Option<Returned> {
+pub(crate) fn timer_create(caller: &Caller<'_>, [clock, event, id, ..]: Arguments) -> Option<Returned> {
     match Clock::of(clock as i32, caller.number) {
         Ok(Clock::Processor(_)) => host_clock(caller),
-        Ok(clock) => Some(create(caller, simulation, clock, event, id)),
+        Ok(clock) => Some(create(caller, clock, event, id)),
         Err(error) => Some(Err(error)),
     }
 }
 
-fn create(caller: &Caller<'_>, simulation: &Simulation, clock: Clock, event: u64, result: u64) -> Returned {
+fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returned {
     let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     if timers.all.len() >= MOST_TIMERS {
         return Err(Errno(libc::EAGAIN));
     }
@@ -395,7 +376,7 @@ fn create(caller: &Caller<'_>, simulation: &Simulation, clock: Clock, event: u64
             let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
             let (signal, kind, target) = (word(8), word(12), word(16));
             let thread = Identities::thread(target)
-                .filter(|thread| simulation.identities.host_thread(*thread).is_some());
+                .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
                 SIGEV_NONE => Notice::Nothing,
                 _ if !(1..=64).contains(&signal) => return Err(INVALID),
@@ -416,60 +397,44 @@ fn posix(id: u64) -> Option<Name> {
     (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
 }
 
-pub(crate) fn timer_settime(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [id, flags, new, old, ..]: Arguments,
-) -> Option<Returned> {
-    Some(set(caller, simulation, posix(id)?, flags, new, old))
+pub(crate) fn timer_settime(caller: &Caller<'_>, [id, flags, new, old, ..]: Arguments) -> Option<Returned> {
+    Some(set(caller, posix(id)?, flags, new, old))
 }
 
-fn set(caller: &Caller<'_>, simulation: &Simulation, name: Name, flags: u64, new: u64, old: u64) -> Returned {
+fn set(caller: &Caller<'_>, name: Name, flags: u64, new: u64, old: u64) -> Returned {
     let memory = caller.memory();
     let new = times_of(memory.read_array(new)?)?;
-    let former = replace(simulation, name, flags as i32 & 1 != 0, Some(new))?;
+    let former = replace(caller.simulation, name, flags as i32 & 1 != 0, Some(new))?;
     memory.write_optional(old, &to_itimerspec(former))?;
     Ok(0)
 }
 
-pub(crate) fn timer_gettime(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [id, result, ..]: Arguments,
-) -> Option<Returned> {
-    Some(get(caller, simulation, posix(id)?, result))
+pub(crate) fn timer_gettime(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
+    Some(get(caller, posix(id)?, result))
 }
 
-fn get(caller: &Caller<'_>, simulation: &Simulation, name: Name, result: u64) -> Returned {
-    let left = replace(simulation, name, false, None)?;
+fn get(caller: &Caller<'_>, name: Name, result: u64) -> Returned {
+    let left = replace(caller.simulation, name, false, None)?;
     caller.memory().write(result, &to_itimerspec(left))?;
     Ok(0)
 }
 
-pub(crate) fn timer_getoverrun(
-    _: &Caller<'_>,
-    simulation: &Simulation,
-    [id, ..]: Arguments,
-) -> Option<Returned> {
+pub(crate) fn timer_getoverrun(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let timers = lock(&simulation.timers);
+    let timers = lock(&caller.simulation.timers);
     Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
 }
 
-pub(crate) fn timer_delete(_: &Caller<'_>, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
+pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     let removed = timers.all.remove(&name);
     timers.refresh();
     Some(removed.map(|_| 0).ok_or(INVALID))
 }
 
 /// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
-pub(crate) fn timerfd_create(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [clock, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments) -> Returned {
     let clock = match Clock::of(clock as i32, caller.number)? {
         Clock::Processor(_) => return Err(INVALID),
         clock => clock,
@@ -477,7 +442,7 @@ pub(crate) fn timerfd_create(
     if flags as i32 & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 {
         return Err(INVALID);
     }
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     if timers.all.len() >= CROWDED {
         timers.forget_closed();
     }
@@ -535,20 +500,12 @@ fn file(descriptor: u64) -> Result<Name, Errno> {
     number_of(descriptor as RawFd).map(Name::File).ok_or(INVALID)
 }
 
-pub(crate) fn timerfd_settime(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [descriptor, flags, new, old, ..]: Arguments,
-) -> Returned {
-    set(caller, simulation, file(descriptor)?, flags, new, old)
+pub(crate) fn timerfd_settime(caller: &Caller<'_>, [descriptor, flags, new, old, ..]: Arguments) -> Returned {
+    set(caller, file(descriptor)?, flags, new, old)
 }
 
-pub(crate) fn timerfd_gettime(
-    caller: &Caller<'_>,
-    simulation: &Simulation,
-    [descriptor, result, ..]: Arguments,
-) -> Returned {
-    get(caller, simulation, file(descriptor)?, result)
+pub(crate) fn timerfd_gettime(caller: &Caller<'_>, [descriptor, result, ..]: Arguments) -> Returned {
+    get(caller, file(descriptor)?, result)
 }
 
 #[cfg(test)]

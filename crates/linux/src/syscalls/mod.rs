@@ -207,11 +207,12 @@ impl Thread {
             simulation.resume_wait(self.number, deadline);
         }
         let caller = Caller {
+            simulation,
             number: self.number,
             space: &self.process.space,
             say_once: &|text| self.process.say_once(text),
         };
-        let answered = simulated::calls::answer(&caller, simulation, row.simulated, *arguments);
+        let answered = simulated::calls::answer(&caller, row.simulated, *arguments);
         let completion = match answered {
             Some(returned) => returned.map(Completion::Value),
             None => {
