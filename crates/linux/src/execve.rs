@@ -14,14 +14,12 @@ use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::descriptors::{self, Limit, Room};
 use longma_guest::host::host_call;
 
+use crate::arguments::{Arguments, Returned};
 use crate::elf::{Architecture, ElfError, Image};
 use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
 use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
 use crate::process::KeptLimit;
 use crate::{Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;

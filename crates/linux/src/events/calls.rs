@@ -8,11 +8,8 @@ use longma_guest::host::masks::SignalSet;
 use longma_guest::host_address;
 
 use crate::Thread;
-use crate::arguments::with_results;
+use crate::arguments::{Arguments, Returned, with_results};
 use crate::simulated::waits::interruptible;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;

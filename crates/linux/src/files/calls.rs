@@ -14,14 +14,11 @@ use longma_guest::host::host_call;
 use super::place::{absolute, library_path};
 use super::reach::{self, Changeable, given};
 use super::{Follow, Place, ProcFile, guest_path};
-use crate::arguments::{Unwritten, buffer, with_results};
+use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
 const O_PATH: u64 = libc::O_PATH as u64;

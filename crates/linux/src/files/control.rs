@@ -9,14 +9,11 @@ use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 
 use super::Changeable;
-use crate::arguments::{buffer, with_results};
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 /// What a request's argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

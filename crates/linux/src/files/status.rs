@@ -7,10 +7,7 @@ use longma_guest::host::host_call;
 
 use super::{Follow, Place};
 use crate::Thread;
-use crate::arguments::with_results;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, with_results};
 
 /// asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
 fn guest_bytes(status: &libc::stat) -> Vec<u8> {

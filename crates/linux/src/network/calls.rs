@@ -6,13 +6,10 @@ use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
-use crate::arguments::{Unwritten, buffer, with_results};
+use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
 use crate::simulated::waits::interruptible;
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 

@@ -9,11 +9,8 @@ use longma_guest::host::descriptors;
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
-use crate::arguments::{Results, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, Results, Returned, Unwritten, Vectors, with_results};
 use crate::simulated::waits::interruptible;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;

@@ -7,10 +7,7 @@ use longma_guest::host::host_call;
 
 use super::calls::check_socket;
 use crate::Thread;
-use crate::arguments::{buffer, with_results};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 
 const SOL_NETLINK: i32 = 270;
 const SOL_ALG: i32 = 279;

@@ -13,15 +13,12 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::arguments::buffer;
+use crate::arguments::{Arguments, Returned, buffer};
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
 use crate::simulated::waits::interruptible;
 use crate::{Outcome, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const SET_BYTES: u64 = 8;
 const INVALID: Errno = Errno(libc::EINVAL);

@@ -5,10 +5,7 @@
 use longma_guest::{AddressSpace, Errno, GuestMemory};
 
 use super::identity::{FIRST_ID, Identities};
-use super::{CoreSet, Simulation, ThreadNumber};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, CoreSet, Returned, Simulation, ThreadNumber};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const NO_SUCH: Errno = Errno(libc::ESRCH);
@@ -19,7 +16,7 @@ pub(crate) struct Caller<'a> {
     pub simulation: &'a Simulation,
     /// Its number.
     pub number: ThreadNumber,
-    /// Its process's.
+    /// Its process's address space.
     pub space: &'a AddressSpace,
     /// Says something odd where the diagnostics go, once.
     pub say_once: &'a dyn Fn(&'static str),

@@ -6,10 +6,7 @@ use longma_guest::Errno;
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Awoken, Simulation, Sleep, ThreadNumber, identity::Identities};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const NS_PER_SECOND: u64 = 1_000_000_000;

@@ -9,10 +9,7 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Awoken, Simulation, Sleep, ThreadNumber, lock};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, lock};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const AGAIN: Errno = Errno(libc::EAGAIN);

@@ -16,14 +16,19 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use longma_guest::GuestMemory;
 use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::{Errno, GuestMemory};
 use longma_sim::{Duration, Time};
 
 use identity::Identities;
 use random::Random;
 use standing::Standing;
 use timers::Timers;
+
+/// The arguments of a system call.
+pub(crate) type Arguments = [u64; 6];
+/// What one gives.
+pub(crate) type Returned = Result<u64, Errno>;
 
 /// A guest thread's number: dense, from 0, in the order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

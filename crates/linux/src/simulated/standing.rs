@@ -11,11 +11,8 @@ use longma_guest::host::locks::Mutex;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Simulation, ThreadNumber, lock};
+use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
 use crate::surroundings::USER;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 

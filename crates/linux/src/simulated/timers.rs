@@ -14,10 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Simulation, ThreadNumber, lock};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const SI_TIMER: i32 = -2;

@@ -9,10 +9,7 @@ use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::host_call;
 use longma_sim::Duration;
 
-use super::{AwaitedFile, Awoken, Context, Simulation, Sleep, polling};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;

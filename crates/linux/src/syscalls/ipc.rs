@@ -9,11 +9,8 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 
 use crate::Thread;
-use crate::arguments::{buffer, with_results};
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::simulated::waits::interruptible;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.

@@ -10,12 +10,9 @@ use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
-use crate::arguments::{Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, Returned, Unwritten, Vectors, with_results};
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// PROT_READ, WRITE, EXEC and SEM.

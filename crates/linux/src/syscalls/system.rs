@@ -10,12 +10,9 @@ use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
 
 use crate::Thread;
-use crate::arguments::{buffer, with_results};
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::load;
 use crate::surroundings::{SYSTEM, USER};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// A field of `struct new_utsname`.

@@ -6,10 +6,7 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 
 use crate::Thread;
-use crate::arguments::with_results;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, with_results};
 
 fn pair(first: i64, second: i64) -> u128 {
     u128::from(first as u64) | u128::from(second as u64) << 64

@@ -9,13 +9,12 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::futex::wake_one;
+use crate::arguments::Arguments;
 use crate::process::Completion;
 use crate::{Outcome, Thread};
 
 pub(crate) use super::clone::{clone, clone3};
 pub(crate) use super::futex::{futex, futex_waitv};
-
-type Arguments = [u64; 6];
 
 /// sizeof(struct robust_list_head).
 const ROBUST_HEAD_BYTES: u64 = 24;

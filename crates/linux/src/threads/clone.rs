@@ -12,12 +12,11 @@ use longma_loongarch::State;
 
 use super::fork::fork;
 use crate::Thread;
+use crate::arguments::Arguments;
 use crate::process::dispositions::SIGNALS;
 use crate::process::{Birth, Completion};
 use crate::simulated::ThreadNumber;
 use crate::simulated::identity::Identities;
-
-type Arguments = [u64; 6];
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;

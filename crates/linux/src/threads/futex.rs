@@ -6,11 +6,9 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host_address;
 
-use crate::arguments::{Results, with_results};
+use crate::arguments::{Arguments, Results, with_results};
 use crate::simulated::waits::interruptible;
 use crate::{Process, Thread};
-
-type Arguments = [u64; 6];
 
 const FUTEX_WAKE: u64 = 1;
 /// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which go to the host as they are.
