@@ -12,6 +12,8 @@ use longma_guest::host::held::Held;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
+use crate::open_files::is_same;
+
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
 
@@ -117,7 +119,7 @@ impl DeviceFile {
 
     /// The one of `files` that is open as `descriptor`.
     pub(crate) fn behind(files: &[Self], descriptor: RawFd) -> Option<&Self> {
-        files.iter().find(|file| is_same_file(file.file.as_raw_fd(), descriptor))
+        files.iter().find(|file| is_same(file.file.as_raw_fd(), descriptor))
     }
 
     /// A new descriptor of it.
@@ -175,16 +177,6 @@ impl DeviceFile {
             Window::Registers(_) => Backing::Registers(origin),
             Window::Memory(_) => Backing::File { descriptor, offset, size: found.bytes, origin },
         }))
-    }
-}
-
-/// True if both descriptors are of one open file.
-fn is_same_file(one: RawFd, other: RawFd) -> bool {
-    const KCMP_FILE: i32 = 0;
-    // SAFETY: no pointers; it compares two descriptors of this process.
-    unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
     }
 }
 

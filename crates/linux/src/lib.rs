@@ -11,6 +11,7 @@ mod files;
 pub mod image;
 mod load;
 mod network;
+mod open_files;
 mod process;
 mod root;
 mod signals;

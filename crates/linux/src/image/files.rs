@@ -17,9 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::DeviceFile;
-use crate::process::descriptors::{open_descriptors, status_of};
+use crate::open_files::{self, is_same, status_of};
 
-const KCMP_FILE: u64 = 0;
 const KCMP_EPOLL_TFD: u64 = 7;
 /// Source: Linux include/uapi/asm-generic/fcntl.h.
 const F_GETOWN_EX: i32 = 16;
@@ -72,14 +71,6 @@ fn last(action: &str) -> ImageError {
     ImageError::host(action, std::io::Error::last_os_error())
 }
 
-fn is_same_file(one: RawFd, other: RawFd) -> bool {
-    // SAFETY: no pointers; it compares two descriptors of this process.
-    unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
-    }
-}
-
 /// Every open file of the guest; `own` are the descriptors that are this program's, `standard` the standard ones at the start.
 /// Devices look like eventfds and are none.
 pub(super) fn capture(
@@ -89,10 +80,10 @@ pub(super) fn capture(
     inherited: &[(u64, u64)],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
-    let open = open_descriptors().map_err(|error| ImageError::host("list open files", error))?;
+    let open = open_files::all().map_err(|error| ImageError::host("list open files", error))?;
     let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
     for descriptor in open.into_iter().filter(of_guest) {
-        if let Some(device) = devices.iter().find(|device| is_same_file(device.descriptor(), descriptor)) {
+        if let Some(device) = DeviceFile::behind(devices, descriptor) {
             return Err(ImageError::Device {
                 name: device.path(),
                 use_of: format!("open as descriptor {descriptor}"),
@@ -101,7 +92,7 @@ pub(super) fn capture(
         let flags = control(descriptor, libc::F_GETFL, 0)?;
         let close_on_exec = control(descriptor, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
         let twin = images.iter().find(|image| {
-            !matches!(image.kind, FileKind::Duplicate(_)) && is_same_file(image.descriptor, descriptor)
+            !matches!(image.kind, FileKind::Duplicate(_)) && is_same(image.descriptor, descriptor)
         });
         let kind = match twin {
             Some(twin) => FileKind::Duplicate(twin.descriptor),

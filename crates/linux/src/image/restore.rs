@@ -17,7 +17,7 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::process::descriptors::own_descriptors;
+use crate::open_files;
 use crate::process::dispositions::Action;
 use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
 use crate::root::Root;
@@ -116,7 +116,7 @@ impl Process {
         config.program = PathBuf::from(os(image.executable.clone()));
         config.arguments = image.arguments.iter().cloned().map(os).collect();
         config.environment = image.environment.iter().cloned().map(os).collect();
-        let own_descriptors = own_descriptors();
+        let own_descriptors = open_files::own_at_the_start();
         let root =
             Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
         check_program(&root, image)?;

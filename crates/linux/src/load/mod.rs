@@ -21,7 +21,8 @@ use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Pl
 use longma_loongarch::State;
 
 use crate::elf::{self, ElfError, Image, Source};
-use crate::process::{Parts, descriptors};
+use crate::open_files;
+use crate::process::Parts;
 use crate::root::Root;
 use crate::simulated::Simulation;
 use crate::stack::{self, ProgramFacts, Texts};
@@ -116,7 +117,7 @@ impl Process {
     /// # Errors
     /// The program is missing, not one that can be run, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
-        let own_descriptors = descriptors::own_descriptors();
+        let own_descriptors = open_files::own_at_the_start();
         if let Some(mask) = config.umask {
             // SAFETY: no pointers; it cannot fail.
             unsafe { libc::umask(mask) };

@@ -3,7 +3,6 @@
 //! Source: execve(2), proc(5).
 
 mod borrow;
-pub(crate) mod descriptors;
 pub(crate) mod dispositions;
 mod engine;
 mod limits;
@@ -28,13 +27,13 @@ pub use thread::Thread;
 pub(crate) use thread::{Birth, Completion, Interrupted, host_id};
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
-use crate::DeviceFile;
 use crate::elf::Architecture;
 use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
 use crate::surroundings::Surroundings;
+use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::host::locks::Mutex;
 use longma_guest::{AddressSpace, GuestMemory, Window};
@@ -176,7 +175,7 @@ impl Process {
             threads_made: AtomicU32::new(parts.threads_made),
             own_descriptors: parts.own_descriptors,
             areas: parts.areas,
-            standard_files: descriptors::standard_files(),
+            standard_files: open_files::standard(),
             simulation,
             said: Mutex::default(),
             unkept: Mutex::default(),

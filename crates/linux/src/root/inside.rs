@@ -10,6 +10,7 @@ use longma_guest::Errno;
 use longma_guest::host::held::Held;
 
 use super::{OpenHow, open_at_once, open_how};
+use crate::open_files::status_of;
 
 const RESOLVE_NO_XDEV: u64 = 0x01;
 
@@ -148,11 +149,7 @@ impl Inside<'_> {
 }
 
 fn is_link(file: &Held) -> bool {
-    // SAFETY: plain data.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
-    let known = unsafe { libc::fstat(file.number(), &raw mut status) } == 0;
-    known && status.st_mode & libc::S_IFMT == libc::S_IFLNK
+    status_of(file.number()).is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFLNK)
 }
 
 /// The bytes of a path's last part.

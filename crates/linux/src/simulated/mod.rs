@@ -232,7 +232,7 @@ impl Simulation {
             random: Mutex::new(Random::new(config.seed)),
             resumed: Mutex::default(),
             shown: AtomicU64::new(0),
-            inherited: waits::open_files(),
+            inherited: waits::open_now(),
             has_forked: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }

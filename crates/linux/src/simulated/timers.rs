@@ -15,6 +15,7 @@ use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
 use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use crate::open_files;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const SI_TIMER: i32 = -2;
@@ -465,9 +466,7 @@ impl Timers {
         if !self.all.keys().any(|name| matches!(name, Name::File(_))) {
             return;
         }
-        let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-        let open: Vec<RawFd> =
-            open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let Ok(open) = open_files::all() else { return };
         let private: Vec<RawFd> = self
             .all
             .values()

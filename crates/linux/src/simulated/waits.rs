@@ -10,6 +10,7 @@ use longma_guest::host::host_call;
 use longma_sim::Duration;
 
 use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
+use crate::open_files::{self, status_of};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;
@@ -169,19 +170,10 @@ enum Openness {
     Own,
 }
 
-fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
-}
-
 /// (device, inode) of what is open now and may be waited for.
-pub(super) fn open_files() -> Vec<(u64, u64)> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers: Vec<RawFd> =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    numbers
+pub(super) fn open_now() -> Vec<(u64, u64)> {
+    open_files::all()
+        .unwrap_or_default()
         .into_iter()
         .filter_map(status_of)
         .filter(|status| matches!(status.st_mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK))

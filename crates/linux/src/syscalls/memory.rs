@@ -11,6 +11,7 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
 use crate::arguments::{Arguments, Returned, Unwritten, Vectors, with_results};
+use crate::open_files::status_of;
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
 
@@ -75,12 +76,7 @@ pub(super) fn mmap(
 
 fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
     let descriptor = file.number();
-    // SAFETY: plain data, which fstat fills.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is live.
-    if unsafe { libc::fstat(descriptor, &raw mut status) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
+    let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
     let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
     let name = process.root.guest_name(link.as_os_str().as_bytes()).unwrap_or_default();
     // Devices have no end of file.

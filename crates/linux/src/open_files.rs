@@ -1,13 +1,13 @@
-//! What is open when a process begins: descriptors that are this program's own, and the standard files.
-//! Not what the guest opens later.
-//! Source: proc_pid_fd(5).
+//! What the host tells of this process's open files: those of the guest, and those that are this program's own.
+//! Not what they are to the guest.
+//! Source: fstat(2), kcmp(2), proc_pid_fd(5).
 
 use std::os::fd::RawFd;
 use std::{fs, io};
 
 use longma_guest::host::descriptors;
 
-/// What the host tells of an open file; `None` if none is open there.
+/// The status of an open file; `None` if none is open there.
 pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
     // SAFETY: plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -15,11 +15,21 @@ pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
     (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
 }
 
-/// The descriptors that are open.
+/// True if both descriptors are of one open file.
+pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: no pointers; it compares two descriptors of this process.
+    unsafe {
+        let own = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
+    }
+}
+
+/// The descriptors that are open, in order.
 ///
 /// # Errors
 /// The host does not list them.
-pub(crate) fn open_descriptors() -> io::Result<Vec<RawFd>> {
+pub(crate) fn all() -> io::Result<Vec<RawFd>> {
     let entries = fs::read_dir("/proc/self/fd")?;
     let mut found: Vec<RawFd> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -30,17 +40,17 @@ pub(crate) fn open_descriptors() -> io::Result<Vec<RawFd>> {
 }
 
 /// The descriptors that this program has open for itself, before the guest has opened any.
-pub(crate) fn own_descriptors() -> Vec<RawFd> {
+pub(crate) fn own_at_the_start() -> Vec<RawFd> {
     let is_own = |descriptor: &RawFd| {
         // SAFETY: no pointers.
         let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
         (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
     };
-    open_descriptors().unwrap_or_default().into_iter().filter(is_own).collect()
+    all().unwrap_or_default().into_iter().filter(is_own).collect()
 }
 
-/// (device, inode) of the standard descriptors as the process found them.
-pub(crate) fn standard_files() -> [Option<(u64, u64)>; 3] {
+/// (device, inode) of the standard descriptors.
+pub(crate) fn standard() -> [Option<(u64, u64)>; 3] {
     std::array::from_fn(|descriptor| {
         status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))
     })
