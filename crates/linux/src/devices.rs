@@ -12,7 +12,7 @@ use longma_guest::host::held::Held;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
-use crate::open_files::is_same;
+use crate::open_files::{self, is_same};
 
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
@@ -99,9 +99,7 @@ impl DeviceFile {
 
     /// Whether it is ready to be read.
     pub fn is_ready(&self) -> bool {
-        let mut file = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live structure.
-        unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
+        open_files::is_ready(self.file.as_raw_fd(), libc::POLLIN)
     }
 
     /// Makes it unready. Nobody may read it meanwhile.

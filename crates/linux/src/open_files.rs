@@ -25,6 +25,13 @@ pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
     }
 }
 
+/// Whether one of `events`, POLLIN and its like, is there.
+pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
+    let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
+}
+
 /// The descriptors that are open, in order.
 ///
 /// # Errors

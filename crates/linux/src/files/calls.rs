@@ -198,10 +198,6 @@ fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Place, Errno>
     Place::find_name(&thread.process, directory, path)
 }
 
-fn by_flag(flags: u64) -> Follow {
-    if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
-}
-
 pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
     at(libc::SYS_unlinkat, &find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
@@ -261,7 +257,7 @@ pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Argume
 }
 
 pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+    at(libc::SYS_faccessat2, &find(thread, directory, path, Follow::by_flags(flags))?, [mode, flags, 0, 0])
 }
 
 pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
@@ -269,11 +265,19 @@ pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Argumen
 }
 
 pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_fchmodat2, &find_to_change(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+    at(
+        libc::SYS_fchmodat2,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [mode, flags, 0, 0],
+    )
 }
 
 pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
-    at(libc::SYS_fchownat, &find_to_change(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
+    at(
+        libc::SYS_fchownat,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [user, group, flags, 0],
+    )
 }
 
 pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
@@ -287,7 +291,11 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
         // SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
-    at(libc::SYS_utimensat, &find_to_change(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
+    at(
+        libc::SYS_utimensat,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [times, flags, 0, 0],
+    )
 }
 
 /// A host call that looks at one whole path, and what else it takes.
@@ -357,14 +365,14 @@ pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
 
-fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
     let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change(thread, number, path, follow, [name, value, size, flags])
 }
 
-fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, ..] = arguments;
     let memory = thread.process.memory();
     let name = buffer(memory, name, 1)?;
@@ -374,7 +382,12 @@ fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Argume
     })
 }
 
-fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn list_attributes(
+    thread: &Thread,
+    number: i64,
+    follow: Follow,
+    arguments: Arguments,
+) -> Returned {
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let list = results.buffer(Unwritten::Stays, list, size)?;
@@ -382,42 +395,15 @@ fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Argu
     })
 }
 
-fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn remove_attribute(
+    thread: &Thread,
+    number: i64,
+    follow: Follow,
+    arguments: Arguments,
+) -> Returned {
     let [path, name, ..] = arguments;
     let name = buffer(thread.process.memory(), name, 1)?;
     change(thread, number, path, follow, [name, 0, 0, 0])
-}
-
-pub(crate) fn setxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    set_attribute(thread, libc::SYS_setxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lsetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    set_attribute(thread, libc::SYS_lsetxattr, Follow::No, arguments)
-}
-
-pub(crate) fn getxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    get_attribute(thread, libc::SYS_getxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lgetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    get_attribute(thread, libc::SYS_lgetxattr, Follow::No, arguments)
-}
-
-pub(crate) fn listxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    list_attributes(thread, libc::SYS_listxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn llistxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    list_attributes(thread, libc::SYS_llistxattr, Follow::No, arguments)
-}
-
-pub(crate) fn removexattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    remove_attribute(thread, libc::SYS_removexattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lremovexattr(thread: &mut Thread, arguments: Arguments) -> Returned {
-    remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, arguments)
 }
 
 /// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.

@@ -25,6 +25,13 @@ pub(crate) enum Follow {
     No,
 }
 
+impl Follow {
+    /// As the AT_ flags of a call say.
+    pub fn by_flags(flags: u64) -> Self {
+        if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Self::No } else { Self::Yes }
+    }
+}
+
 /// What a call does at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {

@@ -6,7 +6,6 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
@@ -14,6 +13,7 @@ use longma_guest::host::descriptors;
 use super::handed::Handed;
 use super::{Follow, Place, told};
 use crate::Process;
+use crate::process::is_own_task;
 use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
@@ -237,11 +237,6 @@ fn is_self(part: &[u8]) -> bool {
 
 fn number_of(part: &[u8]) -> Option<i32> {
     std::str::from_utf8(part).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
-}
-
-fn is_own_task(number: i32) -> bool {
-    // SAFETY: getpid has no arguments and cannot fail.
-    number == unsafe { libc::getpid() } || Path::new(&format!("/proc/self/task/{number}")).exists()
 }
 
 /// Whether a process executes the file that this one does.

@@ -24,7 +24,7 @@ pub use engine::{Areas, Engine, Outcome};
 pub use limits::KeptLimit;
 pub(crate) use limits::{Limits, is_never_the_hosts};
 pub use thread::Thread;
-pub(crate) use thread::{Birth, Completion, Interrupted, host_id};
+pub(crate) use thread::{Birth, Completion, Interrupted, host_id, is_own_task};
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
 use crate::elf::Architecture;

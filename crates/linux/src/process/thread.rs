@@ -3,6 +3,7 @@
 //! Source: clone(2), set_tid_address(2), get_robust_list(2).
 
 use std::ffi::CString;
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use longma_guest::host::locks::Mutex;
@@ -18,6 +19,12 @@ use crate::simulated::{self, Context, ThreadNumber};
 pub(crate) fn host_id() -> i32 {
     // SAFETY: gettid has no arguments and cannot fail.
     unsafe { libc::gettid() }
+}
+
+/// Whether the host's id is that of this process or one of its threads.
+pub(crate) fn is_own_task(number: i32) -> bool {
+    // SAFETY: getpid has no arguments and cannot fail.
+    number == unsafe { libc::getpid() } || Path::new(&format!("/proc/self/task/{number}")).exists()
 }
 
 /// What the guest calls thread `number`, which this host thread runs.

@@ -338,17 +338,3 @@ pub(crate) fn current() -> Option<Context> {
 pub(crate) fn enter(context: Context) {
     CURRENT.set(Some(context));
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_of_cores_survives_the_way_through_guest_memory() {
-        let set = CoreSet::first(70);
-        assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
-        assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
-        assert!(CoreSet::from_bytes(&[0; 8]).is_empty());
-        assert_eq!(set.and(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
-    }
-}

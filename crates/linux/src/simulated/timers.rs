@@ -287,7 +287,7 @@ fn replace(
         timer.set(simulation, absolute, new);
         if let Notice::Count(file) = &timer.notice {
             let mut count = 0u64;
-            if is_counted(file) {
+            if open_files::is_ready(file.as_raw_fd(), libc::POLLIN) {
                 // SAFETY: eight live bytes; something is there, so it does not wait.
                 unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
             }
@@ -295,12 +295,6 @@ fn replace(
         timers.refresh();
     }
     Ok(old)
-}
-
-fn is_counted(file: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live structure.
-    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
 fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {

@@ -10,7 +10,7 @@ use longma_guest::host::host_call;
 use longma_sim::Duration;
 
 use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
-use crate::open_files::{self, status_of};
+use crate::open_files::{self, is_ready, status_of};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;
@@ -229,12 +229,6 @@ fn awaited_by_epoll(descriptor: RawFd) -> Vec<RawFd> {
     text.lines()
         .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
         .collect()
-}
-
-fn is_ready(descriptor: RawFd, events: i16) -> bool {
-    let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
-    // SAFETY: one live structure.
-    unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
 }
 
 /// Reads or writes.

@@ -12,6 +12,7 @@ use longma_guest::host::host_call;
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::load;
+use crate::process::is_own_task;
 use crate::surroundings::{SYSTEM, USER};
 
 const INVALID: Errno = Errno(libc::EINVAL);
@@ -164,7 +165,7 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 
 pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
-    let own = is_own_task(process as i32);
+    let own = process as i32 == 0 || is_own_task(process as i32);
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
@@ -189,13 +190,6 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
         load::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
     Ok(returned)
-}
-
-/// Whether an id is the caller's process's, or that of one of its threads; 0 is.
-fn is_own_task(id: i32) -> bool {
-    // SAFETY: getpid has no arguments and cannot fail.
-    let is_process = id == 0 || id == unsafe { libc::getpid() };
-    is_process || std::path::Path::new(&format!("/proc/self/task/{id}")).exists()
 }
 
 /// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.

@@ -12,9 +12,9 @@ use crate::arguments::Kind::{
     Address, Choice, DirFd, Fd, Flags, Hex, Id, In, InBuffer, InOut, InVectors, Int, Long, Mode, Out,
     OutBuffer, OutVectors, Signal, Size, Text,
 };
-use crate::events::calls as events;
+use crate::events;
 use crate::execve;
-use crate::files::{calls as files, control, status};
+use crate::files::{Follow, calls as files, control, status};
 use crate::network::calls as network;
 use crate::signals::calls as signals;
 use crate::simulated::calls::{
@@ -76,17 +76,17 @@ const ROWS: &[Row] = &[
     row_of(2, "io_submit", Absent, &[]),
     row_of(3, "io_cancel", Absent, &[]),
     row_of(4, "io_getevents", Absent, &[]),
-    row_of(5, "setxattr", Call(files::setxattr), &[Text, Text, InBuffer(3), Size, Hex]),
-    row_of(6, "lsetxattr", Call(files::lsetxattr), &[Text, Text, InBuffer(3), Size, Hex]),
+    row_of(5, "setxattr", Call(|thread, given| files::set_attribute(thread, libc::SYS_setxattr, Follow::Yes, given)), &[Text, Text, InBuffer(3), Size, Hex]),
+    row_of(6, "lsetxattr", Call(|thread, given| files::set_attribute(thread, libc::SYS_lsetxattr, Follow::No, given)), &[Text, Text, InBuffer(3), Size, Hex]),
     row_of(7, "fsetxattr", Call(files::fsetxattr), &[Fd, Text, InBuffer(3), Size, Hex]),
-    row_of(8, "getxattr", Call(files::getxattr), &[Text, Text, OutBuffer(3), Size]),
-    row_of(9, "lgetxattr", Call(files::lgetxattr), &[Text, Text, OutBuffer(3), Size]),
+    row_of(8, "getxattr", Call(|thread, given| files::get_attribute(thread, libc::SYS_getxattr, Follow::Yes, given)), &[Text, Text, OutBuffer(3), Size]),
+    row_of(9, "lgetxattr", Call(|thread, given| files::get_attribute(thread, libc::SYS_lgetxattr, Follow::No, given)), &[Text, Text, OutBuffer(3), Size]),
     row_of(10, "fgetxattr", Host(libc::SYS_fgetxattr), &[Fd, Text, OutBuffer(3), Size]),
-    row_of(11, "listxattr", Call(files::listxattr), &[Text, OutBuffer(2), Size]),
-    row_of(12, "llistxattr", Call(files::llistxattr), &[Text, OutBuffer(2), Size]),
+    row_of(11, "listxattr", Call(|thread, given| files::list_attributes(thread, libc::SYS_listxattr, Follow::Yes, given)), &[Text, OutBuffer(2), Size]),
+    row_of(12, "llistxattr", Call(|thread, given| files::list_attributes(thread, libc::SYS_llistxattr, Follow::No, given)), &[Text, OutBuffer(2), Size]),
     row_of(13, "flistxattr", Host(libc::SYS_flistxattr), &[Fd, OutBuffer(2), Size]),
-    row_of(14, "removexattr", Call(files::removexattr), &[Text, Text]),
-    row_of(15, "lremovexattr", Call(files::lremovexattr), &[Text, Text]),
+    row_of(14, "removexattr", Call(|thread, given| files::remove_attribute(thread, libc::SYS_removexattr, Follow::Yes, given)), &[Text, Text]),
+    row_of(15, "lremovexattr", Call(|thread, given| files::remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, given)), &[Text, Text]),
     row_of(16, "fremovexattr", Call(files::fremovexattr), &[Fd, Text]),
     row_of(17, "getcwd", Call(files::getcwd), &[OutBuffer(1), Size]),
     row_of(18, "lookup_dcookie", Absent, &[]),

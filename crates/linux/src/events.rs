@@ -1,5 +1,5 @@
-//! The system calls that wait for many things.
-//! Not their waiting: the host does it.
+//! Waiting for many things at once: poll, select, epoll, signalfd.
+//! Not their waiting, which the host does; eventfd and timerfd need nothing but their rows in the table of calls.
 //! Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h (packed on x86-64 only).
 
 use longma_guest::Errno;
