@@ -3,7 +3,7 @@
 //! Source: bind(2), connect(2), accept(2), getsockname(2), send(2), recv(2).
 
 use super::address::{HostAddress, Purpose};
-pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
+pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
@@ -38,10 +38,6 @@ pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Argume
     unsafe { interruptible(libc::SYS_connect, [socket, pointer, length, 0, 0, 0]) }
 }
 
-pub(crate) fn accept(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
-    accept4(thread, [socket, address, length, 0, 0, 0])
-}
-
 pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
@@ -50,15 +46,8 @@ pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     })
 }
 
-pub(crate) fn getsockname(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
-    name_of(thread, libc::SYS_getsockname, socket, address, length)
-}
-
-pub(crate) fn getpeername(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
-    name_of(thread, libc::SYS_getpeername, socket, address, length)
-}
-
-fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64) -> Returned {
+/// getsockname and getpeername.
+pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..]: Arguments) -> Returned {
     if address == 0 {
         return Err(FAULT);
     }

@@ -122,7 +122,8 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
     false
 }
 
-fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+/// sendmsg.
+pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     if header.vector_count > MOST_MESSAGES {
         return Err(Errno(libc::EMSGSIZE));
@@ -143,7 +144,8 @@ fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     unsafe { interruptible(libc::SYS_sendmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }
 }
 
-fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+/// recvmsg.
+pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     let memory = thread.process.memory();
     if (header.name_bytes as i32) < 0 {
@@ -174,14 +176,6 @@ fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     memory.store(address.wrapping_add(40), control_bytes as u64)?;
     memory.store(address.wrapping_add(48), message_flags as u32)?;
     Ok(returned)
-}
-
-pub(crate) fn sendmsg(thread: &mut Thread, [socket, address, flags, ..]: Arguments) -> Returned {
-    send(thread, socket, address, flags)
-}
-
-pub(crate) fn recvmsg(thread: &mut Thread, [socket, address, flags, ..]: Arguments) -> Returned {
-    receive(thread, socket, address, flags)
 }
 
 pub(crate) fn sendmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {

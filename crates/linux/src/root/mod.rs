@@ -151,9 +151,7 @@ impl Root {
         let directory = self.working_directory().unwrap_or_else(|_| b"/".to_vec());
         PathBuf::from(std::ffi::OsString::from_vec(directory)).join(path)
     }
-}
 
-impl Root {
     /// Whether an open file is the guest's own: it is inside the root and no switch of the kernel's, or it has no name at all (pipes,
     /// sockets, memory).
     pub fn owns(&self, file: &Held) -> Result<bool, Errno> {

@@ -18,9 +18,9 @@ const CLOCK_REALTIME: u32 = 256;
 /// FUTEX_BITSET_MATCH_ANY.
 const ANY: u32 = u32::MAX;
 /// FUTEX_WAITV_MAX.
-const MOST_WAITERS: u64 = 128;
+pub(crate) const MOST_WAITERS: u64 = 128;
 /// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
-const WAITER_BYTES: u64 = 24;
+pub(crate) const WAITER_BYTES: u64 = 24;
 /// FUTEX2_SIZE_U32, the only size there is, and FUTEX2_PRIVATE.
 const SIZE_U32: u32 = 2;
 

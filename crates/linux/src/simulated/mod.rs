@@ -44,9 +44,7 @@ impl CoreSet {
 
     /// The cores below `count`.
     pub fn first(count: usize) -> Self {
-        let mut set = Self([0; Self::CORES / 64]);
-        (0..count.min(Self::CORES)).for_each(|core| set.0[core / 64] |= 1 << (core % 64));
-        set
+        Self::of(0..count.min(Self::CORES))
     }
 
     /// These cores; those beyond [`Self::CORES`] are dropped.

@@ -302,15 +302,8 @@ fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
     std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
 }
 
-pub(crate) fn getitimer(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    itimer(caller, arguments[0], 0, arguments[1], false)
-}
-
-pub(crate) fn setitimer(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    itimer(caller, arguments[0], arguments[1], arguments[2], true)
-}
-
-fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: bool) -> Option<Returned> {
+/// getitimer, or setitimer, which `sets`.
+pub(crate) fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: bool) -> Option<Returned> {
     match which as i32 {
         0 => Some(real_timer(caller, new, old, sets)),
         1 | 2 => host_clock(caller),

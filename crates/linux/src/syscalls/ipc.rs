@@ -112,10 +112,6 @@ pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: A
     })
 }
 
-pub(super) fn semop(thread: &mut Thread, [id, operations, count, ..]: Arguments) -> Returned {
-    semtimedop(thread, [id, operations, count, 0, 0, 0])
-}
-
 pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, ..]: Arguments) -> Returned {
     if count > MOST_OPERATIONS {
         return Err(Errno(libc::E2BIG));

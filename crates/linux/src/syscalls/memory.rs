@@ -190,15 +190,8 @@ pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Argume
     Ok(0)
 }
 
-pub(super) fn process_vm_readv(thread: &mut Thread, arguments: Arguments) -> Returned {
-    process_vm(thread, libc::SYS_process_vm_readv, true, arguments)
-}
-
-pub(super) fn process_vm_writev(thread: &mut Thread, arguments: Arguments) -> Returned {
-    process_vm(thread, libc::SYS_process_vm_writev, false, arguments)
-}
-
-fn process_vm(
+/// process_vm_readv, where the local memory is `local_written`, and process_vm_writev.
+pub(super) fn process_vm(
     thread: &Thread,
     number: i64,
     local_written: bool,

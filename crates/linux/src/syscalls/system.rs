@@ -340,10 +340,6 @@ pub(super) fn setns(_: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
 
-pub(super) fn chroot(_: &mut Thread, _: Arguments) -> Returned {
-    Err(Errno(libc::EPERM))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,7 +37,7 @@ pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -
 }
 
 /// Offers clock_adjtime's answer and none of its changes: the clock is the host's.
-fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
+pub(super) fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     /// `struct timex` begins with its modes; these only read.
     const READING: [u32; 2] = [0, 0xa001];
     let memory = thread.process.memory();
@@ -55,14 +55,6 @@ fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
         memory.store(pointer.wrapping_add(8 * index as u64), *word)?;
     }
     Ok(returned)
-}
-
-pub(super) fn adjtimex(thread: &mut Thread, [pointer, ..]: Arguments) -> Returned {
-    adjust(thread, libc::CLOCK_REALTIME as u64, pointer)
-}
-
-pub(super) fn clock_adjtime(thread: &mut Thread, [clock, pointer, ..]: Arguments) -> Returned {
-    adjust(thread, clock, pointer)
 }
 
 pub(super) fn gettimeofday(thread: &mut Thread, [result, zone, ..]: Arguments) -> Returned {

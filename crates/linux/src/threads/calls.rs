@@ -9,7 +9,7 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::futex::wake_one;
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Returned};
 use crate::process::Completion;
 use crate::{Outcome, Thread};
 
@@ -24,12 +24,12 @@ const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-pub(crate) fn set_tid_address(thread: &mut Thread, [address, ..]: Arguments) -> Result<u64, Errno> {
+pub(crate) fn set_tid_address(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     thread.clear_child_tid = address;
     Ok(thread.tid as u64)
 }
 
-pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments) -> Result<u64, Errno> {
+pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments) -> Returned {
     if length != ROBUST_HEAD_BYTES {
         return Err(Errno(libc::EINVAL));
     }
@@ -39,7 +39,7 @@ pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments
 }
 
 /// Only a thread's own list: those of others are not this thread's to read.
-pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Arguments) -> Result<u64, Errno> {
+pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Arguments) -> Returned {
     if tid as i32 != 0 && tid as i32 != thread.tid {
         if (tid as i32) < 0 {
             return Err(Errno(libc::ESRCH));
