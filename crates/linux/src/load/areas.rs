@@ -17,7 +17,7 @@ const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
 /// `mov rax, 15` (rt_sigreturn) and `syscall`, as debuggers and unwinders know it.
 const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
-/// Maps both, in the part of the address space that the program does not have and at the highest free place that entries reach.
+/// Maps both areas, in the part of the address space that the program does not have and at the highest free place that entries reach.
 pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
     let limit = space.memory().limit();
     let table = limit / 2..limit;
