@@ -12,12 +12,12 @@ use longma_guest::host::held::Held;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
-use crate::{Process, Thread};
+use crate::open_files::{self, is_same};
 
 /// Where device files are.
 const DIRECTORY: &[u8] = b"/dev/longma/";
 
-const CHILD_OPENS: &str = "longma: a forked child opens a file of /dev/longma and gets EBUSY: devices belong to the process that was started; use them there";
+pub(crate) const CHILD_OPENS: &str = "longma: a forked child opens a file of /dev/longma and gets EBUSY: devices belong to the process that was started; use them there";
 pub(crate) const CHILD_ACCESSES: &str = "longma: a forked child accesses a device's registers, which its parent mapped, and gets SIGBUS: devices belong to the process that was started; use them there";
 
 /// A device of the machine as a file.
@@ -77,18 +77,9 @@ impl DeviceFile {
         Some(self.interrupts.load(Ordering::Relaxed)).filter(|core| *core != NO_CORE)
     }
 
-    /// `thread` handles the interrupts of the device whose file is open as `descriptor`, if it is one: from now on they go to the core
-    /// that the thread is on, it goes first there, and calling it is no context switch.
-    pub(crate) fn handle(thread: &Thread, descriptor: RawFd) -> Result<u64, Errno> {
-        let process = thread.process();
-        let same = |file: &&Self| is_same_file(file.file.as_raw_fd(), descriptor);
-        let found = process.config.devices.iter().find(same);
-        let (Some(file), Some(simulation)) = (found, process.simulation()) else {
-            return Err(Errno(libc::ENOTTY));
-        };
-        let core = simulation.scheduler.handle_interrupts(thread.number());
-        file.interrupts.store(core, Ordering::Relaxed);
-        Ok(0)
+    /// From now on its interrupts go to `core`.
+    pub(crate) fn interrupt(&self, core: usize) {
+        self.interrupts.store(core, Ordering::Relaxed);
     }
 
     /// Where the program finds it.
@@ -108,9 +99,7 @@ impl DeviceFile {
 
     /// Whether it is ready to be read.
     pub fn is_ready(&self) -> bool {
-        let mut file = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live structure.
-        unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
+        open_files::is_ready(self.file.as_raw_fd(), libc::POLLIN)
     }
 
     /// Makes it unready. Nobody may read it meanwhile.
@@ -120,19 +109,19 @@ impl DeviceFile {
         }
     }
 
-    /// The file of `process` that a path names.
-    pub(crate) fn find<'a>(process: &'a Process, path: &[u8]) -> Option<&'a Self> {
+    /// The one of `files` that a path names.
+    pub(crate) fn find<'a>(files: &'a [Self], path: &[u8]) -> Option<&'a Self> {
         let name = path.strip_prefix(DIRECTORY)?;
-        process.config.devices.iter().find(|file| file.name.as_bytes() == name)
+        files.iter().find(|file| file.name.as_bytes() == name)
     }
 
-    /// A new descriptor of it. Devices work on the memory of the process that was started with them, so that a forked child is
-    /// refused: uacce's and idxd's, which take a process's own addresses too, belong to one address space as well.
-    pub(crate) fn open(&self, process: &Process, flags: i32) -> Result<OwnedFd, Errno> {
-        if process.simulation().is_none() {
-            process.say_once(CHILD_OPENS);
-            return Err(Errno(libc::EBUSY));
-        }
+    /// The one of `files` that is open as `descriptor`.
+    pub(crate) fn behind(files: &[Self], descriptor: RawFd) -> Option<&Self> {
+        files.iter().find(|file| is_same(file.file.as_raw_fd(), descriptor))
+    }
+
+    /// A new descriptor of it.
+    pub(crate) fn open(&self, flags: i32) -> Result<OwnedFd, Errno> {
         if flags & libc::O_DIRECTORY != 0 {
             return Err(Errno(libc::ENOTDIR));
         }
@@ -159,17 +148,16 @@ impl DeviceFile {
         self.file.as_raw_fd()
     }
 
-    /// What a mapping of `file` has behind it, if that is one of the process's device files.
+    /// What a mapping of `file` has behind it, if that is one of `files`.
     pub(crate) fn backing(
-        process: &Process,
+        files: &[Self],
         file: &Held,
         shared: bool,
         offset: u64,
         length: u64,
     ) -> Result<Option<Backing>, Errno> {
         let descriptor = file.number();
-        let same = |file: &&Self| is_same_file(file.file.as_raw_fd(), descriptor);
-        let Some(found) = process.config.devices.iter().find(same) else { return Ok(None) };
+        let Some(found) = Self::behind(files, descriptor) else { return Ok(None) };
         if !shared {
             return Err(Errno(libc::EINVAL));
         }
@@ -187,16 +175,6 @@ impl DeviceFile {
             Window::Registers(_) => Backing::Registers(origin),
             Window::Memory(_) => Backing::File { descriptor, offset, size: found.bytes, origin },
         }))
-    }
-}
-
-/// True if both descriptors are of one open file.
-fn is_same_file(one: RawFd, other: RawFd) -> bool {
-    const KCMP_FILE: i32 = 0;
-    // SAFETY: no pointers; it compares two descriptors of this process.
-    unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
     }
 }
 

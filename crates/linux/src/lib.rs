@@ -2,22 +2,26 @@
 //! Not an executor of instructions: that is an [`Engine`], which other crates provide.
 //! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
 
+mod arguments;
 mod devices;
 pub mod elf;
-mod engine;
 mod events;
+mod execve;
 mod files;
 pub mod image;
+mod load;
 mod network;
+mod open_files;
 mod process;
+mod root;
 mod signals;
 pub mod simulated;
 mod stack;
+mod surroundings;
 mod syscalls;
 mod threads;
 
 pub use devices::DeviceFile;
-pub use engine::{Engine, Outcome};
-pub use process::{Areas, LoadError, Process, ProcessConfig, Sink};
-pub use syscalls::{Copied, KeptLimit, SystemCall};
-pub use threads::Thread;
+pub use load::LoadError;
+pub use process::{Areas, Engine, KeptLimit, Outcome, Process, ProcessConfig, Sink, Thread};
+pub use syscalls::{Copied, SystemCall};

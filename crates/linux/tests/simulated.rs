@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use guest::{Guest, error};
 use longma_linux::ProcessConfig;
+use longma_linux::image::{KernelState, ThreadImage};
 use longma_linux::simulated::{Awoken, CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber};
+use longma_loongarch::{Fcsr, State, Vector};
 use longma_sim::{Duration, Time};
 
 const CLOCK_REALTIME: u64 = 0;
@@ -309,4 +311,26 @@ fn proc_tells_of_the_modelled_machine() {
     let status = contents(&mut guest, "/proc/self/status");
     assert!(status.contains(&format!("Pid:\t{own}\nPPid:\t1\n")), "{status}");
     assert_eq!(guest.open("/proc/meminfo", libc::O_RDWR), error(libc::EACCES));
+}
+
+#[test]
+fn a_set_of_cores_survives_the_way_through_guest_memory() {
+    let set = CoreSet::first(70);
+    assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
+    assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
+    assert!(CoreSet::from_bytes(&[0; 8]).is_empty());
+    assert_eq!(set.and(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
+}
+
+#[test]
+fn registers_survive_being_saved() {
+    let mut state =
+        State { pc: 0x1234, fcc: [1, 0, 1, 0, 0, 0, 0, 1], fcsr: Fcsr(0x305), ..State::default() };
+    state.set_r(7, u64::MAX);
+    state.v[31] = Vector([1, 2, 3, 4]);
+    state.lbt.eflags = 0x41;
+    let image = ThreadImage::new(ThreadNumber(3), &state, KernelState::default(), None);
+    assert_eq!(image.state().unwrap(), state);
+    let short = ThreadImage { general: vec![0; 31], ..image };
+    assert!(short.state().is_err());
 }

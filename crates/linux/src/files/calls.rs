@@ -10,18 +10,15 @@ use std::path::Path;
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::place::{absolute, library_path};
-use super::reach::{self, Changeable, Inside, given, is_switch};
-use super::root::{OpenHow, c_path};
+use super::reach::{self, Changeable, given};
 use super::{Follow, Place, ProcFile, guest_path};
+use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use crate::devices::CHILD_OPENS;
+use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Unwritten, buffer, with_results};
 use crate::{DeviceFile, Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
 const O_PATH: u64 = libc::O_PATH as u64;
@@ -33,11 +30,7 @@ const KNOWN_PATH_FLAGS: u64 = O_PATH | (libc::O_DIRECTORY | libc::O_NOFOLLOW | l
 /// __O_TMPFILE without O_DIRECTORY.
 const O_TMPFILE: u64 = 0o20_000_000;
 
-pub(crate) fn openat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn openat(thread: &mut Thread, [directory, path, flags, mode, ..]: Arguments) -> Returned {
     let path = guest_path(&thread.process, path)?;
     let mut flags = u64::from(flags as u32) & KNOWN_OPEN_FLAGS;
     if flags & O_PATH != 0 {
@@ -48,11 +41,7 @@ pub(crate) fn openat(
     open(&thread.process, directory, &path, OpenHow { flags, mode, resolve: 0 })
 }
 
-pub(crate) fn openat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, how, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arguments) -> Returned {
     const HOW_BYTES: u64 = size_of::<OpenHow>() as u64;
     let memory = thread.process.memory();
     if size < HOW_BYTES {
@@ -88,8 +77,8 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     if let Some(file) = ProcFile::find(process, directory as RawFd, path) {
         return given(file.open(process, how.flags as i32));
     }
-    if let Some(file) = DeviceFile::find(process, path) {
-        return given(file.open(process, how.flags as i32));
+    if let Some(file) = DeviceFile::find(&process.config.devices, path) {
+        return given(open_device(process, file, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
         if let Some(descriptor) = reach::descriptor_named(path) {
@@ -107,7 +96,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     let path =
         if reads && !process.root.is_confined() { library_path(process, path)? } else { c_path(path)? };
     let opened = if how.resolve != 0 {
-        super::root::open_how(directory as RawFd, &path, &how)?
+        open_how(directory as RawFd, &path, &how)?
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
         // Opening a FIFO or a terminal waits.
@@ -124,11 +113,17 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     }
 }
 
-pub(crate) fn pidfd_getfd(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, descriptor, flags, ..]: Arguments,
-) -> Returned {
+/// Devices work on the memory of the process that was started with them, so that a forked child is refused: uacce's and idxd's, which
+/// take a process's own addresses too, belong to one address space as well.
+fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<OwnedFd, Errno> {
+    if process.simulation().is_none() {
+        process.say_once(CHILD_OPENS);
+        return Err(Errno(libc::EBUSY));
+    }
+    file.open(flags)
+}
+
+pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
     if descriptors::is_own(descriptor) {
         // Where another of these has its own.
         return Err(Errno(libc::EBADF));
@@ -141,11 +136,7 @@ pub(crate) fn pidfd_getfd(
     unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
 }
 
-pub(crate) fn readlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, result, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..]: Arguments) -> Returned {
     let process = &thread.process;
     if (size as i32) <= 0 {
         return Err(Errno(libc::EINVAL));
@@ -179,7 +170,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
             None => None,
             Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
-                let link = reach::name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
+                let link = name_at(descriptor).map_err(|_| Errno(libc::ENOENT))?;
                 let outside = link.starts_with(b"/") && !link.starts_with(b"/dev/");
                 let inside = process.root.guest_name(&link);
                 Some(if outside { inside.unwrap_or_else(|| b"(outside)".to_vec()) } else { link })
@@ -207,31 +198,15 @@ fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Place, Errno>
     Place::find_name(&thread.process, directory, path)
 }
 
-fn by_flag(flags: u64) -> Follow {
-    if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
-}
-
-pub(crate) fn unlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
     at(libc::SYS_unlinkat, &find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
-pub(crate) fn mkdirat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_mkdirat, &find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn mknodat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, device, ..]: Arguments,
-) -> Returned {
+pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
     let kind = mode as u32 & libc::S_IFMT;
     if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
         // A device would lead out of the root.
@@ -240,11 +215,7 @@ pub(crate) fn mknodat(
     at(libc::SYS_mknodat, &find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
-pub(crate) fn symlinkat(
-    thread: &mut Thread,
-    _: &mut State,
-    [target, directory, path, ..]: Arguments,
-) -> Returned {
+pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
     let place = find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
@@ -255,7 +226,6 @@ pub(crate) fn symlinkat(
 
 pub(crate) fn linkat(
     thread: &mut Thread,
-    _: &mut State,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
@@ -271,7 +241,6 @@ pub(crate) fn linkat(
 
 pub(crate) fn renameat2(
     thread: &mut Thread,
-    _: &mut State,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let from = find_name(thread, from_directory, from)?;
@@ -283,51 +252,35 @@ pub(crate) fn renameat2(
     }
 }
 
-pub(crate) fn faccessat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_faccessat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn faccessat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, flags, ..]: Arguments,
-) -> Returned {
-    at(libc::SYS_faccessat2, &find(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
+    at(libc::SYS_faccessat2, &find(thread, directory, path, Follow::by_flags(flags))?, [mode, flags, 0, 0])
 }
 
-pub(crate) fn fchmodat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
     at(libc::SYS_fchmodat, &find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
-pub(crate) fn fchmodat2(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, mode, flags, ..]: Arguments,
-) -> Returned {
-    at(libc::SYS_fchmodat2, &find_to_change(thread, directory, path, by_flag(flags))?, [mode, flags, 0, 0])
+pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
+    at(
+        libc::SYS_fchmodat2,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [mode, flags, 0, 0],
+    )
 }
 
-pub(crate) fn fchownat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, user, group, flags, _]: Arguments,
-) -> Returned {
-    at(libc::SYS_fchownat, &find_to_change(thread, directory, path, by_flag(flags))?, [user, group, flags, 0])
+pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
+    at(
+        libc::SYS_fchownat,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [user, group, flags, 0],
+    )
 }
 
-pub(crate) fn utimensat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, times, flags, ..]: Arguments,
-) -> Returned {
+pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
     let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
         // On the descriptor itself: only a null path says so.
@@ -338,7 +291,11 @@ pub(crate) fn utimensat(
         // SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
-    at(libc::SYS_utimensat, &find_to_change(thread, directory, path, by_flag(flags))?, [times, flags, 0, 0])
+    at(
+        libc::SYS_utimensat,
+        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        [times, flags, 0, 0],
+    )
 }
 
 /// A host call that looks at one whole path, and what else it takes.
@@ -358,7 +315,7 @@ fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
-pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: Arguments) -> Returned {
+pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
     let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
     // SAFETY: plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
@@ -369,7 +326,7 @@ pub(crate) fn truncate(thread: &mut Thread, _: &mut State, [path, length, ..]: A
     Ok(done)
 }
 
-pub(crate) fn chdir(thread: &mut Thread, _: &mut State, [path, ..]: Arguments) -> Returned {
+pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
     on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
@@ -382,7 +339,7 @@ fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     })
 }
 
-pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arguments) -> Returned {
+pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let process = &thread.process;
     if !process.root.is_confined() && process.surroundings.is_none() {
@@ -401,25 +358,21 @@ pub(crate) fn getcwd(thread: &mut Thread, _: &mut State, [result, size, ..]: Arg
     Ok(path.len() as u64)
 }
 
-pub(crate) fn inotify_add_watch(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, path, mask, ..]: Arguments,
-) -> Returned {
+pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
     let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
     // SAFETY: the place's path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
 
-fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn set_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
     let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change(thread, number, path, follow, [name, value, size, flags])
 }
 
-fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
     let [path, name, value, size, ..] = arguments;
     let memory = thread.process.memory();
     let name = buffer(memory, name, 1)?;
@@ -429,7 +382,12 @@ fn get_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Argume
     })
 }
 
-fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn list_attributes(
+    thread: &Thread,
+    number: i64,
+    follow: Follow,
+    arguments: Arguments,
+) -> Returned {
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let list = results.buffer(Unwritten::Stays, list, size)?;
@@ -437,42 +395,15 @@ fn list_attributes(thread: &Thread, number: i64, follow: Follow, arguments: Argu
     })
 }
 
-fn remove_attribute(thread: &Thread, number: i64, follow: Follow, arguments: Arguments) -> Returned {
+pub(crate) fn remove_attribute(
+    thread: &Thread,
+    number: i64,
+    follow: Follow,
+    arguments: Arguments,
+) -> Returned {
     let [path, name, ..] = arguments;
     let name = buffer(thread.process.memory(), name, 1)?;
     change(thread, number, path, follow, [name, 0, 0, 0])
-}
-
-pub(crate) fn setxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    set_attribute(thread, libc::SYS_setxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    set_attribute(thread, libc::SYS_lsetxattr, Follow::No, arguments)
-}
-
-pub(crate) fn getxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    get_attribute(thread, libc::SYS_getxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lgetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    get_attribute(thread, libc::SYS_lgetxattr, Follow::No, arguments)
-}
-
-pub(crate) fn listxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    list_attributes(thread, libc::SYS_listxattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn llistxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    list_attributes(thread, libc::SYS_llistxattr, Follow::No, arguments)
-}
-
-pub(crate) fn removexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    remove_attribute(thread, libc::SYS_removexattr, Follow::Yes, arguments)
-}
-
-pub(crate) fn lremovexattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
-    remove_attribute(thread, libc::SYS_lremovexattr, Follow::No, arguments)
 }
 
 /// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.
@@ -483,30 +414,22 @@ fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) ->
     unsafe { host_call(number, [file.descriptor(), b, c, d, e, 0]) }
 }
 
-pub(crate) fn fchmod(thread: &mut Thread, _: &mut State, [descriptor, mode, ..]: Arguments) -> Returned {
+pub(crate) fn fchmod(thread: &mut Thread, [descriptor, mode, ..]: Arguments) -> Returned {
     change_open(thread, libc::SYS_fchmod, descriptor, [mode, 0, 0, 0])
 }
 
-pub(crate) fn fchown(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, user, group, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fchown(thread: &mut Thread, [descriptor, user, group, ..]: Arguments) -> Returned {
     change_open(thread, libc::SYS_fchown, descriptor, [user, group, 0, 0])
 }
 
-pub(crate) fn fsetxattr(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn fsetxattr(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [descriptor, name, value, size, flags, _] = arguments;
     let memory = thread.process.memory();
     let (name, value) = (buffer(memory, name, 1)?, buffer(memory, value, size)?);
     change_open(thread, libc::SYS_fsetxattr, descriptor, [name, value, size, flags])
 }
 
-pub(crate) fn fremovexattr(
-    thread: &mut Thread,
-    _: &mut State,
-    [descriptor, name, ..]: Arguments,
-) -> Returned {
+pub(crate) fn fremovexattr(thread: &mut Thread, [descriptor, name, ..]: Arguments) -> Returned {
     let name = buffer(thread.process.memory(), name, 1)?;
     change_open(thread, libc::SYS_fremovexattr, descriptor, [name, 0, 0, 0])
 }

@@ -7,17 +7,13 @@ use std::sync::atomic::Ordering;
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::Changeable;
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{buffer, with_results};
 use crate::{DeviceFile, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 /// What a request's argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +115,7 @@ fn pass(thread: &Thread, number: i64, kind: Argument, arguments: Arguments) -> R
     })
 }
 
-pub(crate) fn fcntl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let command = arguments[1] as i32;
     if command == libc::F_NOTIFY {
         thread.process.note_unkept("asked for signals when a folder changes");
@@ -136,16 +132,16 @@ fn replace(thread: &Thread, number: i64, arguments: Arguments) -> Returned {
     if thread.process.root.is_confined() { descriptors::replace(call) } else { call() }
 }
 
-pub(crate) fn close(thread: &mut Thread, _: &mut State, [descriptor, ..]: Arguments) -> Returned {
+pub(crate) fn close(thread: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
     replace(thread, libc::SYS_close, [descriptor, 0, 0, 0, 0, 0])
 }
 
-pub(crate) fn dup3(thread: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
+pub(crate) fn dup3(thread: &mut Thread, [from, to, flags, ..]: Arguments) -> Returned {
     replace(thread, libc::SYS_dup3, [from, to, flags, 0, 0, 0])
 }
 
 /// Closes what the guest has in the range, and nothing of ours.
-pub(crate) fn close_range(thread: &mut Thread, _: &mut State, [from, to, flags, ..]: Arguments) -> Returned {
+pub(crate) fn close_range(thread: &mut Thread, [from, to, flags, ..]: Arguments) -> Returned {
     let (from, to, flags) = (from as u32, to as u32, flags as u32);
     if from > to || flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno(libc::EINVAL));
@@ -176,7 +172,7 @@ const SIOCGIFCONF: u32 = 0x8912;
 /// `struct ifreq`'s size times more interfaces than a host has.
 const MOST_INTERFACE_BYTES: i32 = 40 * 4096;
 
-pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let request = arguments[1] as u32;
     if request == SIOCGIFCONF {
         return interfaces(thread, arguments);
@@ -190,7 +186,7 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
         return foreground(thread, arguments);
     }
     if request == HANDLE_INTERRUPTS {
-        return DeviceFile::handle(thread, arguments[0] as i32);
+        return handle_interrupts(thread, arguments[0] as i32);
     }
     if request == FICLONE && descriptors::is_own(arguments[2]) {
         return Err(Errno(libc::EBADF));
@@ -208,6 +204,18 @@ pub(crate) fn ioctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
             _ => Err(Errno(libc::ENOTTY)),
         },
     }
+}
+
+/// The thread handles the interrupts of the device whose file is open as `descriptor`, if it is one: from now on they go to the core
+/// that the thread is on, it goes first there, and calling it is no context switch.
+fn handle_interrupts(thread: &Thread, descriptor: i32) -> Returned {
+    let process = &thread.process;
+    let found = DeviceFile::behind(&process.config.devices, descriptor);
+    let (Some(file), Some(simulation)) = (found, process.simulation()) else {
+        return Err(Errno(libc::ENOTTY));
+    };
+    file.interrupt(simulation.scheduler.handle_interrupts(thread.number));
+    Ok(0)
 }
 
 /// TIOCGPGRP and TIOCSPGRP where the guest's own group has the model's number.

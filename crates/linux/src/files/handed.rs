@@ -12,7 +12,7 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::held::Held;
 
-use super::root::{OpenHow, open_how};
+use crate::root::{OpenHow, open_how};
 
 /// A file with the bytes in it: one in memory, or if the limit forbids that, a pipe, in which nobody can seek.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Files: paths and the root they are resolved in, the /proc files a guest sees of itself, and the system calls.
-//! Not sockets and event descriptors.
+//! Files: where a guest's paths lead, the /proc files it sees of itself, and the system calls.
+//! Not the root that paths are resolved in; not sockets and event descriptors.
 //! Source: path_resolution(7), openat2(2), proc(5).
 
 pub(crate) mod calls;
@@ -8,14 +8,10 @@ mod handed;
 mod place;
 mod proc_files;
 mod reach;
-mod root;
 pub(crate) mod status;
-pub(crate) mod surroundings;
 mod told;
 
 pub(crate) use handed::Handed;
 pub(crate) use place::{Follow, Place, Use, guest_path};
 pub(crate) use proc_files::ProcFile;
 pub(crate) use reach::Changeable;
-pub(crate) use root::Root;
-pub(crate) use surroundings::Surroundings;

@@ -9,8 +9,8 @@ use longma_guest::Errno;
 use longma_guest::host::held::Held;
 
 use super::ProcFile;
-use super::reach::{self, Inside, not_there};
-use super::root::c_path;
+use super::reach::{self, not_there};
+use crate::root::{Inside, c_path, name_at};
 use crate::{DeviceFile, Process};
 
 /// PATH_MAX, its final zero included.
@@ -23,6 +23,13 @@ pub(crate) enum Follow {
     Yes,
     /// The call is about the link, or makes a new name.
     No,
+}
+
+impl Follow {
+    /// As the AT_ flags of a call say.
+    pub fn by_flags(flags: u64) -> Self {
+        if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Self::No } else { Self::Yes }
+    }
 }
 
 /// What a call does at a place.
@@ -140,7 +147,7 @@ impl Place {
         if let Some(file) = ProcFile::find(process, directory, path) {
             return Some(file.place(process, follow));
         }
-        if let Some(file) = DeviceFile::find(process, path) {
+        if let Some(file) = DeviceFile::find(&process.config.devices, path) {
             return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
         }
         let is_hosts = reach::is_shared(path) || reach::is_descriptor_folder(path);
@@ -241,7 +248,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
 
 /// What a confined guest calls the directory behind a descriptor.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
-    let name = reach::name_at(directory)?;
+    let name = name_at(directory)?;
     if !name.starts_with(b"/") {
         return Err(Errno(libc::ENOTDIR));
     }

@@ -6,23 +6,18 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 
 use super::handed::Handed;
-use super::reach::{is_in_proc, kernels_name, last_part};
-use super::root::{OpenHow, c_path, open_how};
 use super::{Follow, Place, told};
 use crate::Process;
-use crate::files::surroundings::USER;
+use crate::process::is_own_task;
+use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
-
-/// Files of a process that show its memory, or what executes in it.
-const MEMORY: [&[u8]; 8] =
-    [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
+use crate::surroundings::USER;
 
 /// A file about the machine that is the model's in simulated time, and the host's otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,12 +181,6 @@ impl ProcFile {
         }
     }
 
-    /// Whether the file that is open shows or changes the memory of a process, whichever it is.
-    pub fn shows_memory(file: &impl AsFd) -> bool {
-        let name = kernels_name(file).unwrap_or_default();
-        is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
-    }
-
     /// Opens it.
     pub fn open(self, process: &Process, flags: i32) -> Result<OwnedFd, Errno> {
         if self == Self::Hidden {
@@ -248,11 +237,6 @@ fn is_self(part: &[u8]) -> bool {
 
 fn number_of(part: &[u8]) -> Option<i32> {
     std::str::from_utf8(part).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
-}
-
-fn is_own_task(number: i32) -> bool {
-    // SAFETY: getpid has no arguments and cannot fail.
-    number == unsafe { libc::getpid() } || Path::new(&format!("/proc/self/task/{number}")).exists()
 }
 
 /// Whether a process executes the file that this one does.

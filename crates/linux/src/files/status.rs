@@ -4,14 +4,10 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::{Follow, Place};
 use crate::Thread;
-use crate::syscalls::with_results;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, with_results};
 
 /// asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
 fn guest_bytes(status: &libc::stat) -> Vec<u8> {
@@ -45,22 +41,14 @@ fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno>
     Ok(status)
 }
 
-fn follow(flags: u64) -> Follow {
-    if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Follow::No } else { Follow::Yes }
-}
-
-pub(crate) fn newfstatat(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, result, flags, ..]: Arguments,
-) -> Returned {
-    let place = Place::find(&thread.process, directory, path, follow(flags))?;
+pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
+    let place = Place::find(&thread.process, directory, path, Follow::by_flags(flags))?;
     let status = status_at(place.directory(), place.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
 }
 
-pub(crate) fn fstat(thread: &mut Thread, _: &mut State, [descriptor, result, ..]: Arguments) -> Returned {
+pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) -> Returned {
     if (descriptor as i32) < 0 {
         return Err(Errno(libc::EBADF));
     }
@@ -69,12 +57,8 @@ pub(crate) fn fstat(thread: &mut Thread, _: &mut State, [descriptor, result, ..]
     Ok(0)
 }
 
-pub(crate) fn statx(
-    thread: &mut Thread,
-    _: &mut State,
-    [directory, path, flags, mask, result, _]: Arguments,
-) -> Returned {
-    let place = Place::find_optional(&thread.process, directory, path, follow(flags))?;
+pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
+    let place = Place::find_optional(&thread.process, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
         // SAFETY: the place's path is live, the result in the reservation or of `results`.
@@ -82,7 +66,7 @@ pub(crate) fn statx(
     })
 }
 
-pub(crate) fn statfs(thread: &mut Thread, _: &mut State, [path, result, ..]: Arguments) -> Returned {
+pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
     let place = Place::find(&thread.process, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;

@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 use longma_guest::PAGE_BYTES;
 
-use super::surroundings::USER;
 use crate::Process;
 use crate::simulated::Simulation;
 use crate::simulated::clocks::{EPOCH_S, UP_S};
 use crate::simulated::identity::FIRST_ID;
+use crate::surroundings::USER;
 
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 /// As in times(2), USER_HZ.

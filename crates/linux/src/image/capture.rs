@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::Process;
 use crate::elf::Architecture;
-use crate::files::Surroundings;
 use crate::simulated::{ThreadNumber, lock};
+use crate::surroundings::Surroundings;
 
 /// SHA-256 of a file, hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {

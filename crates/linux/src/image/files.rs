@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::DeviceFile;
+use crate::open_files::{self, is_same, status_of};
 
-const KCMP_FILE: u64 = 0;
 const KCMP_EPOLL_TFD: u64 = 7;
 /// Source: Linux include/uapi/asm-generic/fcntl.h.
 const F_GETOWN_EX: i32 = 16;
@@ -61,13 +61,6 @@ pub struct FileImage {
     pub room: i32,
 }
 
-fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
-}
-
 fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
     // SAFETY: commands without pointers.
     let returned = unsafe { libc::fcntl(descriptor, command, value) };
@@ -76,43 +69,6 @@ fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageErro
 
 fn last(action: &str) -> ImageError {
     ImageError::host(action, std::io::Error::last_os_error())
-}
-
-/// The descriptors that are open.
-fn open_descriptors() -> Result<Vec<RawFd>, ImageError> {
-    let entries =
-        fs::read_dir("/proc/self/fd").map_err(|error| ImageError::host("list open files", error))?;
-    let mut found: Vec<RawFd> =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    found.sort_unstable();
-    // The listing's own descriptor is closed by now.
-    found.retain(|descriptor| status_of(*descriptor).is_some());
-    Ok(found)
-}
-
-/// The descriptors that this program has open for itself, before the guest has opened any.
-pub(crate) fn own_descriptors() -> Vec<RawFd> {
-    let open = open_descriptors().unwrap_or_default();
-    let is_own = |descriptor: &RawFd| {
-        (3..descriptors::first()).contains(descriptor)
-            && control(*descriptor, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC != 0)
-    };
-    open.into_iter().filter(is_own).collect()
-}
-
-/// (device, inode) of the standard descriptors as the process found them.
-pub(crate) fn standard_files() -> [Option<(u64, u64)>; 3] {
-    std::array::from_fn(|descriptor| {
-        status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))
-    })
-}
-
-fn is_same_file(one: RawFd, other: RawFd) -> bool {
-    // SAFETY: no pointers; it compares two descriptors of this process.
-    unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
-    }
 }
 
 /// Every open file of the guest; `own` are the descriptors that are this program's, `standard` the standard ones at the start.
@@ -124,9 +80,10 @@ pub(super) fn capture(
     inherited: &[(u64, u64)],
 ) -> Result<Vec<FileImage>, ImageError> {
     let mut images: Vec<FileImage> = Vec::new();
+    let open = open_files::all().map_err(|error| ImageError::host("list open files", error))?;
     let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
-    for descriptor in open_descriptors()?.into_iter().filter(of_guest) {
-        if let Some(device) = devices.iter().find(|device| is_same_file(device.descriptor(), descriptor)) {
+    for descriptor in open.into_iter().filter(of_guest) {
+        if let Some(device) = DeviceFile::behind(devices, descriptor) {
             return Err(ImageError::Device {
                 name: device.path(),
                 use_of: format!("open as descriptor {descriptor}"),
@@ -135,7 +92,7 @@ pub(super) fn capture(
         let flags = control(descriptor, libc::F_GETFL, 0)?;
         let close_on_exec = control(descriptor, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
         let twin = images.iter().find(|image| {
-            !matches!(image.kind, FileKind::Duplicate(_)) && is_same_file(image.descriptor, descriptor)
+            !matches!(image.kind, FileKind::Duplicate(_)) && is_same(image.descriptor, descriptor)
         });
         let kind = match twin {
             Some(twin) => FileKind::Duplicate(twin.descriptor),

@@ -11,12 +11,13 @@ mod threads;
 use longma_guest::Errno;
 use serde::{Deserialize, Serialize};
 
-pub use crate::signals::Arrivals;
+pub use crate::process::Arrivals;
 pub use files::{FileImage, FileKind};
-pub(crate) use files::{own_descriptors, standard_files};
 pub use pages::{PAGE_RUN_BYTES, contents};
 pub use restore::RestoredProcess;
 pub use threads::{KernelState, ThreadImage};
+
+pub use crate::simulated::timers::TimerImage;
 
 /// A process but for its memory's contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,21 +89,6 @@ pub struct MappingImage {
     pub offset: u64,
     /// Forked children find zeros there.
     pub wiped_in_children: bool,
-}
-
-/// One timer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TimerImage {
-    /// timer_create's id; `None` for setitimer's.
-    pub id: Option<i32>,
-    /// What its clock shows when simulated time begins, seconds.
-    pub clock_s: u64,
-    /// When it expires, picoseconds of simulated time.
-    pub expires_ps: Option<u64>,
-    /// Its interval, picoseconds; 0 for none.
-    pub interval_ps: u64,
-    /// The signal, the sigevent's value, and the thread it goes to; `None`: it tells nobody.
-    pub signal: Option<(i32, u64, Option<u32>)>,
 }
 
 /// Why a process cannot be saved or brought back.

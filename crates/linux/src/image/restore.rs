@@ -17,12 +17,14 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::files::{Root, Surroundings};
-use crate::process::{Parts, ProcessConfig};
-use crate::signals::Action;
+use crate::open_files;
+use crate::process::dispositions::Action;
+use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
+use crate::root::Root;
 use crate::simulated::Simulation;
+use crate::simulated::timers::Timers;
 use crate::stack::StackContents;
-use crate::syscalls::{KeptLimit, is_never_the_hosts};
+use crate::surroundings::Surroundings;
 use crate::{Process, Thread};
 
 /// One stretch of memory's contents: its guest address and its bytes.
@@ -114,7 +116,7 @@ impl Process {
         config.program = PathBuf::from(os(image.executable.clone()));
         config.arguments = image.arguments.iter().cloned().map(os).collect();
         config.environment = image.environment.iter().cloned().map(os).collect();
-        let own_descriptors = files::own_descriptors();
+        let own_descriptors = open_files::own_at_the_start();
         let root =
             Root::new(config.root.as_deref()).map_err(|error| ImageError::host("use the root", error))?;
         check_program(&root, image)?;
@@ -125,7 +127,9 @@ impl Process {
         }
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
-        simulation.resume(image)?;
+        let timers = Timers::of_image(&image.timers, image.timers_made);
+        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+        simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
         let surroundings = config
             .constant_surroundings

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::Thread;
-use crate::signals::{AlternateStack, Arrivals};
+use crate::process::{AlternateStack, Arrivals};
 use crate::simulated::ThreadNumber;
 
 /// What the kernel knows of a thread besides its registers.
@@ -112,23 +112,5 @@ impl ThreadImage {
             return Err(WRONG);
         }
         Ok(state)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn registers_survive_being_saved() {
-        let mut state =
-            State { pc: 0x1234, fcc: [1, 0, 1, 0, 0, 0, 0, 1], fcsr: Fcsr(0x305), ..State::default() };
-        state.set_r(7, u64::MAX);
-        state.v[31] = Vector([1, 2, 3, 4]);
-        state.lbt.eflags = 0x41;
-        let image = ThreadImage::new(ThreadNumber(3), &state, KernelState::default(), None);
-        assert_eq!(image.state().unwrap(), state);
-        let short = ThreadImage { general: vec![0; 31], ..image };
-        assert!(short.state().is_err());
     }
 }

@@ -2,12 +2,8 @@
 //! Not their families: all but the local one go through as they are.
 //! Source: bind(2), unix(7).
 
-use std::collections::HashMap;
-use std::sync::PoisonError;
-
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
-use longma_guest::host::locks::{Mutex, MutexGuard};
 
 use crate::Process;
 use crate::files::{Follow, Place, Use};
@@ -22,17 +18,6 @@ const LOCAL_BYTES: usize = 110;
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
 /// More names than this are not remembered: a guest could make them grow without end.
 const MOST_NAMES: usize = 4096;
-
-/// What a confined guest calls the sockets that it bound, by what the host calls them.
-#[derive(Debug, Default)]
-pub(crate) struct SocketNames(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
-
-impl SocketNames {
-    /// Keeps other threads out.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// What the address of a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,19 +2,14 @@
 //! Not messages with control data and not options: those are in `messages` and `options`.
 //! Source: bind(2), connect(2), accept(2), getsockname(2), send(2), recv(2).
 
-use longma_loongarch::State;
-
 use super::address::{HostAddress, Purpose};
-pub(crate) use super::messages::{recvmmsg, recvmsg, sendmmsg, sendmsg};
+pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
+use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Unwritten, buffer, with_results};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 
@@ -27,7 +22,7 @@ pub(super) fn check_socket(descriptor: u64) -> Result<(), Errno> {
     unsafe { host_call(libc::SYS_getsockopt, arguments) }.map(drop)
 }
 
-pub(crate) fn bind(thread: &mut Thread, _: &mut State, [socket, address, length, ..]: Arguments) -> Returned {
+pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
@@ -35,11 +30,7 @@ pub(crate) fn bind(thread: &mut Thread, _: &mut State, [socket, address, length,
     unsafe { host_call(libc::SYS_bind, [socket, pointer, length, 0, 0, 0]) }
 }
 
-pub(crate) fn connect(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, length, ..]: Arguments,
-) -> Returned {
+pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
@@ -47,15 +38,7 @@ pub(crate) fn connect(
     unsafe { interruptible(libc::SYS_connect, [socket, pointer, length, 0, 0, 0]) }
 }
 
-pub(crate) fn accept(
-    thread: &mut Thread,
-    state: &mut State,
-    [socket, address, length, ..]: Arguments,
-) -> Returned {
-    accept4(thread, state, [socket, address, length, 0, 0, 0])
-}
-
-pub(crate) fn accept4(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
         // SAFETY: the address and its length are the host's own or null.
@@ -63,23 +46,8 @@ pub(crate) fn accept4(thread: &mut Thread, _: &mut State, arguments: Arguments) 
     })
 }
 
-pub(crate) fn getsockname(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, length, ..]: Arguments,
-) -> Returned {
-    name_of(thread, libc::SYS_getsockname, socket, address, length)
-}
-
-pub(crate) fn getpeername(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, length, ..]: Arguments,
-) -> Returned {
-    name_of(thread, libc::SYS_getpeername, socket, address, length)
-}
-
-fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64) -> Returned {
+/// getsockname and getpeername.
+pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..]: Arguments) -> Returned {
     if address == 0 {
         return Err(FAULT);
     }
@@ -89,7 +57,7 @@ fn name_of(thread: &Thread, number: i64, socket: u64, address: u64, length: u64)
     })
 }
 
-pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
     let data = buffer(thread.process.memory(), data, bytes)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
@@ -98,7 +66,7 @@ pub(crate) fn sendto(thread: &mut Thread, _: &mut State, arguments: Arguments) -
     unsafe { interruptible(libc::SYS_sendto, [socket, data, bytes, flags, address, length.into()]) }
 }
 
-pub(crate) fn recvfrom(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
     let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
     with_address(thread, address, length, |host, host_length| {

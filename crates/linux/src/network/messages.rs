@@ -6,15 +6,11 @@ use std::time::{Duration, Instant};
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_loongarch::State;
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
+use crate::arguments::{Arguments, Results, Returned, Unwritten, Vectors, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Results, Unwritten, Vectors, with_results};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;
@@ -126,7 +122,8 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
     false
 }
 
-fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+/// sendmsg.
+pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     if header.vector_count > MOST_MESSAGES {
         return Err(Errno(libc::EMSGSIZE));
@@ -147,7 +144,8 @@ fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     unsafe { interruptible(libc::SYS_sendmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }
 }
 
-fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
+/// recvmsg.
+pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
     let memory = thread.process.memory();
     if (header.name_bytes as i32) < 0 {
@@ -180,28 +178,12 @@ fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     Ok(returned)
 }
 
-pub(crate) fn sendmsg(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, flags, ..]: Arguments,
-) -> Returned {
-    send(thread, socket, address, flags)
-}
-
-pub(crate) fn recvmsg(
-    thread: &mut Thread,
-    _: &mut State,
-    [socket, address, flags, ..]: Arguments,
-) -> Returned {
-    receive(thread, socket, address, flags)
-}
-
-pub(crate) fn sendmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn sendmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, entries, count, flags, ..] = arguments;
     each(thread, entries, count, |_, address| send(thread, socket, address, flags), || false)
 }
 
-pub(crate) fn recvmmsg(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, entries, count, flags, timeout, _] = arguments;
     let deadline = match thread.process.memory().read_optional::<16>(timeout)? {
         None => None,

@@ -6,5 +6,3 @@ mod address;
 pub(crate) mod calls;
 mod messages;
 mod options;
-
-pub(crate) use address::SocketNames;

@@ -4,14 +4,10 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
 use super::calls::check_socket;
 use crate::Thread;
-use crate::syscalls::{buffer, with_results};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 
 const SOL_NETLINK: i32 = 270;
 const SOL_ALG: i32 = 279;
@@ -54,7 +50,7 @@ fn is_opaque(level: i32, name: i32) -> bool {
     }
 }
 
-pub(crate) fn setsockopt(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, level, name, value, length, _] = arguments;
     let (level, name) = (level as i32, name as i32);
     if is_opaque(level, name) {
@@ -83,7 +79,7 @@ pub(crate) fn setsockopt(thread: &mut Thread, _: &mut State, arguments: Argument
     unsafe { host_call(libc::SYS_setsockopt, [socket, level as u64, name as u64, host, length, 0]) }
 }
 
-pub(crate) fn getsockopt(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn getsockopt(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, level, name, value, length_address, _] = arguments;
     let (level, name) = (level as i32, name as i32);
     if is_opaque(level, name) {

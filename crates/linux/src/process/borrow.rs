@@ -13,15 +13,14 @@ use longma_guest::host::held::Held;
 use longma_guest::host::masks::{self, HELD};
 use longma_guest::{GuestMemory, Written};
 
-use crate::threads::Request;
-use crate::{Process, Thread};
+use super::{Process, Thread};
 
 /// The bytes of a number in a message.
 const WORD: usize = size_of::<u64>();
 
 /// How a parent waits until its child has executed another program or ended: for the end of a stream whose other end is the child's.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     read: Held,
     borrowed: Held,
 }
@@ -35,7 +34,7 @@ pub(crate) struct Borrowed {
 }
 
 impl Waiting {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let mut other = None;
         let read = Held::new(|| {
             let (read, sent) = UnixStream::pair()?;
@@ -47,8 +46,7 @@ impl Waiting {
     }
 
     /// The child's part.
-    pub(super) fn into_child(self, memory: &GuestMemory, request: &Request) -> Borrowed {
-        let shares_memory = request.shares_memory();
+    pub(crate) fn into_child(self, memory: &GuestMemory, shares_memory: bool) -> Borrowed {
         if shares_memory {
             memory.track_writes();
         }
@@ -56,7 +54,7 @@ impl Waiting {
     }
 
     /// The parent's part.
-    pub(super) fn wait(self, thread: &Thread) {
+    pub(crate) fn wait(self, thread: &Thread) {
         drop(self.borrowed);
         let deadly = thread.process.dispositions.deadly() & !thread.signals.mask;
         masks::replace(HELD & !deadly);

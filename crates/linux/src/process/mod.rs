@@ -1,14 +1,14 @@
-//! A guest process: what all its threads share.
-//! Not a thread, and not the machine it runs on.
+//! A guest process and its threads: what the kernel knows of them, and who executes them.
+//! Not how a process comes to be, nor what system calls make of it; not the machine it runs on.
 //! Source: execve(2), proc(5).
 
-mod areas;
 mod borrow;
-pub(crate) mod execute;
-pub(crate) mod fork;
-mod load;
-mod script;
-mod stack_limit;
+pub(crate) mod dispositions;
+mod engine;
+mod limits;
+mod socket_names;
+mod thread;
+mod thread_signals;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -19,23 +19,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
-pub use areas::Areas;
-pub(crate) use borrow::Borrowed;
-pub use load::LoadError;
-pub(crate) use load::Parts;
-pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, raise as raise_stack};
+pub(crate) use borrow::{Borrowed, Waiting};
+pub use engine::{Areas, Engine, Outcome};
+pub use limits::KeptLimit;
+pub(crate) use limits::{Limits, is_never_the_hosts};
+pub use thread::Thread;
+pub(crate) use thread::{Birth, Completion, Interrupted, host_id, is_own_task};
+pub use thread_signals::Arrivals;
+pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
 use crate::elf::Architecture;
-use crate::files::{Root, Surroundings};
-use crate::network::SocketNames;
-use crate::signals::Dispositions;
+use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
-use crate::syscalls::{KeptLimit, Limits};
-use crate::{DeviceFile, Engine};
+use crate::surroundings::Surroundings;
+use crate::{DeviceFile, open_files};
+use dispositions::Dispositions;
 use longma_guest::host::locks::Mutex;
 use longma_guest::{AddressSpace, GuestMemory, Window};
+use socket_names::SocketNames;
 
 /// Where the tracer or the diagnostics write: called with one line without its end.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -128,7 +131,58 @@ impl std::fmt::Debug for Process {
     }
 }
 
+/// What a process consists of besides its configuration.
+pub(crate) struct Parts {
+    pub space: AddressSpace,
+    pub surroundings: Option<Surroundings>,
+    pub executable: PathBuf,
+    pub arguments: Vec<Vec<u8>>,
+    pub stack: StackContents,
+    pub program_range: Range<u64>,
+    pub signal_return: u64,
+    pub threads: u32,
+    pub threads_made: u32,
+    /// Descriptors that are this program's own.
+    pub own_descriptors: Vec<i32>,
+    /// What the program does not have, if it is translated.
+    pub areas: Option<Areas>,
+}
+
 impl Process {
+    /// A process from its parts.
+    pub(crate) fn assemble(
+        config: ProcessConfig,
+        root: Root,
+        simulation: Option<Arc<Simulation>>,
+        parts: Parts,
+    ) -> Arc<Self> {
+        let limits = Limits::inherited(&config.limits);
+        Arc::new(Self {
+            space: parts.space,
+            root,
+            engine: OnceLock::new(),
+            dispositions: Dispositions::inherited(),
+            surroundings: parts.surroundings,
+            executable: parts.executable,
+            arguments: parts.arguments,
+            stack: parts.stack,
+            program_range: parts.program_range,
+            config,
+            told: Mutex::default(),
+            limits,
+            signal_return: AtomicU64::new(parts.signal_return),
+            socket_names: SocketNames::default(),
+            threads: AtomicU32::new(parts.threads),
+            threads_made: AtomicU32::new(parts.threads_made),
+            own_descriptors: parts.own_descriptors,
+            areas: parts.areas,
+            standard_files: open_files::standard(),
+            simulation,
+            said: Mutex::default(),
+            unkept: Mutex::default(),
+        })
+    }
+
     /// Sets who executes the process; must be called once, before any guest code runs.
     pub fn set_engine(&self, engine: Arc<dyn Engine>) {
         let teller = Arc::downgrade(&engine);

@@ -13,16 +13,12 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::signals::actions::{Action, SIGNALS, UNBLOCKABLE};
+use crate::arguments::{Arguments, Returned, buffer};
+use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
+use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
-use crate::signals::state::AlternateStack;
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Completion, buffer};
-use crate::threads::host_id;
 use crate::{Outcome, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const SET_BYTES: u64 = 8;
 const INVALID: Errno = Errno(libc::EINVAL);
@@ -82,11 +78,7 @@ impl Thread {
     }
 }
 
-pub(crate) fn rt_sigaction(
-    thread: &mut Thread,
-    _: &mut State,
-    [signal, new, old, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn rt_sigaction(thread: &mut Thread, [signal, new, old, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
     let signal =
         i32::try_from(signal as u32).ok().filter(|signal| (1..=SIGNALS).contains(signal)).ok_or(INVALID)?;
@@ -105,11 +97,7 @@ pub(crate) fn rt_sigaction(
     Ok(0)
 }
 
-pub(crate) fn rt_sigprocmask(
-    thread: &mut Thread,
-    _: &mut State,
-    [how, new, old, size, ..]: Arguments,
-) -> Returned {
+pub(crate) fn rt_sigprocmask(thread: &mut Thread, [how, new, old, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
     let former = thread.signals.mask;
     if let Some(set) = thread.read_mask(new, size)? {
@@ -129,7 +117,7 @@ pub(crate) fn rt_sigprocmask(
     Ok(0)
 }
 
-pub(crate) fn rt_sigpending(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
+pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> Returned {
     if size > SET_BYTES {
         return Err(INVALID);
     }
@@ -165,11 +153,7 @@ fn is_own_process(descriptor: &Held) -> bool {
     process == Some(host_id())
 }
 
-pub(crate) fn rt_sigqueueinfo(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, signal, info, ..]: Arguments,
-) -> Returned {
+pub(crate) fn rt_sigqueueinfo(thread: &mut Thread, [process, signal, info, ..]: Arguments) -> Returned {
     if !is_own_thread(process) {
         let info = buffer(thread.process.memory(), info, 128)?;
         // SAFETY: the structure is in the reservation.
@@ -182,7 +166,6 @@ pub(crate) fn rt_sigqueueinfo(
 
 pub(crate) fn rt_tgsigqueueinfo(
     thread: &mut Thread,
-    _: &mut State,
     [process, target, signal, info, ..]: Arguments,
 ) -> Returned {
     if !is_own_thread(target) {
@@ -198,7 +181,6 @@ pub(crate) fn rt_tgsigqueueinfo(
 
 pub(crate) fn pidfd_send_signal(
     thread: &mut Thread,
-    _: &mut State,
     [descriptor, signal, info, flags, ..]: Arguments,
 ) -> Returned {
     if info == 0 {
@@ -219,7 +201,7 @@ pub(crate) fn pidfd_send_signal(
     }
 }
 
-pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]: Arguments) -> Returned {
+pub(crate) fn rt_sigsuspend(thread: &mut Thread, [set, size, ..]: Arguments) -> Returned {
     check_set_size(size)?;
     let mask = thread.read_mask(set, size)?.ok_or(Errno(libc::EFAULT))?;
     thread.with_mask(Some(mask), |_, mask| {
@@ -229,7 +211,7 @@ pub(crate) fn rt_sigsuspend(thread: &mut Thread, _: &mut State, [set, size, ..]:
     })
 }
 
-pub(crate) fn rt_sigtimedwait(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [set, info, timeout, size, ..] = arguments;
     check_set_size(size)?;
     let memory = thread.process.memory();
@@ -287,6 +269,6 @@ pub(crate) fn rt_sigreturn(
 }
 
 /// A guest never sees the kernel's own restarts, so there is none of its own to go on with.
-pub(crate) fn restart_syscall(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+pub(crate) fn restart_syscall(_: &mut Thread, _: Arguments) -> Returned {
     Err(Errno(libc::EINTR))
 }

@@ -8,11 +8,11 @@ use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::elf::Architecture;
-use crate::files::surroundings::USER;
-use crate::signals::actions::{
+use crate::process::dispositions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
+use crate::surroundings::USER;
 use crate::{Outcome, Thread};
 
 // include/uapi/asm-generic/siginfo.h
@@ -119,10 +119,9 @@ fn is_canonical(address: u64, bits: u32) -> bool {
 }
 
 impl Thread {
-    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
-    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
-    pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
-        let Some(cause) = self.cause_of(state, trap) else { return self.syscall(state) };
+    /// The signal of a synchronous trap at `state.pc`, delivered at once; `None` for a system call.
+    pub(crate) fn raise_signal(&mut self, state: &mut State, trap: Trap) -> Option<Outcome> {
+        let cause = self.cause_of(state, trap)?;
         if trap == Trap::FloatingPoint {
             state.fcsr.0 &= !(31 << 24);
         }
@@ -130,7 +129,7 @@ impl Thread {
         if outcome == Outcome::Continue {
             self.signals.release();
         }
-        outcome
+        Some(outcome)
     }
 
     /// `None` for a system call.

@@ -6,7 +6,7 @@ use longma_guest::host::masks::SignalSet;
 use longma_guest::host::reception::SignalInfo;
 use longma_loongarch::{Fcsr, State};
 
-use crate::signals::state::AlternateStack;
+use crate::process::AlternateStack;
 
 // struct rt_sigframe { struct siginfo rs_info; struct ucontext rs_uctx; }, records after it.
 const CONTEXT: usize = 128;

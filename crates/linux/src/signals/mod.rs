@@ -1,13 +1,7 @@
-//! Signals: actions, masks, frames, delivery, and the system calls about them.
-//! Not the host's signal handlers: those are in `host`.
+//! Signals: frames, delivery, and the system calls about them.
+//! Not actions and masks, which are in `process`, nor the host's signal handlers, which are in `host`.
 //! Source: Linux arch/loongarch/kernel/signal.c, kernel/signal.c; signal(7).
 
-mod actions;
 pub(crate) mod calls;
 mod deliver;
 mod frame;
-mod state;
-
-pub(crate) use actions::{Action, Dispositions, SIGNALS};
-pub use state::Arrivals;
-pub(crate) use state::{AlternateStack, ThreadSignals};

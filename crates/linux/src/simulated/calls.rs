@@ -2,25 +2,40 @@
 //! Not which calls these are: the table says so; not those that only wait otherwise: these are in `waits`.
 //! Source: man-pages section 2.
 
-use longma_guest::Errno;
+use longma_guest::{AddressSpace, Errno, GuestMemory};
 
 use super::identity::{FIRST_ID, Identities};
-use super::{CoreSet, Simulation, ThreadNumber};
-use crate::Thread;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, CoreSet, Returned, Simulation, ThreadNumber};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const NO_SUCH: Errno = Errno(libc::ESRCH);
+
+/// The thread that makes a call, as far as its answer depends on that.
+pub(crate) struct Caller<'a> {
+    /// What its process has in simulated time.
+    pub simulation: &'a Simulation,
+    /// Its number.
+    pub number: ThreadNumber,
+    /// Its process's address space.
+    pub space: &'a AddressSpace,
+    /// Says something odd where the diagnostics go, once.
+    pub say_once: &'a dyn Fn(&'static str),
+}
+
+impl Caller<'_> {
+    /// Its process's memory.
+    pub fn memory(&self) -> &GuestMemory {
+        self.space.memory()
+    }
+}
 
 /// What a call does in simulated time.
 #[derive(Clone, Copy)]
 pub(crate) enum Simulated {
     /// This.
-    Instead(fn(&mut Thread, &Simulation, Arguments) -> Returned),
+    Instead(fn(&Caller<'_>, Arguments) -> Returned),
     /// This, or what it does otherwise.
-    Perhaps(fn(&mut Thread, &Simulation, Arguments) -> Option<Returned>),
+    Perhaps(fn(&Caller<'_>, Arguments) -> Option<Returned>),
     /// What it does otherwise, and it can make no file ready.
     Quiet,
     /// What it does otherwise, and then those it has sent a signal to look.
@@ -30,14 +45,13 @@ use Simulated::{Instead, Perhaps, Quiet, Sends};
 
 /// Answers a call if simulated time does `otherwise`.
 pub(crate) fn answer(
-    thread: &mut Thread,
-    simulation: &Simulation,
+    caller: &Caller<'_>,
     otherwise: Option<Simulated>,
     arguments: Arguments,
 ) -> Option<Returned> {
     match otherwise? {
-        Instead(call) => Some(call(thread, simulation, arguments)),
-        Perhaps(call) => call(thread, simulation, arguments),
+        Instead(call) => Some(call(caller, arguments)),
+        Perhaps(call) => call(caller, arguments),
         Quiet | Sends => None,
     }
 }
@@ -54,80 +68,72 @@ pub(crate) fn settle(simulation: &Simulation, thread: ThreadNumber, otherwise: O
     }
 }
 
-fn thread_of(thread: &Thread, id: u64) -> Result<ThreadNumber, Errno> {
+fn thread_of(caller: &Caller<'_>, id: u64) -> Result<ThreadNumber, Errno> {
     match id as i32 {
-        0 => Ok(thread.number),
+        0 => Ok(caller.number),
         id => Identities::thread(id).ok_or(NO_SUCH),
     }
 }
 
-pub(crate) fn sched_setaffinity(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Returned {
+pub(crate) fn sched_setaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
-    let of = thread_of(thread, id)?;
+    let of = thread_of(caller, id)?;
     let mut bytes = [0; CoreSet::CORES / 8];
     let given = (length as usize).min(bytes.len());
-    thread.process.memory().read(set, &mut bytes[..given])?;
-    let there = CoreSet::first(simulation.scheduler.cores());
+    caller.memory().read(set, &mut bytes[..given])?;
+    let there = CoreSet::first(caller.simulation.scheduler.cores());
     let cores = CoreSet::from_bytes(&bytes).and(there);
     if cores.is_empty() {
         return Err(INVALID);
     }
-    if simulation.scheduler.allow(of, cores) { Ok(0) } else { Err(NO_SUCH) }
+    if caller.simulation.scheduler.allow(of, cores) { Ok(0) } else { Err(NO_SUCH) }
 }
 
-pub(crate) fn sched_getaffinity(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Returned {
+pub(crate) fn sched_getaffinity(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [id, length, set, ..] = arguments;
-    let of = thread_of(thread, id)?;
+    let of = thread_of(caller, id)?;
     let length = length as u32 as usize;
-    let needed = simulation.scheduler.cores().div_ceil(64) * 8;
+    let needed = caller.simulation.scheduler.cores().div_ceil(64) * 8;
     if length < needed || !length.is_multiple_of(8) {
         return Err(INVALID);
     }
-    let cores = simulation.scheduler.allowed(of).ok_or(NO_SUCH)?;
-    thread.process.memory().write(set, &cores.to_bytes()[..needed])?;
+    let cores = caller.simulation.scheduler.allowed(of).ok_or(NO_SUCH)?;
+    caller.memory().write(set, &cores.to_bytes()[..needed])?;
     Ok(needed as u64)
 }
 
-pub(crate) fn sched_yield(thread: &mut Thread, simulation: &Simulation, _: Arguments) -> Returned {
-    simulation.scheduler.yield_now(thread.number);
+pub(crate) fn sched_yield(caller: &Caller<'_>, _: Arguments) -> Returned {
+    caller.simulation.scheduler.yield_now(caller.number);
     Ok(0)
 }
 
-pub(crate) fn getcpu(thread: &mut Thread, simulation: &Simulation, [core, node, ..]: Arguments) -> Returned {
-    let place = simulation.scheduler.place(thread.number);
-    let memory = thread.process.memory();
+pub(crate) fn getcpu(caller: &Caller<'_>, [core, node, ..]: Arguments) -> Returned {
+    let place = caller.simulation.scheduler.place(caller.number);
+    let memory = caller.memory();
     memory.write_optional(core, &(place.0 as u32).to_le_bytes())?;
     memory.write_optional(node, &(place.1 as u32).to_le_bytes())?;
     Ok(0)
 }
 
 /// The clock cannot be adjusted, and nobody does.
-pub(crate) fn adjust(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn adjust(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
 
-pub(crate) fn getpid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn getpid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(FIRST_ID as u64)
 }
 
 /// Whoever started the simulation is no process of the model: the parent is init, as that of one whose parent is over.
-pub(crate) fn getppid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn getppid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(1)
 }
 
-pub(crate) fn gettid(thread: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
-    Ok(thread.tid as u64)
+pub(crate) fn gettid(caller: &Caller<'_>, _: Arguments) -> Returned {
+    Ok(Identities::of(caller.number) as u64)
 }
 
-pub(crate) fn getrandom(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
+pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const KNOWN: u32 = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
     /// The kernel gives no more at once.
     const MOST: u64 = (1 << 25) - 1;
@@ -137,7 +143,7 @@ pub(crate) fn getrandom(thread: &mut Thread, simulation: &Simulation, arguments:
     }
     let length = length.min(MOST);
     let mut bytes = vec![0; length as usize];
-    simulation.fill_random(&mut bytes);
-    thread.process.memory().write(result, &bytes)?;
+    caller.simulation.fill_random(&mut bytes);
+    caller.memory().write(result, &bytes)?;
     Ok(length)
 }

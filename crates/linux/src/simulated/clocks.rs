@@ -5,11 +5,8 @@
 use longma_guest::Errno;
 use longma_sim::{Duration, Time};
 
-use super::{Awoken, Simulation, Sleep, ThreadNumber, identity::Identities};
-use crate::Thread;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::calls::Caller;
+use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -119,65 +116,49 @@ pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
     })
 }
 
-pub(crate) fn clock_gettime(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [clock, result, ..]: Arguments,
-) -> Returned {
-    let ns = Clock::of(clock as i32, thread.number)?.read_ns(simulation);
-    thread.process.memory().write(result, &to_timespec(ns))?;
+pub(crate) fn clock_gettime(caller: &Caller<'_>, [clock, result, ..]: Arguments) -> Returned {
+    let ns = Clock::of(clock as i32, caller.number)?.read_ns(caller.simulation);
+    caller.memory().write(result, &to_timespec(ns))?;
     Ok(0)
 }
 
-pub(crate) fn clock_getres(thread: &mut Thread, _: &Simulation, [clock, result, ..]: Arguments) -> Returned {
-    Clock::of(clock as i32, thread.number)?;
-    thread.process.memory().write_optional(result, &to_timespec(1))?;
+pub(crate) fn clock_getres(caller: &Caller<'_>, [clock, result, ..]: Arguments) -> Returned {
+    Clock::of(clock as i32, caller.number)?;
+    caller.memory().write_optional(result, &to_timespec(1))?;
     Ok(0)
 }
 
-pub(crate) fn gettimeofday(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [result, zone, ..]: Arguments,
-) -> Returned {
-    let ns = Clock::Wall(EPOCH_S).read_ns(simulation);
-    let memory = thread.process.memory();
+pub(crate) fn gettimeofday(caller: &Caller<'_>, [result, zone, ..]: Arguments) -> Returned {
+    let ns = Clock::Wall(EPOCH_S).read_ns(caller.simulation);
+    let memory = caller.memory();
     memory.write_optional(result, &to_timeval(ns))?;
     memory.write_optional(zone, &[0; 8])?;
     Ok(0)
 }
 
-pub(crate) fn nanosleep(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [wanted, left, ..]: Arguments,
-) -> Returned {
-    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
-    sleep_until(thread, simulation, after_ns(simulation, ns), left)
+pub(crate) fn nanosleep(caller: &Caller<'_>, [wanted, left, ..]: Arguments) -> Returned {
+    let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
+    sleep_until(caller, after_ns(caller.simulation, ns), left)
 }
 
-pub(crate) fn clock_nanosleep(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [clock, flags, wanted, left, ..]: Arguments,
-) -> Returned {
-    let clock = Clock::of(clock as i32, thread.number)?;
-    let ns = timespec_ns(thread.process.memory().read_array(wanted)?)?;
+pub(crate) fn clock_nanosleep(caller: &Caller<'_>, [clock, flags, wanted, left, ..]: Arguments) -> Returned {
+    let clock = Clock::of(clock as i32, caller.number)?;
+    let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
     match (clock, flags as i32 & libc::TIMER_ABSTIME != 0) {
         // A thread that sleeps does not run, so only others can bring such a time about: nobody has asked for it yet.
         (Clock::Processor(_), _) => Err(Errno(libc::ENOTSUP)),
-        (_, true) => sleep_until(thread, simulation, clock.at_ns(ns), 0),
-        (_, false) => sleep_until(thread, simulation, after_ns(simulation, ns), left),
+        (_, true) => sleep_until(caller, clock.at_ns(ns), 0),
+        (_, false) => sleep_until(caller, after_ns(caller.simulation, ns), left),
     }
 }
 
-fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>, left: u64) -> Returned {
+fn sleep_until(caller: &Caller<'_>, deadline: Option<Time>, left: u64) -> Returned {
     let sleep = Sleep { deadline, reason: "a sleep", ..Sleep::default() };
-    match simulation.scheduler.sleep(thread.number, sleep) {
+    match caller.simulation.scheduler.sleep(caller.number, sleep) {
         Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
         Awoken::Signalled => {
-            let ns = left_ns(simulation, deadline);
-            thread.process.memory().write_optional(left, &to_timespec(ns))?;
+            let ns = left_ns(caller.simulation, deadline);
+            caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }
         Awoken::Late | Awoken::Woken => Ok(0),
@@ -187,44 +168,41 @@ fn sleep_until(thread: &Thread, simulation: &Simulation, deadline: Option<Time>,
 /// Ticks of times(2).
 const TICKS_PER_SECOND: u64 = 100;
 
-pub(crate) fn times(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn times(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
-    let run = ticks(Clock::Processor(None).read_ns(simulation));
+    let run = ticks(Clock::Processor(None).read_ns(caller.simulation));
     // User time; the model has no time of the kernel's, and children are not part of it.
     let words = [run, 0, 0, 0];
     let bytes: [u8; 32] = std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8]);
-    thread.process.memory().write_optional(result, &bytes)?;
-    Ok(ticks(Clock::Wall(UP_S).read_ns(simulation)))
+    caller.memory().write_optional(result, &bytes)?;
+    Ok(ticks(Clock::Wall(UP_S).read_ns(caller.simulation)))
 }
 
-pub(crate) fn getrusage(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [who, result, ..]: Arguments,
-) -> Returned {
+pub(crate) fn getrusage(caller: &Caller<'_>, [who, result, ..]: Arguments) -> Returned {
     const RUSAGE_BYTES: usize = 144;
     let of = match who as i32 {
         libc::RUSAGE_SELF => Some(None),
-        libc::RUSAGE_THREAD => Some(Some(thread.number)),
+        libc::RUSAGE_THREAD => Some(Some(caller.number)),
         libc::RUSAGE_CHILDREN => None,
         _ => return Err(INVALID),
     };
     let mut bytes = [0; RUSAGE_BYTES];
     if let Some(of) = of {
-        bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(of).read_ns(simulation)));
+        bytes[..16].copy_from_slice(&to_timeval(Clock::Processor(of).read_ns(caller.simulation)));
     }
-    thread.process.memory().write(result, &bytes)?;
+    caller.memory().write(result, &bytes)?;
     Ok(0)
 }
 
-pub(crate) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]: Arguments) -> Returned {
+pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
     unsafe { libc::sysinfo(&raw mut host) };
     // What changes from run to run, and from host to host, is left out.
-    (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) = (simulation.memory_bytes, 0, 0, 1);
-    host.uptime = (Clock::Wall(UP_S).read_ns(simulation) / NS_PER_SECOND) as i64;
+    (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) =
+        (caller.simulation.memory_bytes, 0, 0, 1);
+    host.uptime = (Clock::Wall(UP_S).read_ns(caller.simulation) / NS_PER_SECOND) as i64;
     host.loads = [0; 3];
     host.procs = 1;
     (host.freeram, host.sharedram, host.bufferram) = (host.totalram, 0, 0);
@@ -232,7 +210,7 @@ pub(crate) fn sysinfo(thread: &mut Thread, simulation: &Simulation, [result, ..]
     // SAFETY: plain data of this size without padding that matters: it was zeroed.
     let bytes =
         unsafe { std::slice::from_raw_parts((&raw const host).cast::<u8>(), size_of::<libc::sysinfo>()) };
-    thread.process.memory().write(result, bytes)?;
+    caller.memory().write(result, bytes)?;
     Ok(0)
 }
 

@@ -7,12 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use longma_guest::Errno;
 use longma_sim::Time;
 
+use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Awoken, Simulation, Sleep, ThreadNumber, lock};
-use crate::Thread;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, lock};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const AGAIN: Errno = Errno(libc::EAGAIN);
@@ -21,9 +18,9 @@ const CLOCK_REALTIME: u32 = 256;
 /// FUTEX_BITSET_MATCH_ANY.
 const ANY: u32 = u32::MAX;
 /// FUTEX_WAITV_MAX.
-const MOST_WAITERS: u64 = 128;
+pub(crate) const MOST_WAITERS: u64 = 128;
 /// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
-const WAITER_BYTES: u64 = 24;
+pub(crate) const WAITER_BYTES: u64 = 24;
 /// FUTEX2_SIZE_U32, the only size there is, and FUTEX2_PRIVATE.
 const SIZE_U32: u32 = 2;
 
@@ -106,26 +103,25 @@ impl Simulation {
 
 /// A call whose second futex is known.
 struct Call<'a> {
-    thread: &'a Thread,
-    simulation: &'a Simulation,
+    caller: &'a Caller<'a>,
     address: u64,
     second: u64,
     value: u32,
 }
 
-fn word(thread: &Thread, address: u64) -> Result<u32, Errno> {
+fn word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
     if !address.is_multiple_of(4) {
         return Err(INVALID);
     }
-    Ok(thread.process.memory().load(address)?)
+    Ok(caller.memory().load(address)?)
 }
 
 /// Whether there may be a futex. A private one is known by its address alone, others by the page, which must be writable or a file's.
-fn check_place(thread: &Thread, address: u64, private: bool) -> Result<(), Errno> {
+fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
         return Err(INVALID);
     }
-    let mapping = if private { None } else { Some(thread.process.space.mapping(address)) };
+    let mapping = if private { None } else { Some(caller.space.mapping(address)) };
     match mapping {
         None => Ok(()),
         Some(Some((_, mapping))) if mapping.protection.write || mapping.origin.is_file => Ok(()),
@@ -139,26 +135,26 @@ fn count(value: u64) -> usize {
 }
 
 /// FUTEX_* in the model. `None`: not one that the model knows, see [`crate::threads`].
-pub(crate) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Option<Returned> {
+pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [address, command, value, fourth, second, third] = arguments;
     let command = command as u32;
-    if command & PRIVATE == 0 && is_shared(thread, address) {
+    if command & PRIVATE == 0 && is_shared(caller, address) {
         return None;
     }
     if command & CLOCK_REALTIME != 0 && command & !(PRIVATE | CLOCK_REALTIME) != 9 {
         return Some(Err(Errno(libc::ENOSYS)));
     }
-    if let Err(error) = check_place(thread, address, command & PRIVATE != 0) {
+    if let Err(error) = check_place(caller, address, command & PRIVATE != 0) {
         return Some(Err(error));
     }
-    let call = Call { thread, simulation, address, second, value: value as u32 };
+    let call = Call { caller, address, second, value: value as u32 };
     let absolute = if command & CLOCK_REALTIME != 0 { Clock::Wall(super::clocks::EPOCH_S) } else { UP };
     Some(match command & !(PRIVATE | CLOCK_REALTIME) {
         0 => call.wait(fourth, None, ANY),
         9 => call.wait(fourth, Some(absolute), third as u32),
-        1 => Ok(simulation.wake_futex(address, count(value), ANY)),
+        1 => Ok(caller.simulation.wake_futex(address, count(value), ANY)),
         10 if third as u32 == 0 => Err(INVALID),
-        10 => Ok(simulation.wake_futex(address, count(value), third as u32)),
+        10 => Ok(caller.simulation.wake_futex(address, count(value), third as u32)),
         3 => call.requeue(value, fourth, None),
         4 => call.requeue(value, fourth, Some(third as u32)),
         5 => call.wake_and_change(value, fourth, third as u32),
@@ -170,8 +166,8 @@ pub(crate) fn futex(thread: &mut Thread, simulation: &Simulation, arguments: Arg
 const UP: Clock = Clock::Wall(super::clocks::UP_S);
 
 /// Whether other processes may wait at `address` too.
-fn is_shared(thread: &Thread, address: u64) -> bool {
-    thread.process.space.mapping(address).is_some_and(|(_, mapping)| mapping.shared)
+fn is_shared(caller: &Caller<'_>, address: u64) -> bool {
+    caller.space.mapping(address).is_some_and(|(_, mapping)| mapping.shared)
 }
 
 impl Call<'_> {
@@ -180,18 +176,19 @@ impl Call<'_> {
         if bits == 0 {
             return Err(INVALID);
         }
-        let deadline = deadline(self.thread, self.simulation, timeout, clock)?;
-        if word(self.thread, self.address)? != self.value {
+        let deadline = deadline(self.caller, timeout, clock)?;
+        if word(self.caller, self.address)? != self.value {
             return Err(AGAIN);
         }
-        let number = self.thread.number;
-        lock(&self.simulation.futexes).join(self.address, Waiter { thread: number, bits, index: None });
-        sleep(self.simulation, number, timeout != 0, deadline).map(|_| 0)
+        let number = self.caller.number;
+        lock(&self.caller.simulation.futexes)
+            .join(self.address, Waiter { thread: number, bits, index: None });
+        sleep(self.caller.simulation, number, timeout != 0, deadline).map(|_| 0)
     }
 
     fn requeue(&self, wake: u64, most: u64, expected: Option<u32>) -> Returned {
-        let now = word(self.thread, self.address)?;
-        word(self.thread, self.second)?;
+        let now = word(self.caller, self.address)?;
+        word(self.caller, self.second)?;
         if (wake as i32) < 0 || (most as i32) < 0 {
             return Err(INVALID);
         }
@@ -200,15 +197,15 @@ impl Call<'_> {
         }
         let woken = match wake as usize {
             0 => 0,
-            wake => self.simulation.wake_futex(self.address, wake, ANY),
+            wake => self.caller.simulation.wake_futex(self.address, wake, ANY),
         };
-        Ok(woken + lock(&self.simulation.futexes).requeue(self.address, self.second, most as usize))
+        Ok(woken + lock(&self.caller.simulation.futexes).requeue(self.address, self.second, most as usize))
     }
 
     /// FUTEX_WAKE_OP: changes the second futex and wakes there if it was as the operation says.
     fn wake_and_change(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
-        word(self.thread, self.address)?;
-        let old = word(self.thread, self.second)?;
+        word(self.caller, self.address)?;
+        let old = word(self.caller, self.second)?;
         let signed = |bits: u32| ((bits << 20) as i32) >> 20;
         let (mut operand, compared) = (signed(operation >> 12 & 0xfff), signed(operation & 0xfff));
         if operation >> 31 != 0 {
@@ -232,26 +229,21 @@ impl Call<'_> {
             5 => old >= compared,
             _ => return Err(Errno(libc::ENOSYS)),
         };
-        self.thread.process.memory().store(self.second, new)?;
-        let mut woken = self.simulation.wake_futex(self.address, count(wake), ANY);
+        self.caller.memory().store(self.second, new)?;
+        let mut woken = self.caller.simulation.wake_futex(self.address, count(wake), ANY);
         if holds {
-            woken += self.simulation.wake_futex(self.second, count(wake_second), ANY);
+            woken += self.caller.simulation.wake_futex(self.second, count(wake_second), ANY);
         }
         Ok(woken)
     }
 }
 
 /// The end of a wait whose timeout is at `address`; `None` for never.
-fn deadline(
-    thread: &Thread,
-    simulation: &Simulation,
-    address: u64,
-    clock: Option<Clock>,
-) -> Result<Option<Time>, Errno> {
-    let Some(timeout) = thread.process.memory().read_optional::<16>(address)? else { return Ok(None) };
+fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<Option<Time>, Errno> {
+    let Some(timeout) = caller.memory().read_optional::<16>(address)? else { return Ok(None) };
     let ns = timespec_ns(timeout)?;
     Ok(match clock {
-        None => after_ns(simulation, ns),
+        None => after_ns(caller.simulation, ns),
         Some(clock) => clock.at_ns(ns),
     })
 }
@@ -274,19 +266,19 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
 }
 
-pub(crate) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, arguments: Arguments) -> Returned {
+pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);
     }
-    let memory = thread.process.memory();
+    let memory = caller.memory();
     let clock = match clock as i32 {
         libc::CLOCK_MONOTONIC => UP,
         libc::CLOCK_REALTIME => Clock::Wall(super::clocks::EPOCH_S),
         _ if timeout == 0 => UP,
         _ => return Err(INVALID),
     };
-    let deadline = deadline(thread, simulation, timeout, Some(clock))?;
+    let deadline = deadline(caller, timeout, Some(clock))?;
     let mut wanted = Vec::with_capacity(count as usize);
     for index in 0..count {
         let at = waiters.wrapping_add(WAITER_BYTES * index);
@@ -296,16 +288,16 @@ pub(crate) fn futex_waitv(thread: &mut Thread, simulation: &Simulation, argument
         if flags & !PRIVATE != SIZE_U32 || reserved != 0 {
             return Err(INVALID);
         }
-        if u64::from(word(thread, address)?) != value {
+        if u64::from(word(caller, address)?) != value {
             return Err(AGAIN);
         }
         wanted.push((address, index as u32));
     }
     for (address, index) in wanted {
-        lock(&simulation.futexes)
-            .join(address, Waiter { thread: thread.number, bits: ANY, index: Some(index) });
+        lock(&caller.simulation.futexes)
+            .join(address, Waiter { thread: caller.number, bits: ANY, index: Some(index) });
     }
-    sleep(simulation, thread.number, timeout != 0, deadline)
+    sleep(caller.simulation, caller.number, timeout != 0, deadline)
 }
 
 #[cfg(test)]

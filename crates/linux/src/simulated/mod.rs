@@ -16,15 +16,19 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use longma_guest::GuestMemory;
 use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::{Errno, GuestMemory};
 use longma_sim::{Duration, Time};
 
-use crate::image::{ImageError, ProcessImage};
 use identity::Identities;
 use random::Random;
 use standing::Standing;
 use timers::Timers;
+
+/// The arguments of a system call.
+pub(crate) type Arguments = [u64; 6];
+/// What one gives.
+pub(crate) type Returned = Result<u64, Errno>;
 
 /// A guest thread's number: dense, from 0, in the order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,9 +44,7 @@ impl CoreSet {
 
     /// The cores below `count`.
     pub fn first(count: usize) -> Self {
-        let mut set = Self([0; Self::CORES / 64]);
-        (0..count.min(Self::CORES)).for_each(|core| set.0[core / 64] |= 1 << (core % 64));
-        set
+        Self::of(0..count.min(Self::CORES))
     }
 
     /// These cores; those beyond [`Self::CORES`] are dropped.
@@ -228,7 +230,7 @@ impl Simulation {
             random: Mutex::new(Random::new(config.seed)),
             resumed: Mutex::default(),
             shown: AtomicU64::new(0),
-            inherited: waits::open_files(),
+            inherited: waits::open_now(),
             has_forked: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }
@@ -291,12 +293,11 @@ impl Simulation {
         lock(&self.random).state()
     }
 
-    /// Goes on where a saved process was.
-    pub(crate) fn resume(&self, image: &ProcessImage) -> Result<(), ImageError> {
-        *lock(&self.random) = Random::new(image.random);
-        self.shown.store(image.shown_ps, Ordering::Relaxed);
-        *lock(&self.timers) = Timers::of_image(&image.timers, image.timers_made)?;
-        Ok(())
+    /// Goes on where a saved process was: what its next random bytes come from, the latest time its clocks have shown.
+    pub(crate) fn resume(&self, random: u64, shown_ps: u64, timers: Timers) {
+        *lock(&self.random) = Random::new(random);
+        self.shown.store(shown_ps, Ordering::Relaxed);
+        *lock(&self.timers) = timers;
     }
 
     /// When the next timer expires.
@@ -334,18 +335,4 @@ pub(crate) fn current() -> Option<Context> {
 /// From here on this host thread runs the thread in `context`.
 pub(crate) fn enter(context: Context) {
     CURRENT.set(Some(context));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_of_cores_survives_the_way_through_guest_memory() {
-        let set = CoreSet::first(70);
-        assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
-        assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
-        assert!(CoreSet::from_bytes(&[0; 8]).is_empty());
-        assert_eq!(set.and(CoreSet::from_bytes(&[0b10])), CoreSet::from_bytes(&[2]));
-    }
 }

@@ -11,10 +11,7 @@ use longma_guest::host::seat;
 use longma_sim::Time;
 
 use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
-use super::{AwaitedFile, Awoken, Context, Sleep};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Sleep};
 
 const SET_BYTES: u64 = 8;
 

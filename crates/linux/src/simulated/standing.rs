@@ -9,13 +9,10 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::locks::Mutex;
 
+use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Simulation, ThreadNumber, lock};
-use crate::Thread;
-use crate::files::surroundings::USER;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use crate::surroundings::USER;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 
@@ -70,22 +67,19 @@ impl Standing {
 }
 
 /// The thread of this process that `id` names, the caller itself if it is 0; `None` for another process's.
-fn own(thread: &Thread, simulation: &Simulation, id: u64) -> Option<ThreadNumber> {
+fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
     match id as i32 {
-        0 => Some(thread.number),
-        id => Identities::thread(id).filter(|number| simulation.identities.host_thread(*number).is_some()),
+        0 => Some(caller.number),
+        id => Identities::thread(id)
+            .filter(|number| caller.simulation.identities.host_thread(*number).is_some()),
     }
 }
 
 /// The threads that getpriority(2) and setpriority(2) mean.
-fn meant(
-    thread: &Thread,
-    simulation: &Simulation,
-    [which, who, ..]: Arguments,
-) -> Option<Result<Vec<ThreadNumber>, Errno>> {
-    let all = || Ok(simulation.identities.alive());
+fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
+    let all = || Ok(caller.simulation.identities.alive());
     match (which as i32, who as i32) {
-        (0, _) => own(thread, simulation, who).map(|number| Ok(vec![number])),
+        (0, _) => own(caller, who).map(|number| Ok(vec![number])),
         (1, 0 | FIRST_ID) => Some(all()),
         (1, _) => None,
         (2, who) if who == 0 || who as u64 == USER => Some(all()),
@@ -94,25 +88,17 @@ fn meant(
     }
 }
 
-pub(crate) fn getpriority(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
-    Some(meant(thread, simulation, arguments)?.map(|threads| {
-        let nice = threads.into_iter().map(|number| simulation.standing.of(number).nice).min();
+pub(crate) fn getpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
+    Some(meant(caller, arguments)?.map(|threads| {
+        let nice = threads.into_iter().map(|number| caller.simulation.standing.of(number).nice).min();
         (MIDDLE - nice.unwrap_or(0)) as u64
     }))
 }
 
-pub(crate) fn setpriority(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
+pub(crate) fn setpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let nice = (arguments[2] as i32).clamp(-20, 19);
-    Some(meant(thread, simulation, arguments)?.and_then(|threads| {
-        threads.into_iter().try_for_each(|number| set_nice(simulation, number, nice)).map(|()| 0)
+    Some(meant(caller, arguments)?.and_then(|threads| {
+        threads.into_iter().try_for_each(|number| set_nice(caller.simulation, number, nice)).map(|()| 0)
     }))
 }
 
@@ -125,28 +111,20 @@ fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<
     Ok(())
 }
 
-pub(crate) fn ioprio_get(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
+pub(crate) fn ioprio_get(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [which, who, ..] = arguments;
-    let number = own(thread, simulation, who).filter(|_| which == 1)?;
-    let Wishes { nice, io, .. } = simulation.standing.of(number);
+    let number = own(caller, who).filter(|_| which == 1)?;
+    let Wishes { nice, io, .. } = caller.simulation.standing.of(number);
     Some(Ok(if io == 0 { BEST_EFFORT | ((nice + MIDDLE) / 5) } else { io } as u64))
 }
 
-pub(crate) fn ioprio_set(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
+pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [which, who, wanted, ..] = arguments;
-    let number = own(thread, simulation, who).filter(|_| which == 1)?;
+    let number = own(caller, who).filter(|_| which == 1)?;
     let wanted = wanted as i32;
     Some(match (wanted >> 13, wanted & 0x1fff) {
         (0, 0) | (2, 0..8) | (3, _) => {
-            simulation.standing.change(number, |wishes| wishes.io = wanted);
+            caller.simulation.standing.change(number, |wishes| wishes.io = wanted);
             Ok(0)
         }
         (1, 0..8) => Err(Errno(libc::EPERM)),
@@ -167,59 +145,41 @@ fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priori
 }
 
 pub(crate) fn sched_setscheduler(
-    thread: &mut Thread,
-    simulation: &Simulation,
+    caller: &Caller<'_>,
     [id, policy, parameter, ..]: Arguments,
 ) -> Option<Returned> {
-    let number = own(thread, simulation, id)?;
-    let priority = thread.process.memory().load::<u32>(parameter).map_err(Errno::from);
-    Some(priority.and_then(|priority| set_policy(simulation, number, policy as i32, priority as i32)))
+    let number = own(caller, id)?;
+    let priority = caller.memory().load::<u32>(parameter).map_err(Errno::from);
+    Some(priority.and_then(|priority| set_policy(caller.simulation, number, policy as i32, priority as i32)))
 }
 
-pub(crate) fn sched_setparam(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, parameter, ..]: Arguments,
-) -> Option<Returned> {
-    let policy = simulation.standing.of(own(thread, simulation, id)?).policy;
-    sched_setscheduler(thread, simulation, [id, policy as u64, parameter, 0, 0, 0])
+pub(crate) fn sched_setparam(caller: &Caller<'_>, [id, parameter, ..]: Arguments) -> Option<Returned> {
+    let policy = caller.simulation.standing.of(own(caller, id)?).policy;
+    sched_setscheduler(caller, [id, policy as u64, parameter, 0, 0, 0])
 }
 
-pub(crate) fn sched_getscheduler(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, ..]: Arguments,
-) -> Option<Returned> {
-    Some(Ok(simulation.standing.of(own(thread, simulation, id)?).policy as u64))
+pub(crate) fn sched_getscheduler(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
+    Some(Ok(caller.simulation.standing.of(own(caller, id)?).policy as u64))
 }
 
-pub(crate) fn sched_getparam(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, result, ..]: Arguments,
-) -> Option<Returned> {
-    own(thread, simulation, id)?;
-    Some(thread.process.memory().store(result, 0u32).map(|()| 0).map_err(Into::into))
+pub(crate) fn sched_getparam(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
+    own(caller, id)?;
+    Some(caller.memory().store(result, 0u32).map(|()| 0).map_err(Into::into))
 }
 
-pub(crate) fn sched_rr_get_interval(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, result, ..]: Arguments,
-) -> Option<Returned> {
-    own(thread, simulation, id)?;
+pub(crate) fn sched_rr_get_interval(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
+    own(caller, id)?;
     let interval = [0, SLICE_NS].map(u64::to_le_bytes).concat();
-    Some(thread.process.memory().write(result, &interval).map(|()| 0).map_err(Into::into))
+    Some(caller.memory().write(result, &interval).map(|()| 0).map_err(Into::into))
 }
 
 pub(crate) fn sched_getattr(
-    thread: &mut Thread,
-    simulation: &Simulation,
+    caller: &Caller<'_>,
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
     /// The highest that a thread's use of its core may be taken for.
     const MOST_USE: u32 = 1024;
-    let wishes = simulation.standing.of(own(thread, simulation, id)?);
+    let wishes = caller.simulation.standing.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
         return Some(Err(INVALID));
     }
@@ -229,23 +189,19 @@ pub(crate) fn sched_getattr(
     for (at, value) in fields {
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
-    Some(thread.process.memory().write(result, &bytes[..size]).map(|()| 0).map_err(Into::into))
+    Some(caller.memory().write(result, &bytes[..size]).map(|()| 0).map_err(Into::into))
 }
 
-pub(crate) fn sched_setattr(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, wanted, flags, ..]: Arguments,
-) -> Option<Returned> {
-    let number = own(thread, simulation, id)?;
+pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Arguments) -> Option<Returned> {
+    let number = own(caller, id)?;
     if flags != 0 {
         return Some(Err(INVALID));
     }
-    let bytes: Result<[u8; 48], _> = thread.process.memory().read_array(wanted);
+    let bytes: Result<[u8; 48], _> = caller.memory().read_array(wanted);
     Some(bytes.map_err(Errno::from).and_then(|bytes| {
         let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        set_policy(simulation, number, word(4), word(20))?;
-        set_nice(simulation, number, word(16).clamp(-20, 19)).map(|()| 0)
+        set_policy(caller.simulation, number, word(4), word(20))?;
+        set_nice(caller.simulation, number, word(16).clamp(-20, 19)).map(|()| 0)
     }))
 }
 
@@ -271,9 +227,9 @@ fn is_own(simulation: &Simulation, id: u64) -> bool {
     id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
 }
 
-pub(crate) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: Arguments) -> Returned {
+pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
-    if is_own(simulation, id) {
+    if is_own(caller.simulation, id) {
         // It leads its group.
         return match group {
             0 | FIRST_ID => Ok(0),
@@ -286,8 +242,8 @@ pub(crate) fn setpgid(_: &mut Thread, simulation: &Simulation, [id, group, ..]: 
     unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
 }
 
-pub(crate) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
-    if is_own(simulation, id) {
+pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
+    if is_own(caller.simulation, id) {
         return Ok(FIRST_ID as u64);
     }
     // SAFETY: no pointers.
@@ -295,8 +251,8 @@ pub(crate) fn getpgid(_: &mut Thread, simulation: &Simulation, [id, ..]: Argumen
     Ok(group_for_guest(group as i32) as u64)
 }
 
-pub(crate) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Returned {
-    if is_own(simulation, id) {
+pub(crate) fn getsid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
+    if is_own(caller.simulation, id) {
         return Ok(SESSION);
     }
     // SAFETY: no pointers.
@@ -306,6 +262,6 @@ pub(crate) fn getsid(_: &mut Thread, simulation: &Simulation, [id, ..]: Argument
 }
 
 /// The leader of a group cannot begin a session.
-pub(crate) fn setsid(_: &mut Thread, _: &Simulation, _: Arguments) -> Returned {
+pub(crate) fn setsid(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }

@@ -9,15 +9,13 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::{descriptors, event_count};
 use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
 
+use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Simulation, ThreadNumber, lock};
-use crate::Thread;
-use crate::image::{ImageError, TimerImage};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use crate::open_files;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const SI_TIMER: i32 = -2;
@@ -65,6 +63,21 @@ struct Timer {
     interval: Duration,
     /// How many expirations the last notice did not tell of.
     overrun: u64,
+}
+
+/// One timer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimerImage {
+    /// timer_create's id; `None` for setitimer's.
+    pub id: Option<i32>,
+    /// What its clock shows when simulated time begins, seconds.
+    pub clock_s: u64,
+    /// When it expires, picoseconds of simulated time.
+    pub expires_ps: Option<u64>,
+    /// Its interval, picoseconds; 0 for none.
+    pub interval_ps: u64,
+    /// The signal, the sigevent's value, and the thread it goes to; `None`: it tells nobody.
+    pub signal: Option<(i32, u64, Option<u32>)>,
 }
 
 /// The timers of a process.
@@ -115,19 +128,18 @@ impl Timers {
         self.all.iter().map(image).collect()
     }
 
-    /// From plain data.
-    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Result<Self, ImageError> {
-        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+    /// From plain data; `None` if no process can have such timers.
+    pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Option<Self> {
         let mut timers = Self { next_id: made, ..Self::default() };
         for image in images {
             let name = match image.id {
                 None => Name::Interval,
                 Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
-                Some(_) => return Err(wrong),
+                Some(_) => return None,
             };
             let notice = match image.signal {
                 None => Notice::Nothing,
-                Some((signal, ..)) if !(1..=64).contains(&signal) => return Err(wrong),
+                Some((signal, ..)) if !(1..=64).contains(&signal) => return None,
                 Some((signal, value, thread)) => {
                     Notice::Signal { signal, value, thread: thread.map(ThreadNumber) }
                 }
@@ -140,10 +152,10 @@ impl Timers {
             timers.all.insert(name, timer);
         }
         if timers.all.len() > MOST_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
-            return Err(wrong);
+            return None;
         }
         timers.refresh();
-        Ok(timers)
+        Some(timers)
     }
 }
 
@@ -254,8 +266,8 @@ fn send(
 }
 
 /// Says that a timer follows the host's clock; the call then goes to the host.
-fn host_clock(thread: &Thread) -> Option<Returned> {
-    thread.process.say_once(
+fn host_clock(caller: &Caller<'_>) -> Option<Returned> {
+    (caller.say_once)(
         "timers of processor time (ITIMER_VIRTUAL, ITIMER_PROF, timer_create with a CPU clock) follow the host's clock, not \
          simulated time",
     );
@@ -263,7 +275,6 @@ fn host_clock(thread: &Thread) -> Option<Returned> {
 }
 
 fn replace(
-    thread: &Thread,
     simulation: &Simulation,
     name: Name,
     absolute: bool,
@@ -276,21 +287,14 @@ fn replace(
         timer.set(simulation, absolute, new);
         if let Notice::Count(file) = &timer.notice {
             let mut count = 0u64;
-            if is_counted(file) {
+            if open_files::is_ready(file.as_raw_fd(), libc::POLLIN) {
                 // SAFETY: eight live bytes; something is there, so it does not wait.
                 unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
             }
         }
         timers.refresh();
     }
-    let _ = thread;
     Ok(old)
-}
-
-fn is_counted(file: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live structure.
-    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
 fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
@@ -298,39 +302,17 @@ fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
     std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
 }
 
-pub(crate) fn getitimer(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
-    itimer(thread, simulation, arguments[0], 0, arguments[1], false)
-}
-
-pub(crate) fn setitimer(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    arguments: Arguments,
-) -> Option<Returned> {
-    itimer(thread, simulation, arguments[0], arguments[1], arguments[2], true)
-}
-
-fn itimer(
-    thread: &Thread,
-    simulation: &Simulation,
-    which: u64,
-    new: u64,
-    old: u64,
-    sets: bool,
-) -> Option<Returned> {
+/// getitimer, or setitimer, which `sets`.
+pub(crate) fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: bool) -> Option<Returned> {
     match which as i32 {
-        0 => Some(real_timer(thread, simulation, new, old, sets)),
-        1 | 2 => host_clock(thread),
+        0 => Some(real_timer(caller, new, old, sets)),
+        1 | 2 => host_clock(caller),
         _ => Some(Err(INVALID)),
     }
 }
 
-fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets: bool) -> Returned {
-    let memory = thread.process.memory();
+fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
+    let memory = caller.memory();
     let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
         None => None,
         // As the kernel: null stops the timer.
@@ -346,32 +328,28 @@ fn real_timer(thread: &Thread, simulation: &Simulation, new: u64, old: u64, sets
             Some((us(0)?, us(16)?))
         }
     };
-    lock(&simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
+    lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
         let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
         Timer::new(Clock::Wall(UP_S), notice)
     });
-    let (interval, left) = replace(thread, simulation, Name::Interval, false, value)?;
+    let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
     let halves = [to_timeval(interval), to_timeval(left)];
     memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
     Ok(0)
 }
 
-pub(crate) fn timer_create(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [clock, event, id, ..]: Arguments,
-) -> Option<Returned> {
-    match Clock::of(clock as i32, thread.number) {
-        Ok(Clock::Processor(_)) => host_clock(thread),
-        Ok(clock) => Some(create(thread, simulation, clock, event, id)),
+pub(crate) fn timer_create(caller: &Caller<'_>, [clock, event, id, ..]: Arguments) -> Option<Returned> {
+    match Clock::of(clock as i32, caller.number) {
+        Ok(Clock::Processor(_)) => host_clock(caller),
+        Ok(clock) => Some(create(caller, clock, event, id)),
         Err(error) => Some(Err(error)),
     }
 }
 
-fn create(thread: &Thread, simulation: &Simulation, clock: Clock, event: u64, result: u64) -> Returned {
-    let memory = thread.process.memory();
+fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returned {
+    let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     if timers.all.len() >= MOST_TIMERS {
         return Err(Errno(libc::EAGAIN));
     }
@@ -383,7 +361,7 @@ fn create(thread: &Thread, simulation: &Simulation, clock: Clock, event: u64, re
             let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
             let (signal, kind, target) = (word(8), word(12), word(16));
             let thread = Identities::thread(target)
-                .filter(|thread| simulation.identities.host_thread(*thread).is_some());
+                .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
                 SIGEV_NONE => Notice::Nothing,
                 _ if !(1..=64).contains(&signal) => return Err(INVALID),
@@ -404,68 +382,52 @@ fn posix(id: u64) -> Option<Name> {
     (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
 }
 
-pub(crate) fn timer_settime(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, flags, new, old, ..]: Arguments,
-) -> Option<Returned> {
-    Some(set(thread, simulation, posix(id)?, flags, new, old))
+pub(crate) fn timer_settime(caller: &Caller<'_>, [id, flags, new, old, ..]: Arguments) -> Option<Returned> {
+    Some(set(caller, posix(id)?, flags, new, old))
 }
 
-fn set(thread: &Thread, simulation: &Simulation, name: Name, flags: u64, new: u64, old: u64) -> Returned {
-    let memory = thread.process.memory();
+fn set(caller: &Caller<'_>, name: Name, flags: u64, new: u64, old: u64) -> Returned {
+    let memory = caller.memory();
     let new = times_of(memory.read_array(new)?)?;
-    let former = replace(thread, simulation, name, flags as i32 & 1 != 0, Some(new))?;
+    let former = replace(caller.simulation, name, flags as i32 & 1 != 0, Some(new))?;
     memory.write_optional(old, &to_itimerspec(former))?;
     Ok(0)
 }
 
-pub(crate) fn timer_gettime(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [id, result, ..]: Arguments,
-) -> Option<Returned> {
-    Some(get(thread, simulation, posix(id)?, result))
+pub(crate) fn timer_gettime(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
+    Some(get(caller, posix(id)?, result))
 }
 
-fn get(thread: &Thread, simulation: &Simulation, name: Name, result: u64) -> Returned {
-    let left = replace(thread, simulation, name, false, None)?;
-    thread.process.memory().write(result, &to_itimerspec(left))?;
+fn get(caller: &Caller<'_>, name: Name, result: u64) -> Returned {
+    let left = replace(caller.simulation, name, false, None)?;
+    caller.memory().write(result, &to_itimerspec(left))?;
     Ok(0)
 }
 
-pub(crate) fn timer_getoverrun(
-    _: &mut Thread,
-    simulation: &Simulation,
-    [id, ..]: Arguments,
-) -> Option<Returned> {
+pub(crate) fn timer_getoverrun(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let timers = lock(&simulation.timers);
+    let timers = lock(&caller.simulation.timers);
     Some(timers.all.get(&name).map(|timer| timer.overrun).ok_or(INVALID))
 }
 
-pub(crate) fn timer_delete(_: &mut Thread, simulation: &Simulation, [id, ..]: Arguments) -> Option<Returned> {
+pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
     let name = posix(id)?;
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     let removed = timers.all.remove(&name);
     timers.refresh();
     Some(removed.map(|_| 0).ok_or(INVALID))
 }
 
 /// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
-pub(crate) fn timerfd_create(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [clock, flags, ..]: Arguments,
-) -> Returned {
-    let clock = match Clock::of(clock as i32, thread.number)? {
+pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments) -> Returned {
+    let clock = match Clock::of(clock as i32, caller.number)? {
         Clock::Processor(_) => return Err(INVALID),
         clock => clock,
     };
     if flags as i32 & !(libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) != 0 {
         return Err(INVALID);
     }
-    let mut timers = lock(&simulation.timers);
+    let mut timers = lock(&caller.simulation.timers);
     if timers.all.len() >= CROWDED {
         timers.forget_closed();
     }
@@ -491,9 +453,7 @@ impl Timers {
         if !self.all.keys().any(|name| matches!(name, Name::File(_))) {
             return;
         }
-        let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-        let open: Vec<RawFd> =
-            open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+        let Ok(open) = open_files::all() else { return };
         let private: Vec<RawFd> = self
             .all
             .values()
@@ -523,20 +483,12 @@ fn file(descriptor: u64) -> Result<Name, Errno> {
     number_of(descriptor as RawFd).map(Name::File).ok_or(INVALID)
 }
 
-pub(crate) fn timerfd_settime(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [descriptor, flags, new, old, ..]: Arguments,
-) -> Returned {
-    set(thread, simulation, file(descriptor)?, flags, new, old)
+pub(crate) fn timerfd_settime(caller: &Caller<'_>, [descriptor, flags, new, old, ..]: Arguments) -> Returned {
+    set(caller, file(descriptor)?, flags, new, old)
 }
 
-pub(crate) fn timerfd_gettime(
-    thread: &mut Thread,
-    simulation: &Simulation,
-    [descriptor, result, ..]: Arguments,
-) -> Returned {
-    get(thread, simulation, file(descriptor)?, result)
+pub(crate) fn timerfd_gettime(caller: &Caller<'_>, [descriptor, result, ..]: Arguments) -> Returned {
+    get(caller, file(descriptor)?, result)
 }
 
 #[cfg(test)]

@@ -9,10 +9,8 @@ use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::host_call;
 use longma_sim::Duration;
 
-use super::{AwaitedFile, Awoken, Context, Simulation, Sleep, polling};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
+use crate::open_files::{self, is_ready, status_of};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;
@@ -172,19 +170,10 @@ enum Openness {
     Own,
 }
 
-fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
-}
-
 /// (device, inode) of what is open now and may be waited for.
-pub(super) fn open_files() -> Vec<(u64, u64)> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let numbers: Vec<RawFd> =
-        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    numbers
+pub(super) fn open_now() -> Vec<(u64, u64)> {
+    open_files::all()
+        .unwrap_or_default()
         .into_iter()
         .filter_map(status_of)
         .filter(|status| matches!(status.st_mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK))
@@ -240,12 +229,6 @@ fn awaited_by_epoll(descriptor: RawFd) -> Vec<RawFd> {
     text.lines()
         .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
         .collect()
-}
-
-fn is_ready(descriptor: RawFd, events: i16) -> bool {
-    let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
-    // SAFETY: one live structure.
-    unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
 }
 
 /// Reads or writes.

@@ -5,8 +5,9 @@
 use longma_guest::GuestMemory;
 use longma_loongarch::State;
 
-use super::{A0, A7, Kind, table};
+use super::{A0, A7, table};
 use crate::Thread;
+use crate::arguments::{Kind, MOST_VECTORS};
 
 /// A system call as a program makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +28,6 @@ pub struct Copied {
     /// The kernel wrote them.
     pub written: bool,
 }
-
-/// IOV_MAX.
-const MOST_VECTORS: u64 = 1024;
 
 impl SystemCall {
     /// The call that `state` is about to make.

@@ -7,14 +7,10 @@ use std::sync::Arc;
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
-use longma_loongarch::State;
 
-use super::{buffer, with_results};
 use crate::Thread;
+use crate::arguments::{Arguments, Returned, buffer, with_results};
 use crate::simulated::waits::interruptible;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
@@ -79,13 +75,13 @@ fn control(
     })
 }
 
-pub(super) fn msgctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(super) fn msgctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     // MSG_STAT, MSG_INFO, MSG_STAT_ANY.
     let own = |command| matches!(command, 11..=13).then_some(Structure::Written);
     control(thread, libc::SYS_msgctl, QUEUE_BYTES, own, arguments)
 }
 
-pub(super) fn shmctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let own = |command| match command {
         libc::SHM_LOCK | libc::SHM_UNLOCK => Some(Structure::None),
         // SHM_STAT, SHM_INFO, SHM_STAT_ANY.
@@ -95,11 +91,7 @@ pub(super) fn shmctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -
     control(thread, libc::SYS_shmctl, SEGMENT_BYTES, own, arguments)
 }
 
-pub(super) fn msgsnd(
-    thread: &mut Thread,
-    _: &mut State,
-    [id, message, size, flags, ..]: Arguments,
-) -> Returned {
+pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Arguments) -> Returned {
     if size > MOST_MESSAGE_BYTES {
         return Err(INVALID);
     }
@@ -108,11 +100,7 @@ pub(super) fn msgsnd(
     unsafe { interruptible(libc::SYS_msgsnd, [id, message, size, flags, 0, 0]) }
 }
 
-pub(super) fn msgrcv(
-    thread: &mut Thread,
-    _: &mut State,
-    [id, message, size, kind, flags, _]: Arguments,
-) -> Returned {
+pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: Arguments) -> Returned {
     if size > MOST_MESSAGE_BYTES {
         return Err(INVALID);
     }
@@ -124,19 +112,7 @@ pub(super) fn msgrcv(
     })
 }
 
-pub(super) fn semop(
-    thread: &mut Thread,
-    state: &mut State,
-    [id, operations, count, ..]: Arguments,
-) -> Returned {
-    semtimedop(thread, state, [id, operations, count, 0, 0, 0])
-}
-
-pub(super) fn semtimedop(
-    thread: &mut Thread,
-    _: &mut State,
-    [id, operations, count, timeout, ..]: Arguments,
-) -> Returned {
+pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, ..]: Arguments) -> Returned {
     if count > MOST_OPERATIONS {
         return Err(Errno(libc::E2BIG));
     }
@@ -154,11 +130,7 @@ pub(super) fn semtimedop(
     Ok(done)
 }
 
-pub(super) fn semctl(
-    thread: &mut Thread,
-    _: &mut State,
-    [id, index, command, value, ..]: Arguments,
-) -> Returned {
+pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let command = command & !0x100;
     let call = |value: u64| {
@@ -201,7 +173,7 @@ pub(super) fn semctl(
     }
 }
 
-pub(super) fn mq_notify(thread: &mut Thread, _: &mut State, [queue, event, ..]: Arguments) -> Returned {
+pub(super) fn mq_notify(thread: &mut Thread, [queue, event, ..]: Arguments) -> Returned {
     /// The offset of `sigev_notify` in `struct sigevent`.
     const NOTIFY: usize = 12;
     const SIGEV_THREAD: u32 = 2;
@@ -219,7 +191,7 @@ pub(super) fn mq_notify(thread: &mut Thread, _: &mut State, [queue, event, ..]: 
     unsafe { host_call(libc::SYS_mq_notify, [queue, pointer, 0, 0, 0, 0]) }
 }
 
-pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]: Arguments) -> Returned {
+pub(super) fn shmat(thread: &mut Thread, [id, address, flags, ..]: Arguments) -> Returned {
     // SAFETY: plain data.
     let mut segment: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
@@ -250,7 +222,7 @@ pub(super) fn shmat(thread: &mut Thread, _: &mut State, [id, address, flags, ..]
     })
 }
 
-pub(super) fn shmdt(thread: &mut Thread, _: &mut State, [address, ..]: Arguments) -> Returned {
+pub(super) fn shmdt(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     let space = &thread.process.space;
     let pieces = space.attached_at(address);
     if pieces.is_empty() {

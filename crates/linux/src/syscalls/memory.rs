@@ -1,5 +1,5 @@
 //! The system calls about memory.
-//! Not their effect on the address space, which is `memory`'s.
+//! Not their effect on the address space, which is `longma-guest`'s.
 //! Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
 
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +9,11 @@ use longma_guest::Errno;
 use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
-use longma_loongarch::State;
 
-use super::{Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, Returned, Unwritten, Vectors, with_results};
+use crate::open_files::status_of;
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// PROT_READ, WRITE, EXEC and SEM.
@@ -28,7 +25,6 @@ const MAP_TYPE: i32 = 0xf;
 
 pub(super) fn mmap(
     thread: &mut Thread,
-    _: &mut State,
     [address, length, protection, flags, descriptor, offset]: Arguments,
 ) -> Returned {
     let (flags, descriptor) = (flags as i32, descriptor as i32);
@@ -59,7 +55,7 @@ pub(super) fn mmap(
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
         // What is noted about the file is about the one that is mapped.
         let file = held.insert(Held::of(descriptor)?);
-        match DeviceFile::backing(&thread.process, file, shared, offset, length)? {
+        match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
             None => file_backing(&thread.process, file, offset)?,
         }
@@ -80,12 +76,7 @@ pub(super) fn mmap(
 
 fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
     let descriptor = file.number();
-    // SAFETY: plain data, which fstat fills.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is live.
-    if unsafe { libc::fstat(descriptor, &raw mut status) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
+    let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
     let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
     let name = process.root.guest_name(link.as_os_str().as_bytes()).unwrap_or_default();
     // Devices have no end of file.
@@ -104,38 +95,26 @@ fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, 
     })
 }
 
-pub(super) fn munmap(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+pub(super) fn munmap(thread: &mut Thread, [address, length, ..]: Arguments) -> Returned {
     thread.process.space.unmap(address, length).map(|()| 0)
 }
 
-pub(super) fn mprotect(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, length, protection, ..]: Arguments,
-) -> Returned {
+pub(super) fn mprotect(thread: &mut Thread, [address, length, protection, ..]: Arguments) -> Returned {
     if protection & !KNOWN_PROTECTION != 0 {
         return Err(INVALID);
     }
     thread.process.space.protect(address, length, Protection::from_bits(protection as i32)).map(|()| 0)
 }
 
-pub(super) fn mremap(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, old, new, flags, target, _]: Arguments,
-) -> Returned {
+pub(super) fn mremap(thread: &mut Thread, [address, old, new, flags, target, _]: Arguments) -> Returned {
     thread.process.space.remap(address, old, new, flags as i32, target)
 }
 
-pub(super) fn brk(thread: &mut Thread, _: &mut State, [address, ..]: Arguments) -> Returned {
+pub(super) fn brk(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     Ok(thread.process.space.set_break(address))
 }
 
-pub(super) fn madvise(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, length, advice, ..]: Arguments,
-) -> Returned {
+pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Arguments) -> Returned {
     let advice = advice as i32;
     match advice {
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno(libc::EPERM)),
@@ -146,25 +125,21 @@ pub(super) fn madvise(
     }
 }
 
-pub(super) fn msync(thread: &mut Thread, _: &mut State, [address, length, flags, ..]: Arguments) -> Returned {
+pub(super) fn msync(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
     // SAFETY: whole pages of guest mappings.
     unsafe { host_call(libc::SYS_msync, [pointer as u64, bytes as u64, flags, 0, 0, 0]) }
 }
 
-pub(super) fn mlock(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+pub(super) fn mlock(thread: &mut Thread, [address, length, ..]: Arguments) -> Returned {
     lock(thread, address, length, |pointer, bytes| (libc::SYS_mlock, [pointer, bytes, 0, 0, 0, 0]))
 }
 
-pub(super) fn mlock2(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, length, flags, ..]: Arguments,
-) -> Returned {
+pub(super) fn mlock2(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {
     lock(thread, address, length, |pointer, bytes| (libc::SYS_mlock2, [pointer, bytes, flags, 0, 0, 0]))
 }
 
-pub(super) fn munlock(thread: &mut Thread, _: &mut State, [address, length, ..]: Arguments) -> Returned {
+pub(super) fn munlock(thread: &mut Thread, [address, length, ..]: Arguments) -> Returned {
     lock(thread, address, length, |pointer, bytes| (libc::SYS_munlock, [pointer, bytes, 0, 0, 0, 0]))
 }
 
@@ -182,21 +157,17 @@ fn lock(
     unsafe { host_call(number, arguments) }
 }
 
-pub(super) fn mlockall(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
+pub(super) fn mlockall(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // The host's call would take the emulator's own memory and the whole reservation for the guest's. That pages may be swapped
     // out all the same cannot be seen by the guest.
     if flags == 0 || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
 }
 
-pub(super) fn munlockall(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
+pub(super) fn munlockall(_: &mut Thread, _: Arguments) -> Returned {
     Ok(0)
 }
 
-pub(super) fn mincore(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, length, vector, ..]: Arguments,
-) -> Returned {
+pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Arguments) -> Returned {
     let page_bytes = thread.process.space.page_bytes();
     let host_pages = (page_bytes / HOST_PAGE_BYTES) as usize;
     // Pieces keep the buffer small whatever the guest asks.
@@ -219,17 +190,9 @@ pub(super) fn mincore(
     Ok(0)
 }
 
-pub(super) fn process_vm_readv(thread: &mut Thread, state: &mut State, arguments: Arguments) -> Returned {
-    process_vm(thread, state, libc::SYS_process_vm_readv, true, arguments)
-}
-
-pub(super) fn process_vm_writev(thread: &mut Thread, state: &mut State, arguments: Arguments) -> Returned {
-    process_vm(thread, state, libc::SYS_process_vm_writev, false, arguments)
-}
-
-fn process_vm(
+/// process_vm_readv, where the local memory is `local_written`, and process_vm_writev.
+pub(super) fn process_vm(
     thread: &Thread,
-    _: &State,
     number: i64,
     local_written: bool,
     [process, local, local_count, remote, remote_count, flags]: Arguments,
@@ -257,7 +220,7 @@ fn process_vm(
 }
 
 /// Which way the bytes go, the descriptor says: into a pipe's end that is written to, or out of the other.
-pub(super) fn vmsplice(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [descriptor, vectors, count, flags, ..] = arguments;
     // SAFETY: F_GETFL has no pointers.
     let mode = unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFL as u64, 0, 0, 0, 0]) }?;

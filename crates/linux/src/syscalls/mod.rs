@@ -1,50 +1,34 @@
-//! System calls: the table, the dispatcher, and the calls themselves by subject.
-//! Not signals, threads, processes, sockets and events, which have folders of their own.
+//! System calls: the table, the dispatcher, and the calls about memory, the system, clocks and System V's things.
+//! Not those about files, sockets, events, signals and threads, which have folders of their own.
 //! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
-mod arguments;
 mod copies;
 mod ipc;
 mod memory;
 mod names;
-mod results;
 mod system;
 mod table;
 mod time;
 mod trace;
-mod unwritten;
 
-pub(crate) use arguments::{Kind, Names, Vectors, buffer};
 pub use copies::{Copied, SystemCall};
-pub(crate) use results::{Results, with_results};
-pub use system::KeptLimit;
-pub(crate) use system::{Limits, is_never_the_hosts};
-pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::descriptors;
-use longma_loongarch::State;
+use longma_loongarch::{State, Trap};
 
-use crate::simulated::calls::Simulated;
+use crate::arguments::{self, Kind};
+use crate::process::{Completion, Interrupted};
+use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;
 use crate::simulated::{self, Simulation};
-use crate::threads::Interrupted;
 use crate::{Outcome, Thread};
 
 /// a0, the first argument and the result.
 const A0: u8 = 4;
 /// a7, the number.
 const A7: u8 = 11;
-
-/// How a call that steers the thread ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Completion {
-    /// With this result in a0.
-    Value(u64),
-    /// As the call has left the registers.
-    AsLeft(Outcome),
-}
 
 /// What a call does.
 #[derive(Clone, Copy)]
@@ -53,9 +37,9 @@ pub(crate) enum Action {
     Host(i64),
     /// The host's call of this number does it, and may wait.
     Waits(i64),
-    /// A function that gives a0. `pc` is already past the instruction.
-    Call(fn(&mut Thread, &mut State, [u64; 6]) -> Result<u64, Errno>),
-    /// A function that may leave the registers otherwise.
+    /// A function that gives a0.
+    Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
+    /// A function that may leave the registers otherwise. `pc` is already past the instruction.
     Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
     /// ENOSYS, and programs know how to do without: not worth a word.
     Absent,
@@ -108,6 +92,12 @@ impl Row {
 }
 
 impl Thread {
+    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
+    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
+    pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
+        self.raise_signal(state, trap).unwrap_or_else(|| self.syscall(state))
+    }
+
     /// Performs the system call at `state.pc` and moves the program counter past it.
     pub fn syscall(&mut self, state: &mut State) -> Outcome {
         state.pc = state.pc.wrapping_add(4);
@@ -157,7 +147,7 @@ impl Thread {
         let done = match row.action {
             Action::Host(host) => pass(self, host, false),
             Action::Waits(host) => pass(self, host, true),
-            Action::Call(function) => function(self, state, *arguments).map(Completion::Value),
+            Action::Call(function) => function(self, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),
             Action::Denied => Err(Errno(libc::EPERM)),
@@ -216,7 +206,14 @@ impl Thread {
         if let Some(deadline) = resumes {
             simulation.resume_wait(self.number, deadline);
         }
-        let completion = match simulated::calls::answer(self, simulation, row.simulated, *arguments) {
+        let caller = Caller {
+            simulation,
+            number: self.number,
+            space: &self.process.space,
+            say_once: &|text| self.process.say_once(text),
+        };
+        let answered = simulated::calls::answer(&caller, row.simulated, *arguments);
+        let completion = match answered {
             Some(returned) => returned.map(Completion::Value),
             None => {
                 let arguments = simulation.identities.translate(&row.ids, *arguments);

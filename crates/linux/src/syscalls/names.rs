@@ -2,7 +2,7 @@
 //! Not complete: bits without a name are printed in hexadecimal.
 //! Source: Linux include/uapi/asm-generic/{fcntl,mman,mman-common}.h, linux/sched.h, linux/futex.h.
 
-use super::Names;
+use crate::arguments::Names;
 
 /// open(2).
 pub(super) const OPEN: Names = &[

@@ -2,24 +2,18 @@
 //! Not clocks.
 //! Source: uname(2), prctl(2), prlimit(2), personality(2), getgroups(2).
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::PoisonError;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
-use longma_guest::host::locks::Mutex;
-use longma_loongarch::State;
 
-use super::{buffer, with_results};
 use crate::Thread;
-use crate::files::surroundings::{SYSTEM, USER};
-use crate::process;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::load;
+use crate::process::is_own_task;
+use crate::surroundings::{SYSTEM, USER};
 
 const INVALID: Errno = Errno(libc::EINVAL);
 /// A field of `struct new_utsname`.
@@ -28,7 +22,7 @@ const MACHINE: &[u8] = b"loongarch64";
 /// LoongArch came with 5.19; what a guest asks for by release is there from here on.
 const LEAST_RELEASE: (u32, u32) = (5, 19);
 
-pub(super) fn uname(thread: &mut Thread, _: &mut State, [result, ..]: Arguments) -> Returned {
+pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
     if thread.process.surroundings.is_some() {
         let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
         return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
@@ -139,7 +133,7 @@ const UNKEPT_OPTIONS: &[i32] = &[
     libc::PR_CAP_AMBIENT,
 ];
 
-pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let memory = thread.process.memory();
     let [option, value, ..] = arguments;
     match option as i32 {
@@ -169,42 +163,9 @@ pub(super) fn prctl(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     })
 }
 
-/// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
-#[derive(Debug, Default)]
-pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
-
-impl Limits {
-    /// Those that the program before has set.
-    pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
-        let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
-        Self(Mutex::new(limits.collect()))
-    }
-
-    /// All that have been set.
-    pub(crate) fn all(&self) -> Vec<KeptLimit> {
-        let limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
-    }
-}
-
-/// A limit that a program has set and the host does not know of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptLimit {
-    /// RLIMIT_AS and its like.
-    pub resource: u32,
-    /// The soft limit.
-    pub soft: u64,
-    /// The hard limit.
-    pub hard: u64,
-}
-
-pub(super) fn prlimit64(
-    thread: &mut Thread,
-    _: &mut State,
-    [process, resource, new, old, ..]: Arguments,
-) -> Returned {
+pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
-    let own = is_own_task(process as i32);
+    let own = process as i32 == 0 || is_own_task(process as i32);
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
@@ -226,21 +187,9 @@ pub(super) fn prlimit64(
         }
     }?;
     if let Some(bytes) = soft {
-        process::raise_stack(&thread.process.space, &thread.process.stack, bytes);
+        load::raise_stack(&thread.process.space, &thread.process.stack, bytes);
     }
     Ok(returned)
-}
-
-/// Whether an id is the caller's process's, or that of one of its threads; 0 is.
-fn is_own_task(id: i32) -> bool {
-    // SAFETY: getpid has no arguments and cannot fail.
-    let is_process = id == 0 || id == unsafe { libc::getpid() };
-    is_process || std::path::Path::new(&format!("/proc/self/task/{id}")).exists()
-}
-
-/// Whether a limit that the guest has set is only told it again, see [`kept_limit`]: the others are set on the host as well.
-pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
-    matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA | libc::RLIMIT_STACK)
 }
 
 /// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
@@ -249,7 +198,7 @@ fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
         libc::RLIMIT_AS | libc::RLIMIT_DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
         // The same on every host, as the stack itself.
         libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
-            Some((process::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
+            Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
         _ => None,
     }
@@ -278,7 +227,7 @@ fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
 
 fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: u64) -> Returned {
     let memory = thread.process.memory();
-    let mut limits = thread.process.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut limits = thread.process.limits.lock();
     let now = limits.get(&resource).copied().unwrap_or(unset);
     if new != 0 {
         let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
@@ -312,14 +261,14 @@ fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     Ok(0)
 }
 
-pub(super) fn personality(_: &mut Thread, _: &mut State, [wanted, ..]: Arguments) -> Returned {
+pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
     // PER_LINUX is the only one here; its flags (no address randomisation, for one) hold already or do not matter.
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
 }
 
 const MOST_GROUPS: u64 = 65536;
 
-pub(super) fn getgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     if thread.process.surroundings.is_some() {
         return match count as i32 {
             0 => Ok(1),
@@ -359,7 +308,7 @@ pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Retu
     }
 }
 
-pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: Arguments) -> Returned {
+pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
     if count > MOST_GROUPS {
         return Err(INVALID);
@@ -375,7 +324,7 @@ pub(super) fn setgroups(thread: &mut Thread, _: &mut State, [count, list, ..]: A
 /// The flags that unshare(2) knows: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM and CLONE_NEW...
 const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
 
-pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> Returned {
+pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // What threads share is what the emulator shares; only undoing what is not shared costs nothing.
     match flags {
         0 => Ok(0),
@@ -385,13 +334,9 @@ pub(super) fn unshare(_: &mut Thread, _: &mut State, [flags, ..]: Arguments) -> 
 }
 
 /// A new name space is the administrator's.
-pub(super) fn setns(_: &mut Thread, _: &mut State, [descriptor, ..]: Arguments) -> Returned {
+pub(super) fn setns(_: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
     // SAFETY: F_GETFD has no pointers.
     unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFD as u64, 0, 0, 0, 0]) }?;
-    Err(Errno(libc::EPERM))
-}
-
-pub(super) fn chroot(_: &mut Thread, _: &mut State, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
 

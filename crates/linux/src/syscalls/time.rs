@@ -1,22 +1,18 @@
 //! Reading clocks, by way of the host's vDSO: programs do it so often that a host system call would show.
-//! Not sleeping and timers, which are in `events`.
+//! Not sleeping and timers, which the host does as they are.
 //! Source: clock_gettime(2), gettimeofday(2), getcpu(2).
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
-use super::with_results;
 use crate::Thread;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
+use crate::arguments::{Arguments, Returned, with_results};
 
 fn pair(first: i64, second: i64) -> u128 {
     u128::from(first as u64) | u128::from(second as u64) << 64
 }
 
-pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, ..]: Arguments) -> Returned {
+pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments) -> Returned {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is live.
     if unsafe { libc::clock_gettime(clock as i32, &raw mut time) } != 0 {
@@ -27,7 +23,7 @@ pub(super) fn clock_gettime(thread: &mut Thread, _: &mut State, [clock, result, 
 }
 
 /// The clocks are the host's; what no administrator could set either is said first.
-pub(super) fn clock_settime(thread: &mut Thread, _: &mut State, [clock, time, ..]: Arguments) -> Returned {
+pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
     let invalid = Err(Errno(libc::EINVAL));
     if clock as i32 != libc::CLOCK_REALTIME {
         return invalid;
@@ -41,7 +37,7 @@ pub(super) fn clock_settime(thread: &mut Thread, _: &mut State, [clock, time, ..
 }
 
 /// Offers clock_adjtime's answer and none of its changes: the clock is the host's.
-fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
+pub(super) fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     /// `struct timex` begins with its modes; these only read.
     const READING: [u32; 2] = [0, 0xa001];
     let memory = thread.process.memory();
@@ -61,15 +57,7 @@ fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     Ok(returned)
 }
 
-pub(super) fn adjtimex(thread: &mut Thread, _: &mut State, [pointer, ..]: Arguments) -> Returned {
-    adjust(thread, libc::CLOCK_REALTIME as u64, pointer)
-}
-
-pub(super) fn clock_adjtime(thread: &mut Thread, _: &mut State, [clock, pointer, ..]: Arguments) -> Returned {
-    adjust(thread, clock, pointer)
-}
-
-pub(super) fn gettimeofday(thread: &mut Thread, _: &mut State, [result, zone, ..]: Arguments) -> Returned {
+pub(super) fn gettimeofday(thread: &mut Thread, [result, zone, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     if zone != 0 {
         return with_results(memory, |results| {

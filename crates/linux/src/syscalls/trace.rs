@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use longma_guest::Errno;
 
-use super::arguments::Names;
-use super::{Completion, Kind, Row};
+use super::Row;
+use crate::arguments::{Kind, Names};
+use crate::process::Completion;
 use crate::{Outcome, Thread};
 
 /// The most bytes of a string or buffer that are shown.
@@ -100,42 +101,11 @@ fn flags(value: u64, names: Names) -> String {
 
 /// The name of a signal.
 pub(crate) fn signal(number: u64) -> String {
-    const NAMES: [&str; 32] = [
-        "0",
-        "SIGHUP",
-        "SIGINT",
-        "SIGQUIT",
-        "SIGILL",
-        "SIGTRAP",
-        "SIGABRT",
-        "SIGBUS",
-        "SIGFPE",
-        "SIGKILL",
-        "SIGUSR1",
-        "SIGSEGV",
-        "SIGUSR2",
-        "SIGPIPE",
-        "SIGALRM",
-        "SIGTERM",
-        "SIGSTKFLT",
-        "SIGCHLD",
-        "SIGCONT",
-        "SIGSTOP",
-        "SIGTSTP",
-        "SIGTTIN",
-        "SIGTTOU",
-        "SIGURG",
-        "SIGXCPU",
-        "SIGXFSZ",
-        "SIGVTALRM",
-        "SIGPROF",
-        "SIGWINCH",
-        "SIGIO",
-        "SIGPWR",
-        "SIGSYS",
-    ];
-    match NAMES.get(number as usize) {
-        Some(name) => (*name).into(),
+    const NAMES: &str = "0 SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 \
+        SIGSEGV SIGUSR2 SIGPIPE SIGALRM SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU \
+        SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO SIGPWR SIGSYS";
+    match NAMES.split(' ').nth(number as usize) {
+        Some(name) => name.into(),
         None if number <= 64 => format!("SIGRT_{}", number - 32),
         None => number.to_string(),
     }

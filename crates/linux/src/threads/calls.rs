@@ -9,13 +9,12 @@ use longma_guest::host::host_call;
 use longma_loongarch::State;
 
 use super::futex::wake_one;
-use crate::syscalls::Completion;
+use crate::arguments::{Arguments, Returned};
+use crate::process::Completion;
 use crate::{Outcome, Thread};
 
 pub(crate) use super::clone::{clone, clone3};
 pub(crate) use super::futex::{futex, futex_waitv};
-
-type Arguments = [u64; 6];
 
 /// sizeof(struct robust_list_head).
 const ROBUST_HEAD_BYTES: u64 = 24;
@@ -25,20 +24,12 @@ const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-pub(crate) fn set_tid_address(
-    thread: &mut Thread,
-    _: &mut State,
-    [address, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn set_tid_address(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     thread.clear_child_tid = address;
     Ok(thread.tid as u64)
 }
 
-pub(crate) fn set_robust_list(
-    thread: &mut Thread,
-    _: &mut State,
-    [head, length, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments) -> Returned {
     if length != ROBUST_HEAD_BYTES {
         return Err(Errno(libc::EINVAL));
     }
@@ -48,11 +39,7 @@ pub(crate) fn set_robust_list(
 }
 
 /// Only a thread's own list: those of others are not this thread's to read.
-pub(crate) fn get_robust_list(
-    thread: &mut Thread,
-    _: &mut State,
-    [tid, head, length, ..]: Arguments,
-) -> Result<u64, Errno> {
+pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Arguments) -> Returned {
     if tid as i32 != 0 && tid as i32 != thread.tid {
         if (tid as i32) < 0 {
             return Err(Errno(libc::ESRCH));
@@ -116,7 +103,7 @@ impl Thread {
     }
 
     /// Marks the locks in the robust list as left by a dead owner.
-    pub(crate) fn release_robust_list(&mut self) {
+    fn release_robust_list(&mut self) {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
             self.tell_host_of_robust_list();

@@ -1,5 +1,5 @@
 //! New threads and new processes: what clone(2) is asked for, and who does it.
-//! Not the fork itself: that is in `process::fork`.
+//! Not the fork itself: that is in `fork`.
 //! Source: clone(2); Linux kernel/fork.c (copy_process, which combinations are refused).
 
 use std::sync::Arc;
@@ -10,15 +10,13 @@ use longma_guest::host::locks::Mutex;
 use longma_guest::host::masks;
 use longma_loongarch::State;
 
-use super::Birth;
+use super::fork::fork;
 use crate::Thread;
-use crate::process::fork;
-use crate::signals::SIGNALS;
+use crate::arguments::Arguments;
+use crate::process::dispositions::SIGNALS;
+use crate::process::{Birth, Completion};
 use crate::simulated::ThreadNumber;
 use crate::simulated::identity::Identities;
-use crate::syscalls::Completion;
-
-type Arguments = [u64; 6];
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;
@@ -200,7 +198,7 @@ fn make(thread: &mut Thread, state: &mut State, request: &Request) -> Result<Com
     if shares_memory || flags & !PROCESS_OPTIONS != 0 {
         return Err(Errno(libc::EINVAL));
     }
-    fork::fork(thread, state, request).map(|pid| Completion::Value(pid as u64))
+    fork(thread, state, request).map(|pid| Completion::Value(pid as u64))
 }
 
 /// Starts a thread of this process and gives its id.

@@ -5,22 +5,15 @@
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host_address;
-use longma_loongarch::State;
 
+use crate::arguments::{Arguments, Results, Returned, with_results};
+use crate::simulated::futex::{MOST_WAITERS, WAITER_BYTES};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::{Results, with_results};
 use crate::{Process, Thread};
-
-type Arguments = [u64; 6];
 
 const FUTEX_WAKE: u64 = 1;
 /// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which go to the host as they are.
 const OPTIONS: u32 = 128 | 256;
-/// FUTEX_WAITV_MAX.
-const MOST_WAITERS: u64 = 128;
-/// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
-const WAITER_BYTES: usize = 24;
-
 /// What a futex operation does with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
@@ -54,7 +47,7 @@ fn word(results: &mut Results<'_>, address: u64) -> Result<u64, Errno> {
     results.in_place(address, 4)
 }
 
-pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [address, command, value, timeout, second, third] = arguments;
     let Operation { waits, has_second } = operation(command as u32 & !OPTIONS).ok_or(Errno(libc::ENOSYS))?;
     let memory = thread.process.memory();
@@ -73,18 +66,18 @@ pub(crate) fn futex(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     })
 }
 
-pub(crate) fn futex_waitv(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Result<u64, Errno> {
+pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
     if count == 0 || count > MOST_WAITERS || waiters == 0 {
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();
-    let mut given = vec![0; WAITER_BYTES * count as usize];
+    let mut given = vec![0; (WAITER_BYTES * count) as usize];
     memory.read(waiters, &mut given)?;
     let timeout = memory.read_optional::<16>(timeout)?;
     with_results(memory, |results| {
         let mut list = given.clone();
-        for waiter in list.chunks_exact_mut(WAITER_BYTES) {
+        for waiter in list.chunks_exact_mut(WAITER_BYTES as usize) {
             let address = u64::from_le_bytes(std::array::from_fn(|i| waiter[8 + i]));
             waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());
         }

@@ -1,19 +1,15 @@
-//! The system calls that wait for many things.
-//! Not their waiting: the host does it.
+//! Waiting for many things at once: poll, select, epoll, signalfd.
+//! Not their waiting, which the host does; eventfd and timerfd need nothing but their rows in the table of calls.
 //! Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h (packed on x86-64 only).
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::SignalSet;
 use longma_guest::host_address;
-use longma_loongarch::State;
 
 use crate::Thread;
+use crate::arguments::{Arguments, Returned, with_results};
 use crate::simulated::waits::interruptible;
-use crate::syscalls::with_results;
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;
@@ -25,7 +21,7 @@ const HOST_EVENT_BYTES: u64 = 12;
 const MOST_EVENTS: u64 = 4096;
 const POLLFD_BYTES: u64 = 8;
 
-pub(crate) fn epoll_ctl(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [set, operation, file, event, ..] = arguments;
     let mut host = libc::epoll_event { events: 0, u64: 0 };
     if operation as i32 != libc::EPOLL_CTL_DEL {
@@ -37,12 +33,12 @@ pub(crate) fn epoll_ctl(thread: &mut Thread, _: &mut State, arguments: Arguments
     unsafe { host_call(libc::SYS_epoll_ctl, [set, operation, file, &raw mut host as u64, 0, 0]) }
 }
 
-pub(crate) fn epoll_pwait(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn epoll_pwait(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [set, events, count, timeout, mask, mask_size] = arguments;
     wait_for_events(thread, libc::SYS_epoll_pwait, set, (events, count), timeout, (mask, mask_size))
 }
 
-pub(crate) fn epoll_pwait2(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn epoll_pwait2(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [set, events, count, timeout, mask, mask_size] = arguments;
     let timeout = thread.process.memory().read_optional::<16>(timeout)?;
     let timeout = host_address(&timeout);
@@ -94,7 +90,7 @@ fn address_of(mask: &Option<SignalSet>) -> u64 {
     mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask) as u64)
 }
 
-pub(crate) fn ppoll(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [files, count, timeout, mask, mask_size, _] = arguments;
     let process = thread.process.clone();
     let memory = process.memory();
@@ -113,7 +109,7 @@ pub(crate) fn ppoll(thread: &mut Thread, _: &mut State, arguments: Arguments) ->
     returned
 }
 
-pub(crate) fn pselect6(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [count, reads, writes, exceptions, timeout, mask] = arguments;
     let process = thread.process.clone();
     let memory = process.memory();
@@ -153,7 +149,7 @@ fn write_back(thread: &Thread, address: u64, left: &Option<[u8; 16]>) {
     }
 }
 
-pub(crate) fn signalfd4(thread: &mut Thread, _: &mut State, arguments: Arguments) -> Returned {
+pub(crate) fn signalfd4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [file, mask, size, flags, ..] = arguments;
     let mask = thread.read_mask(mask, size)?;
     if mask.is_none() {

@@ -1,5 +1,5 @@
 //! What a process does on each signal, and what it does if nobody said.
-//! Not a thread's mask or alternate stack: those are in `state`.
+//! Not a thread's mask or alternate stack: those are in `thread_signals`.
 //! Source: signal(7); Linux include/uapi/asm-generic/signal.h (LoongArch's `struct sigaction` has no restorer).
 
 use std::sync::PoisonError;

@@ -13,8 +13,7 @@ use std::cell::Cell;
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
-use super::arguments::{MOST_VECTORS, Vectors, in_range};
-use super::unwritten::Unwritten;
+use super::{MOST_VECTORS, Unwritten, Vectors, in_range};
 
 /// Structures up to this size, bytes, are always copied: their memory may become executable while the call waits.
 const SMALL_BYTES: u64 = 256;

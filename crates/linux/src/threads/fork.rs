@@ -10,9 +10,9 @@ use longma_guest::host::host_call;
 use longma_guest::host::{descriptors, held, locks, masks, workers};
 use longma_loongarch::State;
 
-use super::borrow::Waiting;
+use super::clone::Request;
 use crate::Thread;
-use crate::threads::{Request, host_id};
+use crate::process::{Waiting, host_id};
 
 /// Forks. The parent gets the child's id; the child gets 0 and has its registers and thread set up as `request` says.
 pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) -> Result<i32, Errno> {
@@ -34,7 +34,7 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     drop(quiet);
     if pid == 0 {
         workers::forget_ended();
-        let borrowed = waiting.map(|waiting| waiting.into_child(memory, request));
+        let borrowed = waiting.map(|waiting| waiting.into_child(memory, request.shares_memory()));
         held::close_parents();
         descriptors::forget_rooms();
         if let Some(engine) = &engine {

@@ -1,16 +1,22 @@
 //! What the arguments of a system call are: enough to hand most calls to the host as they are, and to print all of them.
-//! Not their meaning.
+//! Not their meaning; not which calls there are: the table in `syscalls` says so.
 //! Source: man-pages section 2.
+
+mod results;
+mod unwritten;
+
+pub(crate) use results::{Results, with_results};
+pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::host_call;
 
-use super::results::with_results;
-use super::unwritten::Unwritten;
 use crate::Process;
 use crate::simulated::identity::Id;
 use crate::simulated::waits::interruptible;
+
+pub(crate) use crate::simulated::{Arguments, Returned};
 
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];
@@ -61,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 /// IOV_MAX.
-pub(super) const MOST_VECTORS: u64 = 1024;
+pub(crate) const MOST_VECTORS: u64 = 1024;
 
 /// A host iovec array with its buffers checked.
 pub(crate) struct Vectors(Vec<libc::iovec>);
@@ -73,7 +79,7 @@ impl Vectors {
     }
 
     /// Copies a guest's iovec array; `place` gives the host address of each buffer that is not empty.
-    pub(super) fn of(
+    fn of(
         memory: &GuestMemory,
         address: u64,
         count: u64,
@@ -110,7 +116,7 @@ impl Vectors {
 }
 
 /// A guest buffer as far as a call reads or writes it, if it lies among the guest's addresses.
-pub(super) fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64), Errno> {
+fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64), Errno> {
     // Linux clips lengths the same way (MAX_RW_COUNT), and whether all of it is mapped is found by the host.
     let limit = memory.limit();
     let length = length.min(0x7fff_f000);
@@ -121,7 +127,7 @@ pub(super) fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Resul
     }
 }
 
-/// The host address of a guest buffer that the host reads; null stays null. What it writes to, [`super::with_results`] gives.
+/// The host address of a guest buffer that the host reads; null stays null. What it writes to, [`with_results`] gives.
 pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<u64, Errno> {
     if address == 0 {
         return Ok(0);

@@ -1,5 +1,5 @@
 //! The signal state of one thread: its mask, its alternate stack, what has arrived.
-//! Not the actions, which a process shares: those are in `actions`.
+//! Not the actions, which a process shares: those are in `dispositions`.
 //! Source: sigprocmask(2), sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use longma_guest::Errno;
 use longma_guest::host::masks::{self, FAULTS, HELD, SignalSet};
 use longma_guest::host::reception::{self, Reception};
 
-use crate::signals::actions::UNBLOCKABLE;
+use super::dispositions::UNBLOCKABLE;
 
 const SS_ONSTACK: u32 = 1;
 const SS_DISABLE: u32 = 2;

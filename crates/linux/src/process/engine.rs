@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use longma_loongarch::State;
 
-use crate::Thread;
+use super::Thread;
+use crate::elf::Architecture;
 
 /// Executes guest threads.
 pub trait Engine: Send + Sync {
@@ -40,4 +41,16 @@ pub enum Outcome {
     ExitProcess(i32),
     /// The process dies of this signal.
     KilledBy(i32),
+}
+
+/// Where an engine keeps what it makes of a program for another architecture: addresses of the program's own address space that the
+/// program does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Code, below 4 GiB.
+    pub code: Range<u64>,
+    /// As many entries as the program has addresses; it has those below.
+    pub table: Range<u64>,
+    /// Whose instructions the program consists of.
+    pub architecture: Architecture,
 }

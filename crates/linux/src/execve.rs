@@ -13,32 +13,24 @@ use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::descriptors::{self, Limit, Room};
 use longma_guest::host::host_call;
-use longma_loongarch::State;
 
-use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
-use super::stack_limit::StackLimit;
+use crate::arguments::{Arguments, Returned};
 use crate::elf::{Architecture, ElfError, Image};
 use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
-use crate::syscalls::KeptLimit;
+use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
+use crate::process::KeptLimit;
 use crate::{Process, Thread};
-
-type Arguments = [u64; 6];
-type Returned = Result<u64, Errno>;
 
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
 const LONGEST_STRING: usize = 128 << 10;
 
-pub(crate) fn execve(
-    thread: &mut Thread,
-    _: &mut State,
-    [path, arguments, environment, ..]: Arguments,
-) -> Returned {
+pub(crate) fn execve(thread: &mut Thread, [path, arguments, environment, ..]: Arguments) -> Returned {
     execute(thread, libc::AT_FDCWD, path, arguments, environment, 0)
 }
 
-pub(crate) fn execveat(thread: &mut Thread, _: &mut State, given: Arguments) -> Returned {
+pub(crate) fn execveat(thread: &mut Thread, given: Arguments) -> Returned {
     let [directory, path, arguments, environment, flags, _] = given;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno(libc::EINVAL));

@@ -6,8 +6,8 @@ use longma_guest::Errno;
 use longma_guest::host::main_stack;
 use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_up};
 
-use super::ProcessConfig;
-use super::load::special;
+use super::special;
+use crate::ProcessConfig;
 use crate::stack::{StackContents, Texts};
 
 /// The limit on nearly every Linux, and in simulated runs, whose results depend on no setting of the user's.

@@ -2,6 +2,8 @@
 //! Not a chroot: the host's directory stays what it is, and every path is resolved by openat2 within it.
 //! Source: openat2(2) (RESOLVE_IN_ROOT), path_resolution(7).
 
+mod inside;
+
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
@@ -15,8 +17,9 @@ use longma_guest::host::descriptors;
 use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 
-use super::reach::{self, Inside};
 use crate::simulated::waits::interruptible;
+
+pub(crate) use inside::{Inside, MEMORY, access_of, is_in_proc, is_switch, kernels_name, last_part, name_at};
 
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
@@ -64,7 +67,7 @@ impl Root {
             return Ok(Self::default());
         };
         let directory = descriptors::keep(open_path(&host)?)?;
-        if reach::is_switch(&directory) {
+        if is_switch(&directory) {
             let told = format!("{} is the kernel's, and programs would change the host", host.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
         }
@@ -148,6 +151,27 @@ impl Root {
         let directory = self.working_directory().unwrap_or_else(|_| b"/".to_vec());
         PathBuf::from(std::ffi::OsString::from_vec(directory)).join(path)
     }
+
+    /// Whether an open file is the guest's own: it is inside the root and no switch of the kernel's, or it has no name at all (pipes,
+    /// sockets, memory).
+    pub fn owns(&self, file: &Held) -> Result<bool, Errno> {
+        if is_switch(file) {
+            return Ok(false);
+        }
+        let name = kernels_name(file)?;
+        Ok(!name.starts_with(b"/") || is_memory(file, &name) || self.guest_name(&name).is_some())
+    }
+
+    /// Refuses a change to a file that is not the guest's own, whose mode, owner, times, attributes or names are the host's.
+    pub fn check_change(&self, file: &Held) -> Result<(), Errno> {
+        if !self.is_confined() || self.owns(file)? { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    }
+}
+
+/// Whether an open file is a memfd, which the kernel gives a name like a path.
+fn is_memory(file: &Held, name: &[u8]) -> bool {
+    // SAFETY: no pointers. Only files in memory have seals.
+    name.starts_with(b"/memfd:") && unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) } >= 0
 }
 
 /// An O_PATH descriptor of a host directory.

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use crate::Process;
+use crate::open_files::status_of;
 
 /// What becomes of what a call gives if it cannot be written to the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +27,7 @@ impl Unwritten {
         if is_alone(process) {
             return Self::Stays;
         }
-        // SAFETY: plain data.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is there to be filled.
-        if unsafe { libc::fstat(descriptor as RawFd, &raw mut status) } != 0 {
-            return Self::Stays;
-        }
+        let Some(status) = status_of(descriptor as RawFd) else { return Self::Stays };
         match status.st_mode & libc::S_IFMT {
             libc::S_IFREG | libc::S_IFIFO | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Self::Stays,
             libc::S_IFCHR if libc::major(status.st_rdev) == MEMORY_DEVICES => Self::Stays,

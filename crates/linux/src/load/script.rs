@@ -5,15 +5,15 @@
 use longma_guest::Errno;
 
 /// BINPRM_BUF_SIZE: how much of a script's first line counts.
-pub(super) const LINE_BYTES: usize = 256;
+pub(crate) const LINE_BYTES: usize = 256;
 /// A script's interpreter may be a script, up to this depth.
-pub(super) const MOST_SCRIPTS: usize = 5;
+pub(crate) const MOST_SCRIPTS: usize = 5;
 
 /// A script's interpreter and perhaps one argument for it.
-pub(super) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
+pub(crate) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
 
 /// What a script's first line names. `None` if it is no script.
-pub(super) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
+pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
     // A file shorter than what is read ends its line too.

@@ -2,34 +2,32 @@
 //! Not execve, which starts the emulator anew.
 //! Source: execve(2) (scripts), Linux fs/binfmt_elf.c (behaviour).
 
+mod areas;
+mod script;
+mod stack_limit;
+
+pub(crate) use script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, StackLimit, raise as raise_stack};
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use longma_guest::Errno;
-use longma_guest::host::locks::Mutex;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
-use super::areas::{self, Areas};
-use super::script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
-use super::stack_limit::StackLimit;
-use super::{Process, ProcessConfig};
-use crate::Thread;
 use crate::elf::{self, ElfError, Image, Source};
-use crate::files::surroundings::USER;
-use crate::files::{Root, Surroundings};
-use crate::image;
-use crate::network::SocketNames;
-use crate::signals::Dispositions;
+use crate::open_files;
+use crate::process::Parts;
+use crate::root::Root;
 use crate::simulated::Simulation;
-use crate::stack::{self, ProgramFacts, StackContents, Texts};
-use crate::syscalls::Limits;
+use crate::stack::{self, ProgramFacts, Texts};
+use crate::surroundings::{Surroundings, USER};
+use crate::{Process, ProcessConfig, Thread};
 
 /// sp.
 const STACK_POINTER: u8 = 3;
@@ -119,7 +117,7 @@ impl Process {
     /// # Errors
     /// The program is missing, not one that can be run, malformed, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
-        let own_descriptors = image::own_descriptors();
+        let own_descriptors = open_files::own_at_the_start();
         if let Some(mask) = config.umask {
             // SAFETY: no pointers; it cannot fail.
             unsafe { libc::umask(mask) };
@@ -188,7 +186,7 @@ impl Process {
         }
         space.set_heap_start(program.end);
         let areas =
-            is_translated.then(|| Areas::map(&mut space, architecture)).transpose().map_err(&failed)?;
+            is_translated.then(|| areas::map(&mut space, architecture)).transpose().map_err(&failed)?;
         let (vdso, signal_return) = if is_translated {
             (0, areas::map_signal_return(&space, architecture).map_err(&failed)?)
         } else {
@@ -236,59 +234,6 @@ impl Process {
         );
         let thread = Thread::first(process.clone());
         Ok((process, thread, state))
-    }
-}
-
-/// What a process consists of besides its configuration.
-pub(crate) struct Parts {
-    pub space: AddressSpace,
-    pub surroundings: Option<Surroundings>,
-    pub executable: PathBuf,
-    pub arguments: Vec<Vec<u8>>,
-    pub stack: StackContents,
-    pub program_range: Range<u64>,
-    pub signal_return: u64,
-    pub threads: u32,
-    pub threads_made: u32,
-    /// Descriptors that are this program's own.
-    pub own_descriptors: Vec<i32>,
-    /// What the program does not have, if it is translated.
-    pub areas: Option<Areas>,
-}
-
-impl Process {
-    /// A process from its parts.
-    pub(crate) fn assemble(
-        config: ProcessConfig,
-        root: Root,
-        simulation: Option<Arc<Simulation>>,
-        parts: Parts,
-    ) -> Arc<Self> {
-        let limits = Limits::inherited(&config.limits);
-        Arc::new(Self {
-            space: parts.space,
-            root,
-            engine: OnceLock::new(),
-            dispositions: Dispositions::inherited(),
-            surroundings: parts.surroundings,
-            executable: parts.executable,
-            arguments: parts.arguments,
-            stack: parts.stack,
-            program_range: parts.program_range,
-            config,
-            told: Mutex::default(),
-            limits,
-            signal_return: AtomicU64::new(parts.signal_return),
-            socket_names: SocketNames::default(),
-            threads: AtomicU32::new(parts.threads),
-            threads_made: AtomicU32::new(parts.threads_made),
-            own_descriptors: parts.own_descriptors,
-            areas: parts.areas,
-            standard_files: image::standard_files(),
-            simulation,
-            said: Mutex::default(),
-            unkept: Mutex::default(),
-        })
     }
 }
 
@@ -386,7 +331,7 @@ fn open_interpreter(
     Err(LoadError::Interpreter { path: program.to_owned(), interpreter: path, source: error })
 }
 
-pub(super) fn special(name: &str) -> longma_guest::Backing {
+fn special(name: &str) -> longma_guest::Backing {
     longma_guest::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 

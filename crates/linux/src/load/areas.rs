@@ -1,0 +1,50 @@
+//! What a program for another architecture has mapped besides: the engine's areas, out of its reach, and what its handlers return to.
+//! Not the translation, nor what lies there.
+//! Source: our own; `longma-translate` for what it needs.
+
+use longma_guest::{AddressSpace, Errno, MapRequest, PAGE_BYTES, Placement, Protection};
+
+use super::special;
+use crate::Areas;
+use crate::elf::Architecture;
+
+/// As far as a jump reaches, so that every piece of code reaches every other.
+const CODE_BYTES: u64 = 120 << 20;
+/// A table has entries of so many bits.
+const REACHED: u64 = 1 << 32;
+/// `addiu v0, zero, 5211` (rt_sigreturn) and `syscall`.
+const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
+/// `mov rax, 15` (rt_sigreturn) and `syscall`, as debuggers and unwinders know it.
+const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+/// Maps both areas, in the part of the address space that the program does not have and at the highest free place that entries reach.
+pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
+    let limit = space.memory().limit();
+    let table = limit / 2..limit;
+    let places = (1..).map(|steps: u64| REACHED.checked_sub(steps * CODE_BYTES));
+    let places = places.map_while(|start| start.filter(|start| *start >= CODE_BYTES));
+    let mut places = places.map(|start| start & !(PAGE_BYTES - 1)).map(|start| start..start + CODE_BYTES);
+    let code = places.find(|range| space.is_free(range.clone())).ok_or(Errno(libc::ENOMEM))?;
+    for (range, name, execute) in [(&code, "[translated]", true), (&table, "[targets]", false)] {
+        let protection = Protection { read: true, write: false, execute };
+        let length = range.end - range.start;
+        let mut request = MapRequest::anonymous(Placement::FixedNoReplace(range.start), length, protection);
+        request.backing = special(name);
+        request.flags = libc::MAP_NORESERVE;
+        space.map(&request)?;
+        space.keep(range.clone());
+    }
+    Ok(Areas { code, table, architecture })
+}
+
+/// Maps the code that handlers return to and gives its address.
+pub(super) fn map_signal_return(space: &AddressSpace, architecture: Architecture) -> Result<u64, Errno> {
+    let writable = Protection { read: true, write: true, execute: false };
+    let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
+    request.backing = special("[vdso]");
+    let address = space.map(&request)?;
+    let code = if architecture == Architecture::X86_64 { X86_SIGNAL_RETURN } else { MIPS_SIGNAL_RETURN };
+    space.memory().write(address, code)?;
+    space.protect(address, PAGE_BYTES, Protection { read: true, write: false, execute: true })?;
+    Ok(address)
+}

@@ -1,0 +1,64 @@
+//! What the host tells of this process's open files: those of the guest, and those that are this program's own.
+//! Not what they are to the guest.
+//! Source: fstat(2), kcmp(2), proc_pid_fd(5).
+
+use std::os::fd::RawFd;
+use std::{fs, io};
+
+use longma_guest::host::descriptors;
+
+/// The status of an open file; `None` if none is open there.
+pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
+    // SAFETY: plain data.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
+}
+
+/// True if both descriptors are of one open file.
+pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: no pointers; it compares two descriptors of this process.
+    unsafe {
+        let own = libc::getpid();
+        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
+    }
+}
+
+/// Whether one of `events`, POLLIN and its like, is there.
+pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
+    let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
+}
+
+/// The descriptors that are open, in order.
+///
+/// # Errors
+/// The host does not list them.
+pub(crate) fn all() -> io::Result<Vec<RawFd>> {
+    let entries = fs::read_dir("/proc/self/fd")?;
+    let mut found: Vec<RawFd> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    found.sort_unstable();
+    // The listing's own descriptor is closed by now.
+    found.retain(|descriptor| status_of(*descriptor).is_some());
+    Ok(found)
+}
+
+/// The descriptors that this program has open for itself, before the guest has opened any.
+pub(crate) fn own_at_the_start() -> Vec<RawFd> {
+    let is_own = |descriptor: &RawFd| {
+        // SAFETY: no pointers.
+        let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
+        (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
+    };
+    all().unwrap_or_default().into_iter().filter(is_own).collect()
+}
+
+/// (device, inode) of the standard descriptors.
+pub(crate) fn standard() -> [Option<(u64, u64)>; 3] {
+    std::array::from_fn(|descriptor| {
+        status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))
+    })
+}

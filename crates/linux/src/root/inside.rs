@@ -1,0 +1,177 @@
+//! A path that stays inside a guest's root, and what the kernel keeps there: files that are its switches, or show processes.
+//! Not which host files a confined guest may look at all the same: those are in `files`.
+//! Source: openat2(2), path_resolution(7); proc(5); statfs(2) (f_type).
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+
+use longma_guest::Errno;
+use longma_guest::host::held::Held;
+
+use super::{OpenHow, open_at_once, open_how};
+use crate::open_files::status_of;
+
+const RESOLVE_NO_XDEV: u64 = 0x01;
+
+/// Files of a process that show its memory, or what executes in it.
+pub(crate) const MEMORY: [&[u8]; 8] =
+    [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
+
+/// File systems whose files are the kernel's switches: f_type of proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
+/// configfs, efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
+const SWITCHES: [i64; 14] = [
+    PROC,
+    0x6265_6572,
+    0x27_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xcafe_4a11,
+    0x6265_6570,
+    0xde5e_81e4,
+    0xf97c_ff8c,
+    0x4341_5d53,
+    0x4249_4e4d,
+    0x6165_676c,
+];
+const PROC: i64 = 0x9fa0;
+
+/// The kind of the file system that an open file is on.
+fn file_system(file: &impl AsFd) -> Option<i64> {
+    // SAFETY: plain data.
+    let mut status: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is there to be filled.
+    (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type)
+}
+
+/// Whether an open file is one of /proc, wherever that is mounted.
+pub(crate) fn is_in_proc(file: &impl AsFd) -> bool {
+    file_system(file) == Some(PROC)
+}
+
+/// Whether an open file is one of the kernel's switches.
+pub(crate) fn is_switch(file: &impl AsFd) -> bool {
+    file_system(file).is_some_and(|kind| SWITCHES.contains(&kind))
+}
+
+/// What the kernel calls an open file.
+pub(crate) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
+    name_at(file.as_fd().as_raw_fd())
+}
+
+/// What the kernel calls the file that a guest's descriptor stands for now, and perhaps no longer: only to be told, or looked up anew.
+pub(crate) fn name_at(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Errno(libc::EBADF))?;
+    Ok(link.into_os_string().into_vec())
+}
+
+/// Whether what is opened with these flags can be read, and whether it is changed.
+pub(crate) fn access_of(flags: i32) -> (bool, bool) {
+    let mode = flags & libc::O_ACCMODE;
+    if flags & libc::O_PATH != 0 {
+        return (false, false);
+    }
+    (mode != libc::O_WRONLY, mode != libc::O_RDONLY || flags & libc::O_TRUNC != 0)
+}
+
+/// Whether the file that is open shows or changes the memory of a process, whichever it is.
+fn shows_memory(file: &impl AsFd) -> bool {
+    let name = kernels_name(file).unwrap_or_default();
+    is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
+}
+
+/// Where a path is resolved that stays inside a confined guest's root.
+#[derive(Debug)]
+pub(crate) struct Inside<'a> {
+    /// A directory of ours.
+    pub directory: RawFd,
+    pub path: &'a CString,
+    /// What keeps it inside.
+    pub resolve: u64,
+    /// Whether the directory is one of the kernel's switches itself.
+    pub begins_at_switch: bool,
+}
+
+impl Inside<'_> {
+    /// Has the kernel resolve it, whatever is there.
+    pub fn resolve(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        open_how(self.directory, self.path, &OpenHow { resolve: how.resolve | self.resolve, ..how })
+    }
+
+    /// Only names what is there, with these flags beside O_PATH.
+    pub fn hold(&self, flags: i32) -> Result<Held, Errno> {
+        let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
+        Held::new(|| {
+            open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
+        })
+    }
+
+    /// Opens it. What the kernel keeps there (a /proc that somebody has mounted in the root) may be looked at, not written, and shows no
+    /// process's memory.
+    pub fn open(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        if self.begins_at_switch {
+            return self.open_across(how);
+        }
+        // The root itself is no such file system, and most paths stay on its.
+        match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
+            Err(Errno(libc::EXDEV)) => self.open_across(how),
+            opened => opened,
+        }
+    }
+
+    /// The same for a path that leads over a mount point: what is there is found out before it is opened.
+    fn open_across(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
+        let flags = how.flags as i32;
+        let found = match self.hold(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
+            Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
+                // Nothing is there, so that what is opened is what is made.
+                return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
+            }
+            found => found?,
+        };
+        let (reads, writes) = access_of(flags);
+        if is_switch(&found) && (writes || reads && shows_memory(&found)) {
+            return Err(Errno(libc::EACCES));
+        }
+        if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+            return Err(Errno(libc::EEXIST));
+        }
+        let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
+        // A link that is not to be followed cannot be opened this way either, but with another error.
+        if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
+            return Err(Errno(libc::ELOOP));
+        }
+        let again = how.flags & !((libc::O_CREAT | libc::O_NOFOLLOW) as u64);
+        open_how(libc::AT_FDCWD, &found.link(), &OpenHow { flags: again, mode, resolve: 0 })
+    }
+}
+
+fn is_link(file: &Held) -> bool {
+    status_of(file.number()).is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFLNK)
+}
+
+/// The bytes of a path's last part.
+pub(crate) fn last_part(path: &[u8]) -> &[u8] {
+    path.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_of_a_path_is_found_behind_slashes() {
+        assert_eq!(last_part(b"/a//exe//"), b"exe");
+        assert_eq!(last_part(b"exe"), b"exe");
+        assert_eq!(last_part(b"//"), b"");
+    }
+
+    #[test]
+    fn the_kernels_switches_are_known_by_their_file_system() {
+        let open = |path: &str| std::fs::File::open(path).unwrap();
+        assert!(is_in_proc(&open("/proc/uptime")) && is_switch(&open("/sys/devices")));
+        assert!(!is_switch(&open("/dev/null")) && !is_switch(&open("/")));
+    }
+}
