@@ -97,9 +97,13 @@ fn connect(name: &str, level: Reliability) -> Hostile {
     };
     let half = say_hello_at(&socket, level);
     send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
-    let (mut shown, mut files, mut agreed) = (Vec::new(), Vec::new(), None);
+    let (mut shown, mut files, mut agreed, mut heard) = (Vec::new(), Vec::new(), None, Vec::new());
     loop {
-        match receive(&socket, None) {
+        let next = receive(&socket, None);
+        if let Ok((letter, file)) = &next {
+            heard.push(format!("{letter:?}{}", if file.is_some() { " with a file" } else { "" }));
+        }
+        match next {
             Ok((Letter::Shown, _)) => break,
             Ok((Letter::Accept { .. }, file)) => agreed = file,
             Ok((Letter::Show(showing), file)) => {
@@ -112,7 +116,7 @@ fn connect(name: &str, level: Reliability) -> Hostile {
             }
         }
     }
-    let their_file = agreed.expect("who accepts sends its half");
+    let their_file = agreed.unwrap_or_else(|| panic!("who accepts sends its half: {heard:?}"));
     Hostile { socket, half, theirs: map_half(&their_file).unwrap(), their_file, shown, files }
 }
 
