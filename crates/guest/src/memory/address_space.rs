@@ -10,6 +10,7 @@ use super::HOST_PAGE_BYTES;
 use super::guest_memory::GuestMemory;
 use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
 use super::request::{Backing, MapRequest, Placement};
+use super::room::Room;
 use crate::Errno;
 use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
 use crate::host::shake::shake;
@@ -26,6 +27,7 @@ pub struct AddressSpace {
     heap: Mutex<Heap>,
     /// What the guest may not map otherwise, see [`AddressSpace::keep`].
     pub(super) kept: Vec<Range<u64>>,
+    pub(super) room: Room,
 }
 
 /// The program break.
@@ -55,7 +57,7 @@ impl AddressSpace {
     /// An empty address space over `memory`.
     pub fn new(memory: GuestMemory) -> Self {
         let top = memory.limit() - memory.page_bytes();
-        Self { memory, top, heap: Mutex::default(), kept: Vec::new() }
+        Self { memory, top, heap: Mutex::default(), kept: Vec::new(), room: Room::default() }
     }
 
     /// The size of the program's pages.
@@ -183,6 +185,7 @@ impl AddressSpace {
         }
         let mut map = self.write();
         let range = self.place(&map, request.placement, request.length)?;
+        self.check_room(&map)?;
         let length = (range.end - range.start) as usize;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let (kind, descriptor, offset) = match &request.backing {
@@ -369,6 +372,9 @@ impl AddressSpace {
         if map.is_free(range.clone()) {
             return Ok(());
         }
+        if map.is_cut_by(&range) {
+            self.check_room(&map)?;
+        }
         self.forget_code(&map, &range);
         let _held = self.hold_code();
         self.release(&range)?;
@@ -384,6 +390,9 @@ impl AddressSpace {
             return Ok(());
         }
         let mut map = self.write();
+        if map.is_cut_by(&range) {
+            self.check_room(&map)?;
+        }
         let mut at = range.start;
         let (mut views, mut result) = (Vec::new(), Ok(()));
         self.forget_code(&map, &range);
@@ -489,6 +498,7 @@ impl AddressSpace {
         mapping: Mapping,
         keep: bool,
     ) -> Result<(), Errno> {
+        self.check_room(map)?;
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
         // Of length 0 it is a second view, of what is from there on. Nobody would notice writes to code there until it is read again.
         let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };

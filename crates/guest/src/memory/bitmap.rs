@@ -58,6 +58,11 @@ impl PageBitmap {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// How many pages are in the set.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// Puts `page` in; true if it was not.
     pub fn insert(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);

@@ -274,6 +274,16 @@ impl Mappings {
         (address < *end).then_some((start..*end, mapping))
     }
 
+    /// Mappings, and gaps between them: the host has as many of its own, if none was cut or joined.
+    pub fn pieces(&self) -> usize {
+        self.map.len() + self.gaps.0.iter().map(BTreeSet::len).sum::<usize>()
+    }
+
+    /// Whether a border of `range` is in the middle of a mapping.
+    pub fn is_cut_by(&self, range: &Range<u64>) -> bool {
+        [range.start, range.end].iter().any(|&at| self.at(at).is_some_and(|(found, _)| found.start < at))
+    }
+
     /// How often windows of devices have come or gone.
     pub fn window_changes(&self) -> u64 {
         self.window_changes

@@ -13,6 +13,7 @@ mod mappings;
 mod recovery;
 mod replaced;
 mod request;
+mod room;
 mod writes;
 
 pub use address_space::AddressSpace;

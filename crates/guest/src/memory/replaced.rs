@@ -16,6 +16,10 @@ use crate::host::host_call;
 /// How often memory is populated again because another thread has run code there: more than it can by chance.
 const TRIES: usize = 1000;
 
+/// Advice that the host keeps with a mapping, which it cuts for that: from MADV_NORMAL on, and from MADV_MERGEABLE on.
+const KEPT_WITH_MAPPINGS: [std::ops::RangeInclusive<i32>; 2] =
+    [libc::MADV_NORMAL..=libc::MADV_SEQUENTIAL, libc::MADV_MERGEABLE..=libc::MADV_KEEPONFORK];
+
 impl AddressSpace {
     /// Gives the host advice about what is mapped of a range of whole pages.
     ///
@@ -34,9 +38,15 @@ impl AddressSpace {
         let is_whole = range.end == end && self.read().covers(range.clone());
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,
-            libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => self.advise_children(range, advice)?,
+            libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
+                self.check_room_for_cut()?;
+                self.advise_children(range, advice)?;
+            }
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
+                if KEPT_WITH_MAPPINGS.iter().any(|kept| kept.contains(&advice)) {
+                    self.check_room_for_cut()?;
+                }
                 let pieces = self.read().within(range);
                 pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice))?;
             }

@@ -152,6 +152,7 @@ fn lock(
     let start = thread.process.space.page_down(address);
     let length = length.checked_add(address - start).ok_or(INVALID)?;
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
+    thread.process.space.check_room_for_cut()?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
     // SAFETY: whole pages of guest mappings.
     unsafe { host_call(number, arguments) }

@@ -1,0 +1,52 @@
+//! A guest that makes all the mappings that the host gives is refused the next one, and nobody else is.
+//! Alone in its process, whose mappings it uses up.
+//! Source: mmap(2) (ENOMEM), proc_sys_vm(5) (max_map_count).
+
+use longma_guest::{AddressSpace, Errno, GuestMemory, Protection};
+
+const WHOLE: u64 = 1 << 20;
+const FIRST: u64 = 1 << 30;
+const WRITABLE: Protection = Protection { read: true, write: true, execute: false };
+const READABLE: Protection = Protection { write: false, ..WRITABLE };
+
+/// Far more than a host gives.
+const MAPPINGS: u64 = 1 << 17;
+
+fn most() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
+}
+
+#[test]
+fn whoever_uses_up_all_mappings_is_refused_and_the_emulator_has_some_left() {
+    if most().is_none_or(|most| most >= MAPPINGS) {
+        eprintln!("this host gives a process more mappings than this test makes, or does not say how many");
+        return;
+    }
+    let space = AddressSpace::new(GuestMemory::reserve().unwrap());
+    let page = space.page_bytes();
+    let map = |nth: u64| {
+        let protection = if nth.is_multiple_of(2) { WRITABLE } else { READABLE };
+        space.map_zeros(FIRST + nth * page, page, protection)
+    };
+    space.map_zeros(WHOLE, 3 * page, WRITABLE).unwrap();
+
+    let made = (0..MAPPINGS).take_while(|nth| map(*nth).is_ok()).count() as u64;
+    assert!((10_000..MAPPINGS).contains(&made), "{made}");
+    let refused = Err(Errno(libc::ENOMEM));
+    assert_eq!(map(made), refused);
+    assert_eq!(space.protect(WHOLE + page, page, READABLE), refused, "it would be three");
+    assert_eq!(space.unmap(WHOLE + page, page), refused);
+    assert_eq!(space.advise(WHOLE + page, page, libc::MADV_DONTDUMP), Err(Errno(libc::ENOMEM)));
+
+    // Each of these takes mappings of the host's.
+    let blocks: Vec<Vec<u8>> = (0..200).map(|_| vec![1; 1 << 20]).collect();
+    let threads: Vec<_> = (0..50).map(|nth| std::thread::spawn(move || nth)).collect();
+    let sum: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!((blocks.len(), sum), (200, 49 * 50 / 2));
+
+    // What is unmapped as a whole makes room.
+    space.unmap(FIRST, 1000 * page).unwrap();
+    assert_eq!(map(0), Ok(()));
+    space.unmap(WHOLE + page, page).unwrap();
+    space.unmap(FIRST, made * page).unwrap();
+}
