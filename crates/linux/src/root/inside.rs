@@ -63,8 +63,12 @@ pub(crate) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
 
 /// What the kernel calls the file that a guest's descriptor stands for now, and perhaps no longer: only to be told, or looked up anew.
 pub(crate) fn name_at(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
-    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).map_err(|_| Errno(libc::EBADF))?;
-    Ok(link.into_os_string().into_vec())
+    match std::fs::read_link(format!("/proc/self/fd/{descriptor}")) {
+        Ok(link) => Ok(link.into_os_string().into_vec()),
+        // The kernel gives no name longer than PATH_MAX; a guest's root makes its names longer than the guest knows.
+        Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Err(Errno(libc::ENAMETOOLONG)),
+        Err(_) => Err(Errno(libc::EBADF)),
+    }
 }
 
 /// Whether what is opened with these flags can be read, and whether it is changed.
