@@ -58,7 +58,9 @@ proptest! {
         accesses in prop::collection::vec((0u64..30, 0u64..300, 0u64..8, 0u64..256), 1..300),
     ) {
         let few = format!("mshrs = {count}");
-        let mut system = system(&[(level, "mshrs = 16", few.as_str())]);
+        let others = if level == "[caches.l2]" { "[caches.l1d]" } else { "[caches.l2]" };
+        // Whoever waits for a register of another level has its line later than this level gave it.
+        let mut system = system(&[(level, "mshrs = 16", few.as_str()), (others, "mshrs = 16", "mshrs = 512")]);
         // The pages are known, so that no translation is loaded meanwhile; one line alone takes so long.
         let mut now = (0..8).fold(1000, |now, page| load(&mut system, page * PAGE + 255 * LINE, now).ready.0 + 1000);
         let alone = load(&mut system, 7 * PAGE + 254 * LINE, now).ready.0 - now;

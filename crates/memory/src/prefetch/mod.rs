@@ -12,15 +12,14 @@ use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 /// The prefetcher of one cache. It sees misses, and first uses of lines it brought, as hardware that watches fill buffers does.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
-    table: Table,
+    table: Box<dyn Predicts>,
     reach: Reach,
 }
 
-#[derive(Debug)]
-enum Table {
-    NextLine,
-    Stream(stream::Streams),
-    Stride(stride::Strides),
+/// A way to find out what will be asked for.
+trait Predicts: std::fmt::Debug + Send {
+    /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
+    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted;
 }
 
 /// How far a prefetcher looks.
@@ -69,10 +68,10 @@ impl Prefetcher {
     /// whoever asks must see which page lies there.
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
-        let table = match parameters.kind {
-            PrefetcherKind::NextLine => Table::NextLine,
-            PrefetcherKind::Stream => Table::Stream(stream::Streams::new(streams)),
-            PrefetcherKind::Stride => Table::Stride(stride::Strides::new(streams)),
+        let table: Box<dyn Predicts> = match parameters.kind {
+            PrefetcherKind::NextLine => Box::new(next_line::NextLine),
+            PrefetcherKind::Stream => Box::new(stream::Streams::new(streams)),
+            PrefetcherKind::Stride => Box::new(stride::Strides::new(streams)),
         };
         let degree = i64::from(parameters.degree.clamp(1, MAX_DEGREE));
         let distance = i64::from(parameters.distance.max(1));
@@ -82,11 +81,7 @@ impl Prefetcher {
 
     /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
     pub fn observe(&mut self, line: Line, instruction: u64) -> Wanted {
-        match &mut self.table {
-            Table::NextLine => next_line::observe(line, self.reach),
-            Table::Stream(streams) => streams.observe(line, self.reach),
-            Table::Stride(strides) => strides.observe(line, instruction, self.reach),
-        }
+        self.table.observe(line, instruction, self.reach)
     }
 }
 
@@ -103,8 +98,8 @@ mod tests {
     #[test]
     fn next_line_stops_at_the_end_of_the_page() {
         let reach = Reach { distance: 1, ..REACH };
-        assert_eq!(numbers(next_line::observe(Line(10), reach)), [11, 12]);
-        assert_eq!(numbers(next_line::observe(Line(254), reach)), [255]);
+        assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, reach)), [11, 12]);
+        assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, reach)), [255]);
     }
 
     #[test]
@@ -112,13 +107,13 @@ mod tests {
         for step in [1i64, -1] {
             let mut streams = stream::Streams::new(2);
             let at = |n: i64| Line((100 + n * step) as u64);
-            assert!(streams.observe(at(0), REACH).lines().is_empty());
-            assert!(streams.observe(at(1), REACH).lines().is_empty());
-            assert_eq!(numbers(streams.observe(at(2), REACH)), [at(3).0, at(4).0]);
-            assert_eq!(numbers(streams.observe(at(3), REACH)), [at(5).0, at(6).0]);
-            assert_eq!(numbers(streams.observe(at(4), REACH)), [at(7).0, at(8).0]);
+            assert!(streams.observe(at(0), 0, REACH).lines().is_empty());
+            assert!(streams.observe(at(1), 0, REACH).lines().is_empty());
+            assert_eq!(numbers(streams.observe(at(2), 0, REACH)), [at(3).0, at(4).0]);
+            assert_eq!(numbers(streams.observe(at(3), 0, REACH)), [at(5).0, at(6).0]);
+            assert_eq!(numbers(streams.observe(at(4), 0, REACH)), [at(7).0, at(8).0]);
             // Already four ahead: one more line a miss.
-            assert_eq!(numbers(streams.observe(at(5), REACH)), [at(9).0]);
+            assert_eq!(numbers(streams.observe(at(5), 0, REACH)), [at(9).0]);
         }
     }
 
@@ -127,7 +122,7 @@ mod tests {
         for step in 3..=16 {
             let mut streams = stream::Streams::new(16);
             let lines = (0..100).map(|n| Line(5000 + n * step));
-            let wanted = lines.map(|line| streams.observe(line, REACH).lines().len()).sum::<usize>();
+            let wanted = lines.map(|line| streams.observe(line, 0, REACH).lines().len()).sum::<usize>();
             assert_eq!(wanted, 0, "in steps of {step} lines");
         }
     }
@@ -136,19 +131,19 @@ mod tests {
     fn a_stream_goes_on_where_some_of_its_lines_are_left_out() {
         let mut streams = stream::Streams::new(4);
         for line in 100..103 {
-            streams.observe(Line(line), REACH);
+            streams.observe(Line(line), 0, REACH);
         }
         // Lines 103 and 104 are there, and the second of them is used first.
-        assert_eq!(numbers(streams.observe(Line(104), REACH)), [105, 106]);
-        assert!(streams.observe(Line(103), REACH).lines().is_empty());
-        assert_eq!(numbers(streams.observe(Line(105), REACH)), [107, 108]);
+        assert_eq!(numbers(streams.observe(Line(104), 0, REACH)), [105, 106]);
+        assert!(streams.observe(Line(103), 0, REACH).lines().is_empty());
+        assert_eq!(numbers(streams.observe(Line(105), 0, REACH)), [107, 108]);
     }
 
     #[test]
     fn random_misses_start_no_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];
-        assert!(misses.iter().all(|line| streams.observe(Line(*line), REACH).lines().is_empty()));
+        assert!(misses.iter().all(|line| streams.observe(Line(*line), 0, REACH).lines().is_empty()));
     }
 
     #[test]

@@ -2,11 +2,16 @@
 //! Not selective: it never learns that nobody asks.
 //! Source: one-block lookahead, Smith, Cache memories, ACM Computing Surveys 14(3), 1982, section 2.1.
 
-use super::{Reach, Wanted};
+use super::{Predicts, Reach, Wanted};
 use crate::cache::Line;
 
-pub(super) fn observe(line: Line, reach: Reach) -> Wanted {
-    let mut wanted = Wanted::default();
-    (0..reach.degree).for_each(|n| reach.want(&mut wanted, line, reach.distance + n));
-    wanted
+#[derive(Debug)]
+pub(super) struct NextLine;
+
+impl Predicts for NextLine {
+    fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
+        let mut wanted = Wanted::default();
+        (0..reach.degree).for_each(|n| reach.want(&mut wanted, line, reach.distance + n));
+        wanted
+    }
 }

@@ -3,7 +3,7 @@
 //! Source: Jouppi, ISCA 1990 (stream buffers); confirmation and run-ahead as in IBM's POWER4 (Tendler et al., IBM Journal of
 //! Research and Development 46(1), 2002, hardware data prefetch).
 
-use super::{Reach, Wanted};
+use super::{Predicts, Reach, Wanted};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,8 +44,10 @@ impl Streams {
     pub(super) fn new(streams: usize) -> Self {
         Self { streams: vec![Stream::default(); streams], now: 0 }
     }
+}
 
-    pub(super) fn observe(&mut self, line: Line, reach: Reach) -> Wanted {
+impl Predicts for Streams {
+    fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
         let Some(stream) = self.streams.iter_mut().find(|s| s.goes_on(step_of(s))) else {

@@ -3,7 +3,7 @@
 //! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3; strides are in
 //! lines here, as it sees misses only.
 
-use super::{Reach, Wanted};
+use super::{Predicts, Reach, Wanted};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,8 +23,10 @@ impl Strides {
     pub(super) fn new(entries: usize) -> Self {
         Self { entries: vec![Entry::default(); entries.next_power_of_two()] }
     }
+}
 
-    pub(super) fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted {
+impl Predicts for Strides {
+    fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted {
         // Instructions are four bytes long.
         let at = (instruction >> 2) as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];

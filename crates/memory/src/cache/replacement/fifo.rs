@@ -2,7 +2,26 @@
 //! Not affected by uses.
 //! Source: Hennessy and Patterson, appendix B.
 
-#[inline]
-pub(super) fn victim(ages: &[u8], ways: usize, allowed: u64) -> usize {
-    super::lru::victim(ages, ways, allowed)
+use super::lru::Lru;
+use super::{Candidates, Replaces};
+
+pub(super) struct Fifo;
+
+impl Replaces for Fifo {
+    fn reset(ages: &mut [u8]) {
+        Lru::reset(ages);
+    }
+
+    #[inline]
+    fn touched(_ages: &mut [u8], _way: usize) {}
+
+    #[inline]
+    fn filled(ages: &mut [u8], way: usize) {
+        Lru::touched(ages, way);
+    }
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        Lru::victim(ages, among)
+    }
 }

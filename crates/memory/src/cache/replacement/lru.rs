@@ -3,20 +3,38 @@
 //! Source: Hennessy and Patterson, appendix B.
 
 use super::super::host;
+use super::{Candidates, Replaces};
 
-pub(super) fn reset(ages: &mut [u8]) {
-    (0..).zip(ages).for_each(|(rank, age)| *age = rank);
-}
+pub(super) struct Lru;
 
-#[inline]
-pub(super) fn touched(ages: &mut [u8], way: usize) {
-    // Of a known length, the host does all of them at once.
-    match ages.as_chunks_mut() {
-        ([ages], []) => rejuvenate::<4>(ages, way),
-        _ => match ages.as_chunks_mut() {
-            ([ages], []) => rejuvenate::<16>(ages, way),
-            _ => rejuvenate_any(ages, way),
-        },
+impl Replaces for Lru {
+    fn reset(ages: &mut [u8]) {
+        (0..).zip(ages).for_each(|(rank, age)| *age = rank);
+    }
+
+    #[inline]
+    fn touched(ages: &mut [u8], way: usize) {
+        // Of a known length, the host does all of them at once.
+        match ages.as_chunks_mut() {
+            ([ages], []) => rejuvenate::<4>(ages, way),
+            _ => match ages.as_chunks_mut() {
+                ([ages], []) => rejuvenate::<16>(ages, way),
+                _ => rejuvenate_any(ages, way),
+            },
+        }
+    }
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        let oldest = among.ways as u8 - 1;
+        let way = match ages.as_chunks() {
+            ([ages], []) => host::equal_bytes(ages, oldest).trailing_zeros() as usize,
+            _ => ages[..among.ways].iter().position(|age| *age == oldest).unwrap_or(usize::MAX),
+        };
+        if way < among.ways && among.allowed >> way & 1 == 1 {
+            return way;
+        }
+        super::ways(among.allowed).max_by_key(|way| ages[*way]).unwrap_or(0)
     }
 }
 
@@ -36,17 +54,4 @@ fn rejuvenate_any(ages: &mut [u8], way: usize) {
         ages.iter_mut().for_each(|age| *age += u8::from(*age < rank));
         ages[way] = 0;
     }
-}
-
-#[inline]
-pub(super) fn victim(ages: &[u8], ways: usize, allowed: u64) -> usize {
-    let oldest = ways as u8 - 1;
-    let way = match ages.as_chunks() {
-        ([ages], []) => host::equal_bytes(ages, oldest).trailing_zeros() as usize,
-        _ => ages[..ways].iter().position(|age| *age == oldest).unwrap_or(usize::MAX),
-    };
-    if way < ways && allowed >> way & 1 == 1 {
-        return way;
-    }
-    super::ways(allowed).max_by_key(|way| ages[*way]).unwrap_or(0)
 }

@@ -11,31 +11,96 @@ mod tree_plru;
 
 use longma_topology::parts::Replacement;
 
-/// A replacement policy. Its state is one byte a way ("age"), in an array that is a power of two long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Lru,
-    TreePlru,
-    Nru,
-    Random,
-    Fifo,
-    Rrip,
+/// The lines of a set that one may be chosen from to be given up.
+struct Candidates<'a> {
+    /// Ways of the set.
+    ways: usize,
+    /// A bit for each way that may go; at least one.
+    allowed: u64,
+    /// State of the cache's random numbers.
+    random: &'a mut u64,
 }
 
-impl From<Replacement> for Policy {
-    /// An unknown policy is taken as LRU: what most makers' documents imply where they speak of "the oldest line", and the usual
-    /// assumption of other simulators.
-    fn from(named: Replacement) -> Self {
-        match named {
-            Replacement::Lru | Replacement::Unknown => Self::Lru,
-            Replacement::TreePlru => Self::TreePlru,
-            Replacement::Nru => Self::Nru,
-            Replacement::Random => Self::Random,
-            Replacement::Fifo => Self::Fifo,
-            Replacement::Rrip => Self::Rrip,
-        }
+/// What a policy does. Its state is one byte a way ("age"), in an array that is a power of two long.
+trait Replaces {
+    /// Puts the ages of an empty set into order.
+    fn reset(ages: &mut [u8]) {
+        ages.fill(0);
     }
+
+    /// A line was used. Doing this twice to one way, with no other in between, changes nothing: `Filter` relies on it.
+    fn touched(ages: &mut [u8], way: usize);
+
+    /// A line was put in.
+    #[inline]
+    fn filled(ages: &mut [u8], way: usize) {
+        Self::touched(ages, way);
+    }
+
+    /// The way to give up, one of those allowed.
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize;
 }
+
+/// Makes `Policy` of the policies' types, each named as machine files' [`Replacement`] names it.
+macro_rules! policies {
+    ($($module:ident::$policy:ident),* $(,)?) => {
+        /// A replacement policy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Policy {
+            $($policy),*
+        }
+
+        impl From<Replacement> for Policy {
+            /// An unknown policy is taken as LRU: what most makers' documents imply where they speak of "the oldest line", and the
+            /// usual assumption of other simulators.
+            fn from(named: Replacement) -> Self {
+                match named {
+                    Replacement::Unknown => Self::Lru,
+                    $(Replacement::$policy => Self::$policy),*
+                }
+            }
+        }
+
+        impl Policy {
+            #[cfg(test)]
+            const ALL: &[Self] = &[$(Self::$policy),*];
+
+            /// Puts the ages of an empty set, one a way and a power of two in number, into order.
+            pub fn reset(self, ages: &mut [u8]) {
+                match self {
+                    $(Self::$policy => $module::$policy::reset(ages)),*
+                }
+            }
+
+            /// A line was used.
+            #[inline]
+            pub fn touched(self, ages: &mut [u8], way: usize) {
+                match self {
+                    $(Self::$policy => $module::$policy::touched(ages, way)),*
+                }
+            }
+
+            /// A line was put in.
+            #[inline]
+            pub fn filled(self, ages: &mut [u8], way: usize) {
+                match self {
+                    $(Self::$policy => $module::$policy::filled(ages, way)),*
+                }
+            }
+
+            /// The way of `ways` to give up, one of `allowed`, which has at least one.
+            #[inline]
+            pub fn victim(self, ages: &mut [u8], ways: usize, allowed: u64, random: &mut u64) -> usize {
+                let among = Candidates { ways, allowed, random };
+                match self {
+                    $(Self::$policy => $module::$policy::victim(ages, among)),*
+                }
+            }
+        }
+    };
+}
+
+policies! { fifo::Fifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
 
 /// The ways in a mask, lowest first.
 fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
@@ -46,61 +111,10 @@ fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Policy {
-    /// Puts the ages of an empty set into order.
-    pub fn reset(self, ages: &mut [u8]) {
-        match self {
-            Self::Lru | Self::Fifo => lru::reset(ages),
-            Self::Rrip => ages.fill(rrip::DISTANT),
-            Self::TreePlru | Self::Nru | Self::Random => ages.fill(0),
-        }
-    }
-
-    /// A line was used. Doing this twice to one way, with no other in between, changes nothing: `Filter` relies on it.
-    #[inline]
-    pub fn touched(self, ages: &mut [u8], way: usize) {
-        match self {
-            Self::Lru => lru::touched(ages, way),
-            Self::TreePlru => tree_plru::touched(ages, way),
-            Self::Nru => nru::touched(ages, way),
-            Self::Rrip => rrip::touched(ages, way),
-            Self::Random | Self::Fifo => {}
-        }
-    }
-
-    /// A line was put in.
-    #[inline]
-    pub fn filled(self, ages: &mut [u8], way: usize) {
-        match self {
-            Self::Lru | Self::Fifo => lru::touched(ages, way),
-            Self::TreePlru => tree_plru::touched(ages, way),
-            Self::Nru => nru::touched(ages, way),
-            Self::Rrip => rrip::filled(ages, way),
-            Self::Random => {}
-        }
-    }
-
-    /// The way of `ways` to give up, one of `allowed`, which has at least one.
-    #[inline]
-    pub fn victim(self, ages: &mut [u8], ways: usize, allowed: u64, random: &mut u64) -> usize {
-        match self {
-            Self::Lru => lru::victim(ages, ways, allowed),
-            Self::Fifo => fifo::victim(ages, ways, allowed),
-            Self::TreePlru => tree_plru::victim(ages, allowed),
-            Self::Nru => nru::victim(ages, allowed),
-            Self::Random => random::victim(allowed, random),
-            Self::Rrip => rrip::victim(ages, allowed),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    const ALL: [Policy; 6] =
-        [Policy::Lru, Policy::TreePlru, Policy::Nru, Policy::Random, Policy::Fifo, Policy::Rrip];
 
     fn set(policy: Policy, ways: usize) -> Vec<u8> {
         let mut ages = vec![0; ways.next_power_of_two()];
@@ -143,7 +157,7 @@ mod tests {
         fn a_victim_is_always_one_of_the_allowed_ways(
             count in 1usize..=20, uses in prop::collection::vec(0usize..20, 0..60), mask in any::<u64>(), seed in 1u64..,
         ) {
-            for policy in ALL {
+            for &policy in Policy::ALL {
                 let mut ages = set(policy, count);
                 uses.iter().filter(|way| **way < count).for_each(|way| policy.touched(&mut ages, *way));
                 let all = u64::MAX >> (64 - count);
@@ -156,7 +170,7 @@ mod tests {
 
         #[test]
         fn a_second_use_in_a_row_changes_nothing(count in 1usize..=20, uses in prop::collection::vec(0usize..20, 1..60)) {
-            for policy in ALL {
+            for &policy in Policy::ALL {
                 let mut ages = set(policy, count);
                 for way in uses.iter().filter(|way| **way < count) {
                     policy.touched(&mut ages, *way);

@@ -2,16 +2,22 @@
 //! Not a clock with a hand: the search always starts at the first way.
 //! Source: the description of the UltraSPARC T2's L2 in Jaleel et al., ISCA 2010, section 2.
 
-#[inline]
-pub(super) fn touched(ages: &mut [u8], way: usize) {
-    ages[way] = 1;
-}
+use super::{Candidates, Replaces};
 
-#[inline]
-pub(super) fn victim(ages: &mut [u8], allowed: u64) -> usize {
-    if super::ways(allowed).all(|way| ages[way] == 1) {
-        // Everything was used: all bits start again.
-        super::ways(allowed).for_each(|way| ages[way] = 0);
+pub(super) struct Nru;
+
+impl Replaces for Nru {
+    #[inline]
+    fn touched(ages: &mut [u8], way: usize) {
+        ages[way] = 1;
     }
-    super::ways(allowed).find(|way| ages[*way] == 0).unwrap_or(0)
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        if super::ways(among.allowed).all(|way| ages[way] == 1) {
+            // Everything was used: all bits start again.
+            super::ways(among.allowed).for_each(|way| ages[way] = 0);
+        }
+        super::ways(among.allowed).find(|way| ages[*way] == 0).unwrap_or(0)
+    }
 }

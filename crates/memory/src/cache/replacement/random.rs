@@ -2,11 +2,21 @@
 //! Not a model of a particular chip's generator, which no maker publishes.
 //! Source: Marsaglia, Xorshift RNGs, Journal of Statistical Software 8(14), 2003.
 
-#[inline]
-pub(super) fn victim(allowed: u64, random: &mut u64) -> usize {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    let nth = ((*random >> 32) * u64::from(allowed.count_ones())) >> 32;
-    super::ways(allowed).nth(nth as usize).unwrap_or(0)
+use super::{Candidates, Replaces};
+
+pub(super) struct Random;
+
+impl Replaces for Random {
+    #[inline]
+    fn touched(_ages: &mut [u8], _way: usize) {}
+
+    #[inline]
+    fn victim(_ages: &mut [u8], among: Candidates<'_>) -> usize {
+        let random = among.random;
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        let nth = ((*random >> 32) * u64::from(among.allowed.count_ones())) >> 32;
+        super::ways(among.allowed).nth(nth as usize).unwrap_or(0)
+    }
 }

@@ -2,23 +2,33 @@
 //! Not the dynamic kind that duels two insertion policies.
 //! Source: Jaleel, Theobald, Steely and Emer, High performance cache replacement using RRIP, ISCA 2010, section 4.1.
 
+use super::{Candidates, Replaces};
+
+pub(super) struct Rrip;
+
 /// Expected in the distant future: the first to go.
-pub(super) const DISTANT: u8 = 3;
+const DISTANT: u8 = 3;
 
-#[inline]
-pub(super) fn touched(ages: &mut [u8], way: usize) {
-    ages[way] = 0;
-}
+impl Replaces for Rrip {
+    fn reset(ages: &mut [u8]) {
+        ages.fill(DISTANT);
+    }
 
-#[inline]
-pub(super) fn filled(ages: &mut [u8], way: usize) {
-    ages[way] = DISTANT - 1;
-}
+    #[inline]
+    fn touched(ages: &mut [u8], way: usize) {
+        ages[way] = 0;
+    }
 
-#[inline]
-pub(super) fn victim(ages: &mut [u8], allowed: u64) -> usize {
-    let oldest = super::ways(allowed).map(|way| ages[way]).max().unwrap_or(DISTANT);
-    // All allowed ways age until one is distant.
-    super::ways(allowed).for_each(|way| ages[way] += DISTANT - oldest);
-    super::ways(allowed).find(|way| ages[*way] == DISTANT).unwrap_or(0)
+    #[inline]
+    fn filled(ages: &mut [u8], way: usize) {
+        ages[way] = DISTANT - 1;
+    }
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        let oldest = super::ways(among.allowed).map(|way| ages[way]).max().unwrap_or(DISTANT);
+        // All allowed ways age until one is distant.
+        super::ways(among.allowed).for_each(|way| ages[way] += DISTANT - oldest);
+        super::ways(among.allowed).find(|way| ages[*way] == DISTANT).unwrap_or(0)
+    }
 }

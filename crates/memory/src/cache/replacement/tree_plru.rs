@@ -2,30 +2,35 @@
 //! Not exact beyond two ways.
 //! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004, section 2.
 
-// Node n has children 2n and 2n + 1; node 1 is the root, and node `leaves + way` would be the way itself.
+use super::{Candidates, Replaces};
 
-#[inline]
-pub(super) fn touched(ages: &mut [u8], way: usize) {
-    let mut node = ages.len() + way;
-    while node > 1 {
-        // Points to the other child.
-        ages[node / 2] = u8::from(node.is_multiple_of(2));
-        node /= 2;
-    }
-}
+/// Node n has children 2n and 2n + 1; node 1 is the root, and node `leaves + way` would be the way itself.
+pub(super) struct TreePlru;
 
-#[inline]
-pub(super) fn victim(ages: &[u8], allowed: u64) -> usize {
-    let leaves = ages.len();
-    let (mut node, mut first, mut count) = (1, 0, leaves);
-    while count > 1 {
-        count /= 2;
-        let any = |from: usize| (allowed >> from) & (u64::MAX >> (64 - count)) != 0;
-        let wanted = usize::from(ages[node]);
-        // A half without an allowed way is not entered, whatever the bit says.
-        let half = if any(first + wanted * count) { wanted } else { 1 - wanted };
-        first += half * count;
-        node = 2 * node + half;
+impl Replaces for TreePlru {
+    #[inline]
+    fn touched(ages: &mut [u8], way: usize) {
+        let mut node = ages.len() + way;
+        while node > 1 {
+            // Points to the other child.
+            ages[node / 2] = u8::from(node.is_multiple_of(2));
+            node /= 2;
+        }
     }
-    first
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        let leaves = ages.len();
+        let (mut node, mut first, mut count) = (1, 0, leaves);
+        while count > 1 {
+            count /= 2;
+            let any = |from: usize| (among.allowed >> from) & (u64::MAX >> (64 - count)) != 0;
+            let wanted = usize::from(ages[node]);
+            // A half without an allowed way is not entered, whatever the bit says.
+            let half = if any(first + wanted * count) { wanted } else { 1 - wanted };
+            first += half * count;
+            node = 2 * node + half;
+        }
+        first
+    }
 }
