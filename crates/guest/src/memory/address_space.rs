@@ -12,6 +12,7 @@ use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
 use super::request::{Backing, MapRequest, Placement};
 use super::room::Room;
 use crate::Errno;
+use crate::host::die_by;
 use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
 use crate::host::shake::shake;
 
@@ -656,8 +657,14 @@ impl AddressSpace {
             let protected =
                 unsafe { libc::mprotect(self.host(start), HOST_PAGE_BYTES as usize, libc::PROT_READ) };
             if protected != 0 {
+                let error = errno();
                 self.memory.0.code.remove(page);
-                return false;
+                // Code that changes unnoticed would be run as it was, for ever.
+                eprintln!(
+                    "longma: a page of code cannot be protected ({error:?}): the program has used up the host's mappings; raise \
+                     vm.max_map_count"
+                );
+                die_by(libc::SIGABRT);
             }
         }
         true

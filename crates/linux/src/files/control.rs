@@ -72,6 +72,8 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
     (0x5440, 0x5441, Number),            // TIOCGPTPEER
     (0x5450, 0x5451, Number),            // FIONCLEX, FIOCLEX
     (0x5452, 0x5452, In(4)),             // FIOASYNC
+    (0x5456, 0x5456, Out(36)),           // TIOCGLCKTRMIOS
+    (0x5457, 0x5457, In(36)),            // TIOCSLCKTRMIOS
     (0x5460, 0x5460, Out(8)),            // FIOQSIZE
     (0x8901, 0x8902, In(4)),             // FIOSETOWN, SIOCSPGRP
     (0x8903, 0x8905, Out(4)),            // FIOGETOWN, SIOCGPGRP, SIOCATMARK
