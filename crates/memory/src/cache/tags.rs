@@ -130,7 +130,7 @@ impl Tags {
         let stride = ways.next_power_of_two();
         let lines = index.sets() * ways;
         let mut ages = vec![0; index.sets() * stride];
-        ages.chunks_mut(stride).for_each(|set| policy.reset(set));
+        ages.chunks_mut(stride).for_each(|set| policy.reset(set, ways));
         let wide_sharers = if sharers > NARROW as usize { vec![0; lines] } else { Vec::new() };
         // Never 0, where the generator would stay.
         let random = Line(seed).hash() | 1;

@@ -8,8 +8,8 @@ use super::{Candidates, Replaces};
 pub(super) struct Fifo;
 
 impl Replaces for Fifo {
-    fn reset(ages: &mut [u8]) {
-        Lru::reset(ages);
+    fn reset(ages: &mut [u8], ways: usize) {
+        Lru::reset(ages, ways);
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use super::{Candidates, Replaces};
 pub(super) struct Lru;
 
 impl Replaces for Lru {
-    fn reset(ages: &mut [u8]) {
+    fn reset(ages: &mut [u8], _ways: usize) {
         (0..).zip(ages).for_each(|(rank, age)| *age = rank);
     }
 

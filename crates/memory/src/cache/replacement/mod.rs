@@ -23,8 +23,8 @@ struct Candidates<'a> {
 
 /// What a policy does. Its state is one byte a way ("age"), in an array that is a power of two long.
 trait Replaces {
-    /// Puts the ages of an empty set into order.
-    fn reset(ages: &mut [u8]) {
+    /// Puts the ages of an empty set of so many ways into order.
+    fn reset(ages: &mut [u8], _ways: usize) {
         ages.fill(0);
     }
 
@@ -65,10 +65,10 @@ macro_rules! policies {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$policy),*];
 
-            /// Puts the ages of an empty set, one a way and a power of two in number, into order.
-            pub fn reset(self, ages: &mut [u8]) {
+            /// Puts the ages of an empty set of so many ways into order.
+            pub fn reset(self, ages: &mut [u8], ways: usize) {
                 match self {
-                    $(Self::$policy => $module::$policy::reset(ages)),*
+                    $(Self::$policy => $module::$policy::reset(ages, ways)),*
                 }
             }
 
@@ -118,7 +118,7 @@ mod tests {
 
     fn set(policy: Policy, ways: usize) -> Vec<u8> {
         let mut ages = vec![0; ways.next_power_of_two()];
-        policy.reset(&mut ages);
+        policy.reset(&mut ages, ways);
         (0..ways).for_each(|way| policy.filled(&mut ages, way));
         ages
     }

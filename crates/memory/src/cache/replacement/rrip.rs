@@ -10,7 +10,7 @@ pub(super) struct Rrip;
 const DISTANT: u8 = 3;
 
 impl Replaces for Rrip {
-    fn reset(ages: &mut [u8]) {
+    fn reset(ages: &mut [u8], _ways: usize) {
         ages.fill(DISTANT);
     }
 
