@@ -24,6 +24,8 @@ choice! {
         Lru = "lru",
         /// Nearly the least recently used, by a tree of bits.
         TreePlru = "tree-plru",
+        /// Not the last used, by one bit a line.
+        BitPlru = "bit-plru",
         /// Not recently used, by one bit a line.
         Nru = "nru",
         /// Any.

@@ -2,6 +2,7 @@
 //! Not which ways may be used at all: `lock` and `partition` say that with a mask.
 //! Source: each policy's own file.
 
+mod bit_plru;
 mod fifo;
 mod lru;
 mod nru;
@@ -100,7 +101,7 @@ macro_rules! policies {
     };
 }
 
-policies! { fifo::Fifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
+policies! { bit_plru::BitPlru, fifo::Fifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
 
 /// The ways in a mask, lowest first.
 fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
@@ -139,6 +140,17 @@ mod tests {
         assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 2);
         Policy::TreePlru.touched(&mut ages, 2);
         assert_eq!(Policy::TreePlru.victim(&mut ages, 4, 0b1111, &mut 1), 1);
+    }
+
+    #[test]
+    fn bit_plru_never_gives_up_the_last_line_used_and_starts_again_when_all_are() {
+        let mut ages = set(Policy::BitPlru, 3);
+        // Filling the third cleared the others.
+        assert_eq!(Policy::BitPlru.victim(&mut ages, 3, 0b111, &mut 1), 0);
+        Policy::BitPlru.touched(&mut ages, 0);
+        assert_eq!(Policy::BitPlru.victim(&mut ages, 3, 0b111, &mut 1), 1);
+        Policy::BitPlru.touched(&mut ages, 1);
+        assert_eq!(Policy::BitPlru.victim(&mut ages, 3, 0b111, &mut 1), 0);
     }
 
     #[test]

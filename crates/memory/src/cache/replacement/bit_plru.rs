@@ -1,0 +1,34 @@
+//! Bit PLRU: one bit a way, set by a use; the use that would leave none unset clears all others. The first unset way goes.
+//! Not NRU, which clears only when a line is needed: here the last used line never goes.
+//! Source: Al-Zoubi, Milenkovic and Milenkovic, Performance evaluation of cache replacement policies, ACMSE 2004, section 2 (PLRUm).
+
+use super::{Candidates, Replaces};
+
+pub(super) struct BitPlru;
+
+const UNUSED: u8 = 0;
+const USED: u8 = 1;
+/// Of ages behind the set's last way.
+const NO_WAY: u8 = 2;
+
+impl Replaces for BitPlru {
+    fn reset(ages: &mut [u8], ways: usize) {
+        ages.fill(NO_WAY);
+        ages[..ways].fill(UNUSED);
+    }
+
+    #[inline]
+    fn touched(ages: &mut [u8], way: usize) {
+        ages[way] = USED;
+        if !ages.contains(&UNUSED) {
+            ages.iter_mut().filter(|age| **age == USED).for_each(|age| *age = UNUSED);
+            ages[way] = USED;
+        }
+    }
+
+    #[inline]
+    fn victim(ages: &mut [u8], among: Candidates<'_>) -> usize {
+        let first = among.allowed.trailing_zeros() as usize;
+        super::ways(among.allowed).find(|way| ages[*way] == UNUSED).unwrap_or(first)
+    }
+}
