@@ -2,6 +2,7 @@
 //! Not software prefetches, which are ordinary accesses nobody waits for.
 //! Source: each prefetcher's own file.
 
+mod adjacent_line;
 mod next_line;
 mod stream;
 mod stride;
@@ -69,6 +70,7 @@ impl Prefetcher {
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
         let table: Box<dyn Predicts> = match parameters.kind {
+            PrefetcherKind::AdjacentLine => Box::new(adjacent_line::AdjacentLine),
             PrefetcherKind::NextLine => Box::new(next_line::NextLine),
             PrefetcherKind::Stream => Box::new(stream::Streams::new(streams)),
             PrefetcherKind::Stride => Box::new(stride::Strides::new(streams)),
@@ -100,6 +102,13 @@ mod tests {
         let reach = Reach { distance: 1, ..REACH };
         assert_eq!(numbers(next_line::NextLine.observe(Line(10), 0, reach)), [11, 12]);
         assert_eq!(numbers(next_line::NextLine.observe(Line(254), 0, reach)), [255]);
+    }
+
+    #[test]
+    fn the_adjacent_line_is_the_other_of_the_pair() {
+        for (line, other) in [(10, 11), (11, 10), (255, 254)] {
+            assert_eq!(numbers(adjacent_line::AdjacentLine.observe(Line(line), 0, REACH)), [other]);
+        }
     }
 
     #[test]

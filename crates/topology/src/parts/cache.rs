@@ -134,6 +134,8 @@ part! {
 choice! {
     /// How a prefetcher finds out what will be asked for.
     pub enum PrefetcherKind = "a kind of prefetcher" {
+        /// The other line of a missed one's aligned pair.
+        AdjacentLine = "adjacent-line",
         /// The lines after a missed one.
         NextLine = "next-line",
         /// Lines ahead of misses on neighbouring lines.
