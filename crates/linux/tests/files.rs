@@ -14,6 +14,7 @@ const STATX: u64 = 291;
 const MMAP: u64 = 222;
 const UNLINKAT: u64 = 35;
 const READLINKAT: u64 = 78;
+const CACHESTAT: u64 = 451;
 
 /// A directory outside the guest's root, with a secret in it.
 fn outside() -> tempfile::TempDir {
@@ -282,4 +283,22 @@ fn a_traced_call_is_one_line_with_names() {
             .starts_with("mmap(NULL, 0, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, 0, 0) = -1 EINVAL (Invalid argument)"),
         "{mapped}"
     );
+}
+
+#[test]
+fn what_the_host_has_of_a_file_in_memory_is_told() {
+    let mut guest = Guest::new();
+    std::fs::write(guest.directory.path().join("file"), [1; 3 * 4096]).unwrap();
+    let file = guest.open(guest.directory.path().join("file"), READ) as u64;
+    let (range, counts) = (guest.put(&[0; 16]), guest.map(0x4000, 3));
+    let told = guest.call(CACHESTAT, &[file, range, counts, 0]);
+    if told == error(libc::ENOSYS) {
+        eprintln!("this host's kernel is older than 6.5");
+        return;
+    }
+    assert_eq!(told, 0);
+    assert_eq!(guest.bytes(counts, 8), 3u64.to_le_bytes(), "pages, which have just been written");
+    assert_eq!(guest.call(CACHESTAT, &[file, 1, counts, 0]), error(libc::EFAULT));
+    assert_eq!(guest.call(CACHESTAT, &[file, range, 1, 0]), error(libc::EFAULT));
+    assert_eq!(guest.call(CACHESTAT, &[file, range, counts, 1]), error(libc::EINVAL));
 }
