@@ -15,6 +15,8 @@ use super::programs::{executable, finish, longma_run, place, text};
 
 const EXECUTIONS: [&[&str]; 5] =
     [&[], &["--stats"], &["--interpret"], &["--level", "cache"], &["--level", "timing"]];
+/// How often QEMU may be asked.
+const QEMU_TRIES: u32 = 5;
 /// Programs of the short form.
 const PROGRAMS: u64 = 3;
 
@@ -22,34 +24,37 @@ fn number_from(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
+/// What a program printed, its status, and what it said.
+fn run(name: &str, command: &mut Command) -> (Option<u64>, Option<i32>, String) {
+    // For who looks into a program that does not end.
+    println!("{name}");
+    let done = finish(command);
+    (done.stdout.try_into().map(u64::from_le_bytes).ok(), done.status.code(), text(&done.stderr))
+}
+
 fn check(folder: &Path, seed: u64) {
     let plan = Plan::random(seed);
     let program = place(folder, &format!("program-{seed}"), &executable(&plan.code(), &[]));
-    let mut runs: Vec<(String, Command)> = EXECUTIONS
-        .iter()
-        .map(|extra| {
-            let mut command = longma_run();
-            command.args(*extra).arg(&program).env("LONGMA_SHAKE", seed.to_string());
-            (format!("{extra:?}"), command)
-        })
-        .collect();
-    if let Some(qemu) = std::env::var_os("LONGMA_QEMU").filter(|_| plan.is_plain()) {
-        let mut command = Command::new(&qemu);
-        command.arg(&program);
-        runs.push((format!("{qemu:?}"), command));
+    let wanted = (Some(plan.prints()), Some(0));
+    for extra in EXECUTIONS {
+        let mut command = longma_run();
+        command.args(extra).arg(&program).env("LONGMA_SHAKE", seed.to_string());
+        let (printed, status, said) = run(&format!("seed {seed}, {extra:?}"), &mut command);
+        assert_eq!((printed, status), wanted, "seed {seed}, {extra:?}: {said}\n{plan:#?}");
     }
-    for (name, mut command) in runs {
-        // For who looks into a program that does not end.
-        println!("seed {seed}, {name}");
-        let done = finish(&mut command);
-        let printed = done.stdout.try_into().map(u64::from_le_bytes);
-        let wanted = Ok(plan.prints());
-        let said = text(&done.stderr);
-        assert_eq!(
-            (printed, done.status.code()),
-            (wanted, Some(0)),
-            "seed {seed}, {name}: {said}\n{plan:#?}"
-        );
+    if let Some(qemu) = std::env::var_os("LONGMA_QEMU").filter(|_| plan.is_plain()) {
+        // Its own threads race at times (7.2: once in some 400 programs on a busy machine), so that it is asked again. What it never
+        // prints was foreseen wrongly.
+        let agrees = (1..=QEMU_TRIES).any(|attempt| {
+            let name = format!("seed {seed}, {qemu:?}, try {attempt}");
+            let (printed, status, said) = run(&name, Command::new(&qemu).arg(&program));
+            let agrees = (printed, status) == wanted;
+            if !agrees {
+                println!("{name}: {printed:x?}, {status:?} for {wanted:x?}: {said}");
+            }
+            agrees
+        });
+        assert!(agrees, "seed {seed}: {qemu:?} never prints what was foreseen\n{plan:#?}");
     }
     std::fs::remove_file(program).unwrap();
 }
