@@ -6,6 +6,7 @@ pub(super) mod attacker;
 mod campaign;
 mod costs;
 mod executed;
+mod flood;
 mod halves;
 mod honest;
 mod one_trick;
