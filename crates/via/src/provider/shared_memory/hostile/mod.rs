@@ -9,6 +9,7 @@ mod executed;
 mod flood;
 mod halves;
 mod honest;
+mod late;
 mod one_trick;
 mod rights;
 mod scarce;
