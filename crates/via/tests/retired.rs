@@ -21,7 +21,7 @@ fn pair(name: &str) -> [End; 2] {
         let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
         End { vi, tag, nic }
     });
-    let name = Address::local(&format!("{name}-{}", std::process::id()));
+    let name = Address::local(format!("{name}-{}", std::process::id()));
     let _ = ends[0].nic.connect_wait(&name, Some(Duration::ZERO));
     std::thread::scope(|scope| {
         scope.spawn(|| ends[0].nic.connect_wait(&name, SOON).unwrap().accept(&ends[0].vi).unwrap());
