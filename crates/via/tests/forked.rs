@@ -101,3 +101,34 @@ fn connections_over_udp_outlast_a_child_that_drops_them() {
     use longma_via::provider::udp::Udp;
     the_parent_goes_on(&|| Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap())));
 }
+
+fn a_request_outlasts_a_child_that_drops_it(open: &dyn Fn() -> Nic) {
+    let [(server, _memory, vi), (_client, _other, asking)] = pair_of_nothing(open);
+    let name = format!("forked-request-{}", std::process::id());
+    let _ = server.connect_wait(&Address::local(&name), Some(Duration::ZERO));
+    let remote = Address::new(&server.attributes().local_address, &name);
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| asking.connect(&Address::local("client"), &remote, SOON));
+        let request = std::mem::ManuallyDrop::new(server.connect_wait(&Address::local(&name), SOON).unwrap());
+        in_child(|| {
+            // SAFETY: the child's copy, dropped once there and not at all here.
+            drop(unsafe { std::ptr::read(&*request) });
+        });
+        // What the child may have said has arrived.
+        std::thread::sleep(Duration::from_millis(50));
+        std::mem::ManuallyDrop::into_inner(request).accept(&vi).unwrap();
+        connecting.join().unwrap().expect("a child refuses what its parent was asked");
+    });
+}
+
+#[test]
+fn a_request_over_shared_memory_outlasts_a_child_that_drops_it() {
+    a_request_outlasts_a_child_that_drops_it(&|| Nic::open().unwrap());
+}
+
+#[test]
+fn a_request_over_udp_outlasts_a_child_that_drops_it() {
+    use longma_via::provider::udp::Udp;
+    let open = || Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
+    a_request_outlasts_a_child_that_drops_it(&open);
+}

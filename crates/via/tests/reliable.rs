@@ -3,7 +3,7 @@
 //! Source: none. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-via --test reliable million` is the long form.
 
 use longma_via::reliable::wire::{Faults, FaultyWire, Seeded};
-use longma_via::reliable::{Config, Connection, Event, Loss, Opening, Packet, answer_stray};
+use longma_via::reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -401,4 +401,46 @@ fn messages_that_came_before_the_peers_goodbye_are_taken_before_it() {
     }
     let events: Vec<Event> = std::iter::from_fn(|| link.end(1).take_event()).collect();
     assert_eq!(events, [Event::Message(b"last words".to_vec()), Event::Closed]);
+}
+
+/// What a child (fork(2)) says that may have only so much more address space than it has.
+fn with_little_memory(more: u64, act: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child does what it is given, and leaves without running anything else's end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        let most = pages * 4096 + more;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: reads the structure given; the second call ends the child.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
+            libc::_exit(i32::from(!act()))
+        }
+    }
+    let mut status = 0;
+    // SAFETY: writes to the number given.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
+}
+
+#[test]
+fn a_message_that_there_is_no_memory_for_ends_the_connection_and_not_the_process() {
+    let (config, now) = (Config::default(), Duration::ZERO);
+    let mut open = Vec::new();
+    Connection::open(config, 7, b"", now).transmit(now, &mut open);
+    let opening = Opening::read(&Packet::parse(&open).unwrap()).unwrap();
+    let survives = with_little_memory(8 << 20, || {
+        let mut server = Connection::accept(config, 8, &opening, b"", now);
+        let payload = [5; 1400];
+        // One message of nearly 64 MiB, which both ends agreed on, and of which the last part never comes.
+        for sequence in 0..47_000 {
+            let first = sequence == 0;
+            let part =
+                Packet { sequence, first, last: false, payload: &payload, ..Packet::new(Kind::Data, 8, 7) };
+            server.receive(now, &part);
+        }
+        std::iter::from_fn(|| server.take_event()).any(|event| matches!(event, Event::Lost(_)))
+    });
+    assert!(survives, "the process ended");
 }

@@ -27,6 +27,9 @@ pub enum Violation {
     /// A message began inside another, or went on without a beginning.
     #[error("its fragments do not make up messages")]
     Fragments,
+    /// Not the peer's fault, unless it does so to all: this process may have no more memory.
+    #[error("there is no memory here for more than {0} bytes of its message")]
+    Memory(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -116,6 +119,8 @@ impl Receiver {
         if message.len() + payload.len() > self.max_message {
             return Err(Violation::TooLong(self.max_message));
         }
+        // How long it becomes is the peer's to say: that there is no room for it must not be the end of the process.
+        message.try_reserve(payload.len()).map_err(|_| Violation::Memory(message.len()))?;
         message.extend_from_slice(payload);
         self.partial_packets += 1;
         if last {

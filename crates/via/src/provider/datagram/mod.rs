@@ -94,6 +94,9 @@ impl<T: OverDatagrams> Provider for T {
 
 impl Drop for DatagramNic {
     fn drop(&mut self) {
+        if self.node.is_a_childs() {
+            return;
+        }
         self.node.close();
         // The thread has the medium too, and others can have its address when nobody has it. It may be at code of the program's that
         // waits for whoever is here, who may be that thread itself.

@@ -44,6 +44,8 @@ pub(super) struct Node {
     resolve: Resolve,
     begin: Instant,
     config: Config,
+    /// The process that opened it.
+    home: u32,
 }
 
 pub(super) struct State {
@@ -101,7 +103,14 @@ impl Node {
             resolve,
             begin: Instant::now(),
             config,
+            home: std::process::id(),
         }))
+    }
+
+    /// Whether this is a copy in a child (fork(2)): what it would send, it would say in its parent's name, and a thread of the parent's may
+    /// have had the lock.
+    pub(super) fn is_a_childs(&self) -> bool {
+        std::process::id() != self.home
     }
 
     pub(super) fn now(&self) -> Duration {

@@ -11,6 +11,7 @@ use super::mapping::{Mapping, map_foreign, map_half, stays_small};
 use super::peer_region::{PeerRegion, give_up};
 use super::process::Process;
 use super::settings::{Allow, Settings, SingleCopy};
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,9 @@ pub(super) struct Contact {
     /// Whether large messages are copied once between the two.
     pub(super) single_copy: bool,
     regions: Mutex<Vec<Arc<PeerRegion>>>,
+    /// Regions that were lent and are still to be borrowed, with their descriptors' numbers, by their place, until the peer says something
+    /// else of it or of them. Whoever maps a region has this meanwhile.
+    lent: Mutex<BTreeMap<u32, (u32, u32)>>,
     changes: AtomicU32,
     /// Regions of ours that it was shown and has not heard of, as far as is known; `unread.rs` counts them.
     pub(super) unread: AtomicU32,
@@ -88,10 +92,10 @@ impl Contact {
             Ok(account) => account,
             Err(reason) => return Err(Denied { socket, reason, again: false }),
         };
-        let regions = Mutex::default();
+        let (regions, lent) = Default::default();
         let socket = socket.with_account(&account);
         let (changes, unread) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(Contact { socket, process, account, single_copy, regions, changes, unread })
+        Ok(Contact { socket, process, account, single_copy, regions, lent, changes, unread })
     }
 
     /// Enters the mapping of a half, or says why there may be none.
@@ -110,6 +114,8 @@ impl Contact {
     pub(super) fn hear_show(&self, showing: Showing, file: Option<Foreign>) -> Result<(), Broken> {
         let file = file.ok_or(Broken)?;
         check(&showing)?;
+        let mut lent = self.lent();
+        lent.retain(|slot, (handle, _)| *slot != showing.slot && *handle != showing.handle);
         self.take(showing, &file);
         Ok(())
     }
@@ -121,14 +127,26 @@ impl Contact {
             return Err(Broken);
         }
         if self.single_copy {
+            let mut lent = self.lent();
+            lent.retain(|_, (handle, _)| *handle != showing.handle);
+            lent.insert(showing.slot, (showing.handle, number));
+            drop(lent);
             borrowing::ask(self, showing, number);
         }
         Ok(())
     }
 
-    /// Takes and maps what was lent.
+    /// Takes and maps what was lent, unless it was taken back since: its descriptor's number may be another file's by now, and its place
+    /// another region's.
     pub(super) fn borrow(&self, showing: Showing, number: u32) {
-        if let Some(file) = self.process.take_file(number, &self.account) {
+        let what = (showing.handle, number);
+        if self.lent().get(&showing.slot) != Some(&what) {
+            return;
+        }
+        let Some(file) = self.process.take_file(number, &self.account) else { return };
+        let mut lent = self.lent();
+        if lent.get(&showing.slot) == Some(&what) {
+            lent.remove(&showing.slot);
             self.take(showing, &file);
         }
     }
@@ -160,6 +178,8 @@ impl Contact {
     }
 
     pub(super) fn hear_hide(&self, handle: u32) {
+        let mut lent = self.lent();
+        lent.retain(|_, (waiting, _)| *waiting != handle);
         self.forget(|region| region.showing.handle == handle);
     }
 
@@ -177,6 +197,10 @@ impl Contact {
 
     pub(super) fn mapped(&self) -> Vec<Arc<PeerRegion>> {
         self.regions().clone()
+    }
+
+    fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (u32, u32)>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn regions(&self) -> MutexGuard<'_, Vec<Arc<PeerRegion>>> {

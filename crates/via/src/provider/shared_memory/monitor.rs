@@ -6,7 +6,7 @@ use super::letters::Letter;
 use super::peer::Peer;
 use crate::error::Error;
 use crate::provider::Attention;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,81 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The token of the descriptor that wakes the thread to end.
 const END: u64 = u64::MAX;
+/// What is heard of a peer's socket, once.
+const LETTERS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT;
 /// Letters of one peer that are taken before the others have their turn.
-const LETTERS_A_TURN: usize = 32;
+const LETTERS_A_TURN: usize = 4;
+/// Turns before it is looked who else has something to say.
+const TURNS_A_LOOK: usize = 8;
+/// Peers of whom one look learns that they have. Those that are many are to be known soon, not served soon.
+const HEARD_AT_A_LOOK: usize = 512;
+
+/// What is to be done with a peer after a turn.
+#[derive(PartialEq, Eq)]
+enum After {
+    /// It has said everything.
+    Rest,
+    /// There may be more.
+    More,
+    Gone,
+}
+
+/// The connections of one process that have something to say.
+#[derive(Default)]
+struct Talkers {
+    /// Those that have had no turn since they began.
+    fresh: VecDeque<Weak<Peer>>,
+    behind: VecDeque<Weak<Peer>>,
+    turns: usize,
+}
+
+impl Talkers {
+    /// Whose turn it is: of one that only began now most often, since what it says may be all.
+    fn next(&mut self) -> Option<Weak<Peer>> {
+        self.turns = self.turns.wrapping_add(1);
+        let (first, second) = match self.turns % 4 {
+            0 => (&mut self.behind, &mut self.fresh),
+            _ => (&mut self.fresh, &mut self.behind),
+        };
+        first.pop_front().or_else(|| second.pop_front())
+    }
+}
+
+/// Whose turn it is to be heard: processes one after the other, however many connections each has.
+#[derive(Default)]
+struct Turns {
+    talkers: BTreeMap<(u32, i32), Talkers>,
+    /// Each of them once.
+    order: VecDeque<(u32, i32)>,
+}
+
+impl Turns {
+    fn of(&mut self, peer: &Peer) -> &mut Talkers {
+        let process = peer.contact.process.key();
+        let Turns { talkers, order } = self;
+        talkers.entry(process).or_insert_with(|| {
+            order.push_back(process);
+            Talkers::default()
+        })
+    }
+
+    fn next(&mut self) -> Option<Weak<Peer>> {
+        loop {
+            let process = self.order.pop_front()?;
+            match self.talkers.get_mut(&process).and_then(Talkers::next) {
+                Some(peer) => {
+                    self.order.push_back(process);
+                    return Some(peer);
+                }
+                None => _ = self.talkers.remove(&process),
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
 
 pub(super) struct Monitor {
     epoll: OwnedFd,
@@ -81,6 +154,14 @@ impl Monitor {
         Ok(())
     }
 
+    /// Hears of that peer's letters again.
+    fn watch_again(&self, peer: &Arc<Peer>) {
+        let mut event = libc::epoll_event { events: LETTERS as u32, u64: Arc::as_ptr(peer) as u64 };
+        let (epoll, socket) = (self.epoll.as_raw_fd(), peer.contact.socket.as_raw_fd());
+        // SAFETY: reads the structure given. One that was removed meanwhile is not watched, and stays so.
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, socket, &raw mut event) };
+    }
+
     fn unwatch(&self, fd: RawFd) {
         // SAFETY: numbers only.
         unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
@@ -89,10 +170,10 @@ impl Monitor {
     pub(super) fn add(&self, peer: &Arc<Peer>) -> Result<(), Error> {
         let token = Arc::as_ptr(peer) as u64;
         self.peers().insert(token, Arc::downgrade(peer));
-        let events = libc::EPOLLIN | libc::EPOLLRDHUP;
-        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, events).and_then(|()| {
+        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, LETTERS).and_then(|()| {
             match &peer.contact.process.file {
-                Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN),
+                // Once is enough: every turn looks at the process.
+                Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
                 None => Ok(()),
             }
         });
@@ -117,42 +198,64 @@ impl Monitor {
     }
 
     fn run(&self, attention: &Weak<dyn Attention>) {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+        let mut turns = Turns::default();
         while !self.ending.load(Ordering::Acquire) {
-            // SAFETY: the array is as long as said.
-            let count = unsafe {
-                libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, -1)
-            };
-            for event in &events[..usize::try_from(count).unwrap_or(0)] {
-                let peer = self.peers().get(&{ event.u64 }).and_then(Weak::upgrade);
-                if let Some(peer) = peer {
-                    self.attend(&peer, attention);
+            self.hear_of(&mut turns);
+            for _ in 0..TURNS_A_LOOK {
+                let Some(peer) = turns.next() else { break };
+                let Some(peer) = peer.upgrade() else { continue };
+                match self.attend(&peer, attention) {
+                    After::Rest => self.watch_again(&peer),
+                    After::More => turns.of(&peer).behind.push_back(Arc::downgrade(&peer)),
+                    After::Gone => {}
                 }
             }
         }
     }
 
-    /// Something happened to a peer: takes some of its letters, and sees whether it is still there. What is left of the letters brings the
-    /// thread back here.
-    fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) {
+    /// Learns who has something to say; waits for somebody, if nobody has a turn to come. Of each it is heard once, until it is watched again.
+    fn hear_of(&self, turns: &mut Turns) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; HEARD_AT_A_LOOK];
+        let wait = if turns.is_empty() { -1 } else { 0 };
+        // SAFETY: the array is as long as said.
+        let count = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, wait)
+        };
+        for event in &events[..usize::try_from(count).unwrap_or(0)] {
+            let peer = self.peers().get(&{ event.u64 }).and_then(Weak::upgrade);
+            if let Some(peer) = peer {
+                turns.of(&peer).fresh.push_back(Arc::downgrade(&peer));
+            }
+        }
+    }
+
+    /// Something happened to a peer: takes some of its letters, and sees whether it is still there.
+    fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) -> After {
         let mut look = false;
-        let mut gone = false;
+        let mut after = After::More;
         for _ in 0..LETTERS_A_TURN {
             match peer.contact.socket.receive() {
                 Ok((Letter::Nudge, _)) => look = true,
-                Ok((letter, file)) => gone = peer.hear(letter, file).is_err(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok((letter, file)) => {
+                    if peer.hear(letter, file).is_err() {
+                        after = After::Gone;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => after = After::Rest,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => gone = true,
+                Err(_) => after = After::Gone,
             }
-            if gone {
+            if after != After::More {
                 break;
             }
         }
         // For a parked VI letters mean news, whatever they say: the one that says so may have had no room behind them.
         look |= peer.is_parked();
         // Whoever else may still send letters in its name.
-        gone |= peer.contact.process.has_ended();
+        if peer.contact.process.has_ended() {
+            after = After::Gone;
+        }
+        let gone = after == After::Gone;
         if gone {
             peer.lost.store(true, Ordering::Release);
             self.remove(peer);
@@ -165,6 +268,7 @@ impl Monitor {
         if gone {
             peer.wake_ourselves();
         }
+        after
     }
 }
 
@@ -215,7 +319,7 @@ mod tests {
         assert_eq!(sent, LETTERS_A_TURN + 5);
         let attention: Arc<dyn Attention> = Arc::new(Nobody);
         let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
-        monitor.attend(&peer, &Arc::downgrade(&attention));
+        assert!(monitor.attend(&peer, &Arc::downgrade(&attention)) == After::More);
         assert!(!peer.lost.load(Ordering::Acquire));
         let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
         assert_eq!(left, 5);

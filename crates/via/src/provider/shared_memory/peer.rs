@@ -21,6 +21,9 @@ struct Shown {
     handle: u32,
     /// The peer said that it has mapped it.
     mapped: bool,
+    /// It is to be hidden when no message lies in memory of ours any more. Until then its place is no other's, for which the peer would
+    /// give it up.
+    leaving: bool,
 }
 
 pub(super) struct Peer {
@@ -39,8 +42,6 @@ pub(super) struct Peer {
     shown_changes: AtomicU32,
     /// Messages that lie in regions of ours and that the peer has not taken; the link counts them.
     pub(super) in_memory: AtomicU32,
-    /// Regions to be hidden when there are none any more.
-    to_hide: Mutex<Vec<u32>>,
 }
 
 /// What to make a peer from.
@@ -67,7 +68,6 @@ impl Peer {
             shown: Mutex::default(),
             shown_changes: AtomicU32::new(0),
             in_memory: AtomicU32::new(0),
-            to_hide: Mutex::default(),
         }
     }
 
@@ -190,20 +190,23 @@ impl Peer {
     /// Finds a place for a region, and keeps it there if `tell` says so.
     fn enter(&self, handle: u32, tell: impl FnOnce(usize) -> bool) {
         let mut shown = self.shown();
-        let slot = shown.iter().position(|shown| shown.handle == 0).unwrap_or(shown.len());
+        // One that comes again before it has left takes its own place, and is not to be hidden any more.
+        let again = shown.iter().position(|shown| shown.leaving && shown.handle == handle);
+        let slot = again.or_else(|| shown.iter().position(|shown| shown.handle == 0)).unwrap_or(shown.len());
         if slot >= EXPORTS || !tell(slot) {
             return;
         }
         if slot == shown.len() {
             shown.push(Shown::default());
         }
-        shown[slot] = Shown { handle, mapped: false };
+        shown[slot] = Shown { handle, ..Shown::default() };
     }
 
     /// Takes a region back: an honest peer sees it before its next transfer.
     pub(super) fn hide(&self, handle: u32) {
         let mut shown = self.shown();
-        for (slot, place) in shown.iter_mut().enumerate().filter(|(_, place)| place.handle == handle) {
+        let places = shown.iter_mut().enumerate();
+        for (slot, place) in places.filter(|(_, place)| place.handle == handle && !place.leaving) {
             *place = Shown::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
             self.shown_changes.fetch_add(1, Ordering::Release);
@@ -211,7 +214,7 @@ impl Peer {
                 self.tell(&Letter::Hide { handle }, None);
             } else {
                 // A message lies in it: the peer keeps its mapping until it has taken that.
-                self.to_hide.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+                *place = Shown { handle, mapped: false, leaving: true };
             }
         }
     }
@@ -219,10 +222,10 @@ impl Peer {
     /// The last message in a region of ours was taken.
     #[cold]
     pub(super) fn hide_the_rest(&self) {
-        let handles = std::mem::take(&mut *self.to_hide.lock().unwrap_or_else(PoisonError::into_inner));
-        handles.into_iter().for_each(|handle| {
-            self.tell(&Letter::Hide { handle }, None);
-        });
+        for place in self.shown().iter_mut().filter(|place| place.leaving) {
+            self.tell(&Letter::Hide { handle: place.handle }, None);
+            *place = Shown::default();
+        }
     }
 
     /// Whether the peer has mapped that region of ours.
@@ -248,7 +251,8 @@ impl Peer {
                 Ok(())
             }
             Letter::Mapped { handle } => {
-                if let Some(place) = self.shown().iter_mut().find(|shown| shown.handle == handle) {
+                let is_it = |shown: &&mut Shown| shown.handle == handle && !shown.leaving;
+                if let Some(place) = self.shown().iter_mut().find(is_it) {
                     place.mapped = handle != 0;
                 }
                 Ok(())

@@ -64,6 +64,11 @@ impl Process {
         Ok(Process { id: credentials.pid, uid: credentials.uid, gid: credentials.gid, file })
     }
 
+    /// Tells it from others for as long as they live. Whoever has its number later only shares its turns.
+    pub(super) fn key(&self) -> (u32, libc::pid_t) {
+        (self.uid, self.id)
+    }
+
     /// Whether it is known to have ended.
     pub(super) fn has_ended(&self) -> bool {
         let Some(file) = &self.file else { return false };

@@ -273,6 +273,9 @@ impl Incoming for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
+        if self.node.is_a_childs() {
+            return;
+        }
         let mut state = self.node.lock();
         // Whoever asked has to show by then that it still hears us.
         state.given.answer(self.asked, self.node.now(), 2 * PROOF_PERIOD);

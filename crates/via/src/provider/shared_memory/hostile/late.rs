@@ -1,0 +1,51 @@
+//! A region that is lent, and taken back before the other side came to borrow it, while a third peer keeps the borrowing busy.
+//! Not what may be borrowed, which is `rights.rs`.
+//! Source: pidfd_getfd(2): a descriptor's number means what its process has there now.
+
+use super::*;
+
+/// Lets the server's thread borrow from a peer that has no end of regions to lend, for a while.
+fn keep_busy(talker: &Hostile, file: u32) {
+    for turn in 0..4000u32 {
+        let slot = turn % EXPORTS as u32;
+        let showing =
+            Showing { handle: 1 + slot, address: 0x1000, length: 4096, write: false, read: false, slot };
+        talker.send_patiently(&Letter::Lend { showing, file }, None);
+        // What it answers, so that there is room.
+        while hear(&talker.socket).is_ok() {}
+    }
+}
+
+#[test]
+fn what_is_borrowed_late_takes_no_place_of_what_was_shown_since() {
+    let nic = Nic::open().unwrap();
+    let tag = nic.create_protection_tag().unwrap();
+    let name = format!("late-{}", std::process::id());
+    let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
+    let _ = listen(Some(Duration::ZERO));
+    let memory = nic.allocate(1 << 16, MemoryAttributes::local(tag)).unwrap();
+    let client = Nic::open().unwrap();
+    let client_tag = client.create_protection_tag().unwrap();
+    let [honest, served, other] = [(&client, client_tag), (&nic, tag), (&nic, tag)]
+        .map(|(nic, tag)| nic.create_vi(ViAttributes::new(tag), None, None).unwrap());
+    let talker = std::thread::scope(|scope| {
+        scope.spawn(|| honest.connect(&Address::local("honest"), &Address::local(&name), SOON).unwrap());
+        listen(SOON).unwrap().accept(&served).unwrap();
+        let talker = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
+        listen(SOON).unwrap().accept(&other).unwrap();
+        talker.join().unwrap()
+    });
+    let (file, _mapping) = create(4096, false).unwrap();
+    for round in 0..10 {
+        keep_busy(&talker, file.as_raw_fd() as u32);
+        // The descriptor's number is the next one's too.
+        drop(client.allocate(1 << 15, MemoryAttributes::local(client_tag)).unwrap());
+        let own = client.allocate(1 << 15, MemoryAttributes::remote(client_tag)).unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        served.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 15)])).unwrap();
+        honest.post_send(&Descriptor::send(&[own.segment(0, 1 << 15)])).unwrap();
+        let got = served.receive_wait(SOON).unwrap();
+        assert!(got.is_success(), "message {round}: {got:?}");
+        assert!(honest.send_wait(SOON).unwrap().is_success());
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory that is deregistered, or gets other attributes, while a message lies in it that the peer has not taken yet.
+//! Not memory of a hostile peer's.
+//! Source: VIA, memory registration.
+
+use longma_via::*;
+use std::time::Duration;
+
+const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const LENGTH: usize = 1 << 15;
+
+struct End {
+    vi: Vi,
+    tag: ProtectionTag,
+    nic: Nic,
+}
+
+fn pair(name: &str) -> [End; 2] {
+    let ends = [(); 2].map(|()| {
+        let nic = Nic::open().unwrap();
+        let tag = nic.create_protection_tag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
+        End { vi, tag, nic }
+    });
+    let name = Address::local(format!("{name}-{}", std::process::id()));
+    let _ = ends[0].nic.connect_wait(&name, Some(Duration::ZERO));
+    std::thread::scope(|scope| {
+        scope.spawn(|| ends[0].nic.connect_wait(&name, SOON).unwrap().accept(&ends[0].vi).unwrap());
+        ends[1].vi.connect(&Address::local("client"), &name, SOON).unwrap();
+    });
+    ends
+}
+
+/// Until the other side has heard, and mapped what it was shown.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(200));
+}
+
+fn filled(end: &End, attributes: MemoryAttributes, byte: u8) -> MemoryRegion {
+    let memory = end.nic.allocate(LENGTH, attributes).unwrap();
+    memory.write(0, &vec![byte; LENGTH]);
+    settle();
+    memory
+}
+
+/// The next message, which has that byte throughout.
+fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
+    receiver.vi.post_receive(&Descriptor::receive(&[into.segment(0, LENGTH)])).unwrap();
+    let got = receiver.vi.receive_wait(SOON).unwrap();
+    assert!(got.is_success() && got.length as usize == LENGTH, "{got:?}");
+    let mut bytes = vec![0; LENGTH];
+    into.read(0, &mut bytes);
+    assert!(bytes.iter().all(|there| *there == byte), "{byte} is not what came");
+}
+
+#[test]
+fn a_message_in_memory_that_is_deregistered_arrives_though_another_region_has_its_place() {
+    let [receiver, sender] = pair("retired-place");
+    let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
+    let old = filled(&sender, MemoryAttributes::local(sender.tag), 1);
+    sender.vi.post_send(&Descriptor::send(&[old.segment(0, LENGTH)])).unwrap();
+    drop(old);
+    let next = filled(&sender, MemoryAttributes::remote(sender.tag), 2);
+    arrives(&receiver, &into, 1);
+    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    settle();
+    sender.vi.post_send(&Descriptor::send(&[next.segment(0, LENGTH)])).unwrap();
+    arrives(&receiver, &into, 2);
+    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+}
+
+#[test]
+fn memory_that_gets_other_attributes_under_a_message_goes_on_to_carry_messages() {
+    let [receiver, sender] = pair("retired-attributes");
+    let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
+    let mut memory = filled(&sender, MemoryAttributes::local(sender.tag), 3);
+    sender.vi.post_send(&Descriptor::send(&[memory.segment(0, LENGTH)])).unwrap();
+    memory.set_attributes(MemoryAttributes::remote(sender.tag)).unwrap();
+    settle();
+    arrives(&receiver, &into, 3);
+    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    settle();
+    for byte in 4..7 {
+        memory.write(0, &vec![byte; LENGTH]);
+        sender.vi.post_send(&Descriptor::send(&[memory.segment(0, LENGTH)])).unwrap();
+        arrives(&receiver, &into, byte);
+        assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    }
+}
