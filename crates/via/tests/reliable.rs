@@ -380,12 +380,19 @@ proptest! {
 }
 
 #[test]
-fn messages_that_came_before_the_peers_goodbye_are_taken_before_it() {
+fn messages_that_came_before_the_end_are_taken_before_it() {
+    for (kind, end) in [(Kind::Close, Event::Closed), (Kind::Reset, Event::Lost(Loss::Reset))] {
+        let last = vec![Event::Message(b"last words".to_vec()), end];
+        assert_eq!(events_of_who_looks_late(kind), last, "{kind:?}");
+    }
+}
+
+/// A message and then the end, of this kind, reach somebody who looks only now and then, at once.
+fn events_of_who_looks_late(kind: Kind) -> Vec<Event> {
     let mut link = Link::open(Config::default(), Faults::default(), 9);
     link.run_until("quiet", |link| link.end(0).is_drained() && link.end(1).is_drained());
     link.end(0).send(&[b"last words"]).unwrap();
     let now = link.now;
-    // All of it reaches an owner that looks only now and then, at once.
     let mut under_way = Vec::new();
     let mut transmit = |connection: &mut Connection| {
         let mut bytes = Vec::new();
@@ -394,13 +401,26 @@ fn messages_that_came_before_the_peers_goodbye_are_taken_before_it() {
         }
     };
     transmit(link.end(0));
-    link.end(0).close(now);
-    transmit(link.end(0));
-    for datagram in &under_way {
+    let mut end = Vec::new();
+    Packet::new(kind, 0x2222, 0x1111).write(&mut end);
+    for datagram in under_way.iter().chain([&end]) {
         link.arrive(1, datagram);
     }
-    let events: Vec<Event> = std::iter::from_fn(|| link.end(1).take_event()).collect();
-    assert_eq!(events, [Event::Message(b"last words".to_vec()), Event::Closed]);
+    std::iter::from_fn(|| link.end(1).take_event()).collect()
+}
+
+#[test]
+fn a_packet_larger_than_agreed_breaks_its_connection() {
+    let config = Config { max_datagram: 600, ..Config::default() };
+    let mut link = Link::open(config, Faults::default(), 10);
+    link.run_until("the accepted end", |link| link.ends[1].is_some());
+    let payload = [1; 600];
+    let large =
+        Packet { first: true, last: true, payload: &payload, ..Packet::new(Kind::Data, 0x2222, 0x1111) };
+    let now = link.now;
+    link.end(1).receive(now, &large);
+    let lost = link.end(1).take_event();
+    assert!(matches!(lost, Some(Event::Lost(Loss::Violation(_)))), "{lost:?}");
 }
 
 /// What a child (fork(2)) says that may have only so much more address space than it has.

@@ -372,9 +372,9 @@ impl Connection {
 
     /// What happened, oldest first.
     pub fn take_event(&mut self) -> Option<Event> {
-        // The peer's goodbye comes behind all that arrived before it, even if nobody looked in between.
-        let says_goodbye = self.events.front() == Some(&Event::Closed);
-        if !says_goodbye && let Some(event) = self.events.pop_front() {
+        // The end comes behind all that arrived before it and that the peer knows to be here, even if nobody looked in between.
+        let is_the_end = matches!(self.events.front(), Some(Event::Closed | Event::Lost(_)));
+        if !is_the_end && let Some(event) = self.events.pop_front() {
             return Some(event);
         }
         self.take_message().or_else(|| self.events.pop_front())
@@ -473,6 +473,9 @@ impl Connection {
     }
 
     fn data(&mut self, now: Duration, packet: &Packet) {
+        if packet.payload.len() > self.fragment {
+            return self.lose(Loss::Violation(Violation::Datagram(self.fragment)));
+        }
         let had_gap = self.receiver.has_gap();
         let arrival = match self.receiver.receive(packet) {
             Ok(arrival) => arrival,

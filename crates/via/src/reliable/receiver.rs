@@ -27,6 +27,9 @@ pub enum Violation {
     /// A message began inside another, or went on without a beginning.
     #[error("its fragments do not make up messages")]
     Fragments,
+    /// A packet was larger than both ends agreed on.
+    #[error("its packet is larger than the {0} bytes agreed on")]
+    Datagram(usize),
     /// Not the peer's fault, unless it does so to all: this process may have no more memory.
     #[error("there is no memory here for more than {0} bytes of its message")]
     Memory(usize),

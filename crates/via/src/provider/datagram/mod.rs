@@ -14,10 +14,9 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::provider::{Ask, Attention, Established, Incoming, Provider};
-use crate::reliable::Config;
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
-use node::{Node, message_bytes};
+use node::Node;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,8 +40,7 @@ pub(crate) struct DatagramNic {
 impl DatagramNic {
     /// A NIC called `name` at `host`, over `medium`.
     pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
-        let config = Config { max_message: message_bytes(MAX_TRANSFER_BYTES), ..Config::default() };
-        let node = Node::new(medium, config)?;
+        let node = Node::new(medium)?;
         let thread = pump::start(&node)?;
         let attributes = NicAttributes {
             name,

@@ -12,11 +12,10 @@ use self::connecting::Wish;
 use self::given::Given;
 use self::paths::{LINGER, Path, Paths};
 use super::medium::{Medium, Peer, Resolve};
-use super::message::HEAD_BYTES;
 use super::pump::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
-use crate::reliable::{Config, Event, Kind, Packet, SendError, answer_stray};
+use crate::reliable::{Event, Kind, Packet, SendError, answer_stray};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +42,6 @@ pub(super) struct Node {
     /// Called without the lock: it may take long.
     resolve: Resolve,
     begin: Instant,
-    config: Config,
     /// The process that opened it.
     home: u32,
 }
@@ -74,7 +72,7 @@ pub(super) struct State {
 }
 
 impl Node {
-    pub(super) fn new(medium: Box<dyn Medium>, config: Config) -> Result<Arc<Self>, Error> {
+    pub(super) fn new(medium: Box<dyn Medium>) -> Result<Arc<Self>, Error> {
         let resolve = medium.resolve();
         let state = State {
             medium,
@@ -102,7 +100,6 @@ impl Node {
             is_closed: AtomicBool::new(false),
             resolve,
             begin: Instant::now(),
-            config,
             home: std::process::id(),
         }))
     }
@@ -363,9 +360,4 @@ impl State {
         }
         None
     }
-}
-
-/// The longest message that a connection carries for a transfer of `bytes`.
-pub(super) const fn message_bytes(bytes: u32) -> u32 {
-    bytes + HEAD_BYTES as u32
 }

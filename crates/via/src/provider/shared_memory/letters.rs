@@ -151,7 +151,10 @@ impl<'a> Reader<'a> {
 
     fn reason(&mut self) -> Option<String> {
         let bytes = self.bytes().filter(|bytes| bytes.len() <= MOST_REASON_BYTES)?;
-        String::from_utf8(bytes.to_vec()).ok()
+        // It will be printed, and is not to move the cursor of whoever reads it.
+        let shown =
+            |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+        Some(std::str::from_utf8(bytes).ok()?.chars().map(shown).collect())
     }
 
     fn showing(&mut self) -> Option<Showing> {
@@ -420,5 +423,12 @@ mod tests {
         }
         bytes.push(0);
         assert_eq!(Letter::parse(&bytes), None);
+    }
+
+    #[test]
+    fn a_reason_moves_nobodys_cursor() {
+        let letter = Letter::Declined { handle: 1, reason: "no\x1b[2J room\n".into() };
+        let shown = Letter::Declined { handle: 1, reason: "no\u{fffd}[2J room\u{fffd}".into() };
+        assert_eq!(Letter::parse(&letter.write()), Some(shown));
     }
 }

@@ -2,8 +2,9 @@
 //! Not the connections (see `paths.rs`), nor the words (see `message.rs`).
 //! Source: our own; VIA, VI connection and disconnection.
 
+use super::super::MAX_TRANSFER_BYTES;
 use super::super::link::DatagramLink;
-use super::super::message::Greeting;
+use super::super::message::{Greeting, HEAD_BYTES};
 use super::given::Stage;
 use super::paths::Path;
 use super::{Node, Peer, State};
@@ -87,7 +88,8 @@ impl Node {
             attributes: *attributes,
         };
         let tag = state.fresh_tag()?;
-        let connection = Connection::open(self.config_for(&state, peer), tag, &greeting.write(), self.now());
+        let config = self.config_for(&state, peer, attributes);
+        let connection = Connection::open(config, tag, &greeting.write(), self.now());
         state.paths.insert(tag, Path::new(connection, peer, vi));
         self.wakeup.ring();
         let answer = loop {
@@ -127,11 +129,13 @@ impl Node {
         }
     }
 
-    /// The configuration of a connection to `peer`: its largest datagram, and a window that the medium has room for.
-    fn config_for(&self, state: &State, peer: Peer) -> Config {
+    /// The configuration of a connection to `peer`: its largest datagram, a window that the medium has room for, and no longer messages
+    /// than the VI takes.
+    fn config_for(&self, state: &State, peer: Peer, attributes: &ViAttributes) -> Config {
         let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
         let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
-        Config { max_datagram, window, ..self.config }
+        let max_message = attributes.max_transfer_bytes.min(MAX_TRANSFER_BYTES) + HEAD_BYTES as u32;
+        Config { max_datagram, window, max_message, ..Config::default() }
     }
 }
 
@@ -256,7 +260,7 @@ impl Incoming for Asked {
         let now = node.now();
         let mut state = node.lock();
         let tag = state.fresh_tag()?;
-        let config = node.config_for(&state, wish.peer);
+        let config = node.config_for(&state, wish.peer, attributes);
         let connection = Connection::accept(config, tag, &wish.opening, &greeting.write(), now);
         let mut path = Path::new(connection, wish.peer, vi);
         let State { medium, out, paths, .. } = &mut *state;
