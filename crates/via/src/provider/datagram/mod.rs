@@ -1,6 +1,6 @@
 //! A NIC made of datagrams: reliable connections over whatever carries packets, for UDP and AF_XDP alike.
 //! Not a medium: those are `udp` and `af_xdp`.
-//! Source: `reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
+//! Source: `longma-reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
 
 #[cfg(test)]
 mod hostile;
@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::provider::{Ask, Attention, Established, Incoming, Provider};
-use crate::reliable::Config;
+use longma_reliable::Config;
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::{Node, message_bytes};

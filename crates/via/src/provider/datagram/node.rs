@@ -16,7 +16,7 @@ use super::message::HEAD_BYTES;
 use super::pump::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
-use crate::reliable::{Config, Event, Kind, Packet, SendError, answer_stray};
+use longma_reliable::{Config, Event, Kind, Packet, SendError, answer_stray};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};
