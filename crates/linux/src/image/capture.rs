@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::Process;
 use crate::elf::Architecture;
-use crate::simulated::{ThreadNumber, lock};
+use crate::simulated::{Simulation, ThreadNumber, lock};
 use crate::surroundings::Surroundings;
 
 /// SHA-256 of a file, hexadecimal.
@@ -85,43 +85,23 @@ impl Process {
     /// The process has something that is not kept.
     pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
-        if self.architecture() != Architecture::LoongArch64 {
-            return Err(ImageError::Translated);
-        }
-        if has_children().map_err(|error| ImageError::host("look for children", error))? {
-            return Err(ImageError::Children);
-        }
-        if let Some(what) = self.unkept() {
-            return Err(ImageError::Unkept(what));
-        }
-        if simulation.standing.is_changed(&simulation.identities.alive()) {
-            return Err(ImageError::Unkept("changed its priority"));
-        }
-        let executable = self.executable.as_os_str().as_bytes().to_vec();
-        let program = self
+        self.check_kept(simulation)?;
+        let program_hash = self
             .root
             .open_to_read(&self.executable)
             .and_then(hash_of)
             .map_err(|error| ImageError::host("read the program", error))?;
-        for thread in &mut threads {
-            let host = simulation.identities.host_thread(ThreadNumber(thread.number));
-            thread.name = host.map(name_of).unwrap_or_default();
-            if let Some(signals) = host.and_then(pending_signals) {
-                let what = format!("has signals pending (a set of {signals:#x})");
-                return Err(ImageError::Thread { number: thread.number, what });
-            }
-        }
+        threads.iter_mut().try_for_each(|thread| complete(thread, simulation))?;
         let mappings = self.space.mappings();
         check_views(&mappings)?;
         let mut timers = lock(&simulation.timers);
         timers.forget_closed();
-        let heap = self.space.heap();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;
         let open_files = descriptors::limit();
         Ok(ProcessImage {
-            executable,
-            program_hash: program,
+            executable: path_bytes(&self.executable),
+            program_hash,
             arguments: self.arguments.clone(),
             environment: self.config.environment.iter().map(|text| text.as_bytes().to_vec()).collect(),
             working_directory: path_bytes(&working_directory),
@@ -135,7 +115,7 @@ impl Process {
             umask: umask(),
             limit: self.memory().limit(),
             top: self.space.top(),
-            heap,
+            heap: self.space.heap(),
             stack: (
                 self.stack.pointer,
                 self.stack.arguments,
@@ -167,6 +147,36 @@ impl Process {
             timers: timers.image().ok_or(ImageError::Timer)?,
             timers_made: timers.made(),
         })
+    }
+
+    /// Refuses a process that has something of the kernel's, or of the engine's, which is not kept.
+    fn check_kept(&self, simulation: &Simulation) -> Result<(), ImageError> {
+        if self.architecture() != Architecture::LoongArch64 {
+            return Err(ImageError::Translated);
+        }
+        if has_children().map_err(|error| ImageError::host("look for children", error))? {
+            return Err(ImageError::Children);
+        }
+        if let Some(what) = self.unkept() {
+            return Err(ImageError::Unkept(what));
+        }
+        if simulation.standing.is_changed(&simulation.identities.alive()) {
+            return Err(ImageError::Unkept("changed its priority"));
+        }
+        Ok(())
+    }
+}
+
+/// Adds to a thread what the host knows of it.
+fn complete(thread: &mut ThreadImage, simulation: &Simulation) -> Result<(), ImageError> {
+    let host = simulation.identities.host_thread(ThreadNumber(thread.number));
+    thread.name = host.map(name_of).unwrap_or_default();
+    match host.and_then(pending_signals) {
+        None => Ok(()),
+        Some(signals) => {
+            let what = format!("has signals pending (a set of {signals:#x})");
+            Err(ImageError::Thread { number: thread.number, what })
+        }
     }
 }
 
