@@ -10,6 +10,7 @@ mod x86;
 pub(crate) use load::{Loaded, load};
 pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
+use longma_guest::words::{u16_at, u32_at, u64_at, words_of};
 use longma_guest::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
 
 /// EM_LOONGARCH.
@@ -284,22 +285,6 @@ pub struct Image {
     pub alignment: u64,
 }
 
-fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| bytes[at + index])
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(word(bytes, at))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(word(bytes, at))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(word(bytes, at))
-}
-
 /// The first bytes of an ELF file.
 fn file_header(file: &(impl Source + ?Sized)) -> Result<[u8; HEADER_BYTES], ElfError> {
     let mut magic = [0; 4];
@@ -394,8 +379,7 @@ impl Image {
         header: &[u8],
     ) -> Result<(), ElfError> {
         let (kind, flags) = (u32_at(header, 0), u32_at(header, 4));
-        let [offset, address, _, file_bytes, memory_bytes, alignment] =
-            std::array::from_fn(|field| u64_at(header, 8 + 8 * field));
+        let [offset, address, _, file_bytes, memory_bytes, alignment] = words_of(&header[8..]);
         match kind {
             PT_LOAD if memory_bytes > 0 || file_bytes > 0 => {
                 let segment = Segment {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
+use longma_guest::words::u32_at;
 
 use super::Changeable;
 use crate::arguments::{Arguments, Returned, buffer, with_results};
@@ -234,7 +235,7 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
 fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
     // `struct file_clone_range`: a copy, which the guest cannot change once it has been looked at.
     let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
-    if descriptors::is_own(u32::from_le_bytes(std::array::from_fn(|byte| bytes[byte])).into()) {
+    if descriptors::is_own(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the structure is live and holds no pointers.

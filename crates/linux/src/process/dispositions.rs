@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
 use longma_guest::host::reception;
+use longma_guest::words::{bytes_of, words_of};
 
 /// The highest signal number.
 pub(crate) const SIGNALS: i32 = 64;
@@ -46,13 +47,12 @@ impl Action {
     pub(crate) const BYTES: usize = 24;
 
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-        Self { handler: word(0), flags: word(1) & SA_KNOWN, mask: word(2) & !UNBLOCKABLE }
+        let [handler, flags, mask] = words_of(&bytes);
+        Self { handler, flags: flags & SA_KNOWN, mask: mask & !UNBLOCKABLE }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let words = [self.handler, self.flags, self.mask];
-        std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+        bytes_of(&[self.handler, self.flags, self.mask])
     }
 
     pub(crate) fn is_handler(&self) -> bool {

@@ -5,6 +5,7 @@
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::masks::set_of;
 use longma_guest::host::reception::SignalInfo;
+use longma_guest::words::i32_at;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::elf::Architecture;
@@ -251,11 +252,10 @@ impl Thread {
 
     /// The information of a signal with the sender as the guest knows it.
     pub(crate) fn seen_by_guest(&self, mut info: SignalInfo) -> SignalInfo {
-        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| info[at + i]));
         if let Some(simulation) = self.process.simulation()
-            && matches!(word(8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+            && matches!(i32_at(&info, 8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
         {
-            let sender = simulation.identities.to_guest(word(16));
+            let sender = simulation.identities.to_guest(i32_at(&info, 16));
             info[16..20].copy_from_slice(&sender.to_le_bytes());
             if self.process.surroundings.is_some() {
                 info[20..24].copy_from_slice(&(USER as u32).to_le_bytes());

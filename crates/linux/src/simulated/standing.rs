@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::locks::Mutex;
+use longma_guest::words::i32_at;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
@@ -199,9 +200,8 @@ pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Argume
     }
     let bytes: Result<[u8; 48], _> = caller.memory().read_array(wanted);
     Some(bytes.map_err(Errno::from).and_then(|bytes| {
-        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        set_policy(caller.simulation, number, word(4), word(20))?;
-        set_nice(caller.simulation, number, word(16).clamp(-20, 19)).map(|()| 0)
+        set_policy(caller.simulation, number, i32_at(&bytes, 4), i32_at(&bytes, 20))?;
+        set_nice(caller.simulation, number, i32_at(&bytes, 16).clamp(-20, 19)).map(|()| 0)
     }))
 }
 

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::{descriptors, event_count};
+use longma_guest::words::{i32_at, u64_at, words_of};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
@@ -318,14 +319,13 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         // As the kernel: null stops the timer.
         Some(None) => Some((0, 0)),
         Some(Some(bytes)) => {
-            let us = |at: usize| -> Result<u64, Errno> {
-                let word = |at: usize| i64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-                if word(at) < 0 || !(0..1_000_000).contains(&word(at + 8)) {
-                    return Err(INVALID);
-                }
-                Ok((word(at) as u64).saturating_mul(1_000_000_000).saturating_add(word(at + 8) as u64 * 1000))
+            let ns = |seconds: u64, us: u64| {
+                let is_time = seconds as i64 >= 0 && us < 1_000_000;
+                let ns = seconds.saturating_mul(1_000_000_000).saturating_add(us.wrapping_mul(1000));
+                is_time.then_some(ns).ok_or(INVALID)
             };
-            Some((us(0)?, us(16)?))
+            let [interval, interval_us, value, value_us] = words_of(&bytes);
+            Some((ns(interval, interval_us)?, ns(value, value_us)?))
         }
     };
     lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
@@ -357,9 +357,8 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
     let notice = match event {
         None => Notice::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
         Some(bytes) => {
-            let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-            let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-            let (signal, kind, target) = (word(8), word(12), word(16));
+            let value = u64_at(&bytes, 0);
+            let (signal, kind, target) = (i32_at(&bytes, 8), i32_at(&bytes, 12), i32_at(&bytes, 16));
             let thread = Identities::thread(target)
                 .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
