@@ -9,10 +9,9 @@ use longma_guest::host_address;
 use longma_guest::words::{u32_at, u64_at, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, with_results};
 use crate::simulated::waits::interruptible;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
 const EVENT_BYTES: u64 = 16;

@@ -16,7 +16,7 @@ use crate::Process;
 use crate::simulated::identity::Id;
 use crate::simulated::waits::interruptible;
 
-pub(crate) use crate::simulated::{Arguments, Returned};
+pub(crate) use crate::simulated::{Arguments, INVALID, Returned};
 
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];

@@ -65,21 +65,18 @@ pub(crate) fn vdso_image() -> Vec<u8> {
     image.bytes.extend(&strings.bytes);
     let dynamic = image.align(8);
     let entries = [
-        (4, hash),
-        (5, string_table),
-        (6, symbols),
-        (10, strings.bytes.len() as u64),
-        (11, 24),
-        (14, strings.object.into()),
-        (0x6fff_fff0, versions),
-        (0x6fff_fffc, definitions),
-        (0x6fff_fffd, 2),
-        (0, 0),
+        [4, hash],
+        [5, string_table],
+        [6, symbols],
+        [10, strings.bytes.len() as u64],
+        [11, 24],
+        [14, strings.object.into()],
+        [0x6fff_fff0, versions],
+        [0x6fff_fffc, definitions],
+        [0x6fff_fffd, 2],
+        [0, 0],
     ];
-    for (tag, value) in entries {
-        image.u64(tag);
-        image.u64(value);
-    }
+    entries.into_iter().for_each(|entry| image.u64s(entry));
     let dynamic_bytes = image.bytes.len() as u64 - dynamic;
     image.functions();
     let headers = headers(image.bytes.len() as u64, dynamic, dynamic_bytes);
@@ -102,14 +99,14 @@ impl Strings {
 }
 
 impl Writer {
-    fn u16(&mut self, value: u16) {
-        self.bytes.extend(value.to_le_bytes());
+    fn u16s<const N: usize>(&mut self, values: [u16; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u16::to_le_bytes));
     }
-    fn u32(&mut self, value: u32) {
-        self.bytes.extend(value.to_le_bytes());
+    fn u32s<const N: usize>(&mut self, values: [u32; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u32::to_le_bytes));
     }
-    fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_le_bytes());
+    fn u64s<const N: usize>(&mut self, values: [u64; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u64::to_le_bytes));
     }
     fn align(&mut self, to: usize) -> u64 {
         self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
@@ -120,8 +117,8 @@ impl Writer {
     fn hash_table(&mut self) -> u64 {
         let place = self.align(8);
         let symbols = FUNCTIONS.len() as u32 + 1;
-        [1, symbols, 1, 0].into_iter().for_each(|word| self.u32(word));
-        (1..symbols).for_each(|symbol| self.u32(if symbol + 1 < symbols { symbol + 1 } else { 0 }));
+        self.u32s([1, symbols, 1, 0]);
+        (1..symbols).for_each(|symbol| self.u32s([(symbol + 1) % symbols]));
         place
     }
 
@@ -129,12 +126,11 @@ impl Writer {
         let place = self.align(8);
         self.bytes.extend([0; 24]);
         for (index, name) in names.iter().enumerate() {
-            self.u32(*name);
+            self.u32s([*name]);
             // Global function, default visibility, in a section that exists.
             self.bytes.extend([0x12, 0]);
-            self.u16(1);
-            self.u64((TEXT + index * FUNCTION_BYTES) as u64);
-            self.u64(FUNCTION_BYTES as u64);
+            self.u16s([1]);
+            self.u64s([TEXT + index * FUNCTION_BYTES, FUNCTION_BYTES].map(|word| word as u64));
         }
         place
     }
@@ -142,8 +138,8 @@ impl Writer {
     /// Each symbol's version.
     fn versions(&mut self) -> u64 {
         let place = self.align(8);
-        self.u16(0);
-        FUNCTIONS.iter().for_each(|_| self.u16(2));
+        self.u16s([0]);
+        self.u16s(FUNCTIONS.map(|_| 2));
         place
     }
 
@@ -152,8 +148,8 @@ impl Writer {
         let place = self.align(8);
         let definitions = [(strings.object, NAME, 1, 28), (strings.version, VERSION, 0, 0)];
         for (number, (name, text, flags, next)) in (1..).zip(definitions) {
-            [1, flags, number, 1].into_iter().for_each(|field| self.u16(field));
-            [elf_hash(text), 20, next, name, 0].into_iter().for_each(|field| self.u32(field));
+            self.u16s([1, flags, number, 1]);
+            self.u32s([elf_hash(text), 20, next, name, 0]);
         }
         place
     }
@@ -162,9 +158,7 @@ impl Writer {
         assert!(self.bytes.len() <= TEXT, "the tables run into the code");
         self.bytes.resize(TEXT, 0);
         for (_, number, returns) in FUNCTIONS {
-            self.u32(set_number(number));
-            self.u32(SYSCALL);
-            self.u32(if returns { RETURN } else { 0 });
+            self.u32s([set_number(number), SYSCALL, if returns { RETURN } else { 0 }]);
             self.align(FUNCTION_BYTES);
         }
     }
@@ -174,20 +168,16 @@ impl Writer {
 fn headers(total: u64, dynamic: u64, dynamic_bytes: u64) -> Vec<u8> {
     let mut headers = Writer { bytes: b"\x7fELF\x02\x01\x01".to_vec() };
     headers.align(16);
-    headers.u16(3);
-    headers.u16(super::MACHINE);
-    headers.u32(1);
-    headers.u64(TEXT as u64);
-    headers.u64(64);
-    headers.u64(0);
-    headers.u32(0x43);
-    [64, 56, 2, 64, 0, 0].into_iter().for_each(|field| headers.u16(field));
+    headers.u16s([3, super::MACHINE]);
+    headers.u32s([1]);
+    headers.u64s([TEXT as u64, 64, 0]);
+    headers.u32s([0x43]);
+    headers.u16s([64, 56, 2, 64, 0, 0]);
     for (kind, flags, offset, bytes, alignment) in
         [(1, 5, 0, total, 0x4000), (2, 4, dynamic, dynamic_bytes, 8)]
     {
-        headers.u32(kind);
-        headers.u32(flags);
-        [offset, offset, offset, bytes, bytes, alignment].into_iter().for_each(|field| headers.u64(field));
+        headers.u32s([kind, flags]);
+        headers.u64s([offset, offset, offset, bytes, bytes, alignment]);
     }
     headers.bytes
 }

@@ -163,7 +163,8 @@ impl Place {
         used: Use,
     ) -> Result<Self, Errno> {
         let absolute = absolute(process, directory, path)?;
-        let trimmed = absolute.trim_ascii_end_matches(b'/');
+        let end = absolute.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let trimmed = &absolute[..end];
         let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
@@ -266,15 +267,4 @@ pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Er
     // SAFETY: the path is live.
     let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
     Ok(if is_there { inside } else { host })
-}
-
-trait TrimEnd {
-    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8];
-}
-
-impl TrimEnd for Vec<u8> {
-    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8] {
-        let end = self.iter().rposition(|&found| found != byte).map_or(0, |last| last + 1);
-        &self[..end]
-    }
 }

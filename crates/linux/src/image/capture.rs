@@ -14,10 +14,10 @@ use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::Process;
 use crate::elf::Architecture;
 use crate::simulated::{Simulation, ThreadNumber, lock};
 use crate::surroundings::Surroundings;
+use crate::{Process, open_files};
 
 /// SHA-256 of a file, hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {
@@ -92,8 +92,7 @@ impl Process {
             .and_then(hash_of)
             .map_err(|error| ImageError::host("read the program", error))?;
         threads.iter_mut().try_for_each(|thread| complete(thread, simulation))?;
-        let mappings = self.space.mappings();
-        check_views(&mappings)?;
+        let mappings = self.mapping_images()?;
         let mut timers = lock(&simulation.timers);
         timers.forget_closed();
         let working_directory =
@@ -112,7 +111,7 @@ impl Process {
                 .map_or_else(Vec::new, path_bytes),
             limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
             open_files: (open_files.soft, open_files.hard),
-            umask: umask(),
+            umask: open_files::umask(),
             limit: self.memory().limit(),
             top: self.space.top(),
             heap: self.space.heap(),
@@ -124,10 +123,7 @@ impl Process {
             ),
             program_range: (self.program_range.start, self.program_range.end),
             signal_return: self.signal_return_address(),
-            mappings: mappings
-                .into_iter()
-                .map(|(range, mapping)| mapping_image(range, &mapping))
-                .collect::<Result<_, _>>()?,
+            mappings,
             actions: self
                 .dispositions
                 .lock()
@@ -147,6 +143,12 @@ impl Process {
             timers: timers.image().ok_or(ImageError::Timer)?,
             timers_made: timers.made(),
         })
+    }
+
+    fn mapping_images(&self) -> Result<Vec<MappingImage>, ImageError> {
+        let mappings = self.space.mappings();
+        check_views(&mappings)?;
+        mappings.into_iter().map(|(range, mapping)| mapping_image(range, &mapping)).collect()
     }
 
     /// Refuses a process that has something of the kernel's, or of the engine's, which is not kept.
@@ -192,16 +194,6 @@ fn name_of(thread: i32) -> Vec<u8> {
     name
 }
 
-fn umask() -> u32 {
-    // It can only be read by setting it.
-    // SAFETY: no pointers.
-    unsafe {
-        let mask = libc::umask(0o022);
-        libc::umask(mask);
-        mask
-    }
-}
-
 /// Whether this process has children, those that nobody has waited for yet included.
 fn has_children() -> io::Result<bool> {
     let every_change = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
@@ -219,10 +211,7 @@ fn has_children() -> io::Result<bool> {
 /// The signals that wait for a host thread or its process; `None` if there are none.
 fn pending_signals(thread: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let line = |name: &str| {
-        let found = text.lines().find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(found.trim(), 16).ok()
-    };
-    let signals = line("SigPnd:").unwrap_or(0) | line("ShdPnd:").unwrap_or(0);
+    let set = |name| u64::from_str_radix(open_files::fact(&text, name)?, 16).ok();
+    let signals = set("SigPnd").unwrap_or(0) | set("ShdPnd").unwrap_or(0);
     (signals != 0).then_some(signals)
 }

@@ -72,11 +72,7 @@ impl MappingImage {
     }
 
     fn protection(&self) -> Protection {
-        Protection {
-            read: self.protection & 1 != 0,
-            write: self.protection & 2 != 0,
-            execute: self.protection & 4 != 0,
-        }
+        Protection::from_bits(self.protection.into())
     }
 
     /// The mapping to be made before its contents are put in: those of shared memory the kernel lets nobody write unless all may.

@@ -35,12 +35,10 @@ const TRAP_BRKPT: i32 = 1;
 /// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
-/// Addresses have this many bits and are sign-extended from the highest.
+/// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
 const ADDRESS_BITS: u32 = 48;
 /// What an exception for an invalid opcode says on x86.
 const ILL_ILLOPN: i32 = 2;
-/// The same of x86-64 with tables of four levels.
-const X86_ADDRESS_BITS: u32 = 48;
 
 /// A signal that an instruction causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +72,7 @@ impl Cause {
 
     fn of_memory(fault: Fault) -> Self {
         let Fault { address, access, cause } = fault;
-        let canonical = is_canonical(address, ADDRESS_BITS);
+        let canonical = is_canonical(address);
         let (signal, code) = match cause {
             FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
@@ -114,8 +112,8 @@ impl Cause {
     }
 }
 
-fn is_canonical(address: u64, bits: u32) -> bool {
-    let unused = 64 - bits;
+fn is_canonical(address: u64) -> bool {
+    let unused = 64 - ADDRESS_BITS;
     ((address << unused) as i64 >> unused) as u64 == address
 }
 
@@ -147,8 +145,7 @@ impl Thread {
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
             // A general-protection exception, of which x86 tells no address.
             Trap::Memory(fault)
-                if self.process.architecture() == Architecture::X86_64
-                    && !is_canonical(fault.address, X86_ADDRESS_BITS) =>
+                if self.process.architecture() == Architecture::X86_64 && !is_canonical(fault.address) =>
             {
                 Cause::at(libc::SIGSEGV, SI_KERNEL, 0)
             }

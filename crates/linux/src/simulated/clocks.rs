@@ -7,9 +7,8 @@ use longma_guest::words::{bytes_of, words_of};
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
+use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
 

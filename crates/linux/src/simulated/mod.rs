@@ -30,6 +30,8 @@ use timers::Timers;
 pub(crate) type Arguments = [u64; 6];
 /// What one gives.
 pub(crate) type Returned = Result<u64, Errno>;
+/// What it gives for arguments without sense.
+pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
 
 /// A guest thread's number: dense, from 0, in the order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,10 +12,8 @@ use longma_guest::words::i32_at;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
 use crate::surroundings::USER;
-
-const INVALID: Errno = Errno(libc::EINVAL);
 
 /// The session that a process belongs to whose parent is init.
 const SESSION: u64 = 1;

@@ -15,10 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
 use crate::open_files;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const SI_TIMER: i32 = -2;
 const SI_KERNEL: i32 = 0x80;
 const SIGEV_SIGNAL: i32 = 0;
@@ -298,9 +297,8 @@ fn replace(
     Ok(old)
 }
 
-fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
-    let (first, second) = (to_timespec(interval), to_timespec(value));
-    std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
+fn to_itimerspec((interval, value): (u64, u64)) -> Vec<u8> {
+    [to_timespec(interval), to_timespec(value)].concat()
 }
 
 /// getitimer, or setitimer, which `sets`.
@@ -333,8 +331,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         Timer::new(Clock::Wall(UP_S), notice)
     });
     let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
-    let halves = [to_timeval(interval), to_timeval(left)];
-    memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
+    memory.write_optional(old, &[to_timeval(interval), to_timeval(left)].concat())?;
     Ok(0)
 }
 
@@ -470,8 +467,7 @@ impl Timers {
 
 /// The number the kernel gave an eventfd; `None` if it is something else.
 fn number_of(descriptor: RawFd) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
+    open_files::fact(&open_files::facts(descriptor).ok()?, "eventfd-id")?.parse().ok()
 }
 
 fn file(descriptor: u64) -> Result<Name, Errno> {

@@ -9,10 +9,9 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, buffer, with_results};
 use crate::simulated::waits::interruptible;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
 const QUEUE_BYTES: u64 = 120;
 const SEGMENT_BYTES: u64 = 112;

@@ -8,14 +8,14 @@ use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
+use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, buffer, with_results};
 use crate::load;
 use crate::process::is_own_task;
 use crate::surroundings::{SYSTEM, USER};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 /// A field of `struct new_utsname`.
 const NAME_BYTES: usize = 65;
 const MACHINE: &[u8] = b"loongarch64";
@@ -229,8 +229,9 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
     let memory = thread.process.memory();
     let mut limits = thread.process.limits.lock();
     let now = limits.get(&resource).copied().unwrap_or(unset);
-    if new != 0 {
-        let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+    if let Some(new) = memory.read_optional::<16>(new)? {
+        let [soft, hard] = words_of(&new);
+        let wanted = (soft, hard);
         if wanted.0 > wanted.1 {
             return Err(INVALID);
         }
@@ -240,24 +241,18 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
         }
         limits.insert(resource, wanted);
     }
-    if old != 0 {
-        memory.store(old, now.0)?;
-        memory.store(old.wrapping_add(8), now.1)?;
-    }
+    memory.write_optional(old, &bytes_of::<16>(&[now.0, now.1]))?;
     Ok(0)
 }
 
 /// The limit of open files, above which the emulator has its own.
 fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     let former = descriptors::limit();
-    if new != 0 {
-        let (soft, hard) = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+    if let Some(new) = memory.read_optional::<16>(new)? {
+        let [soft, hard] = words_of(&new);
         descriptors::set_limit(Limit { soft, hard })?;
     }
-    if old != 0 {
-        memory.store(old, former.soft)?;
-        memory.store(old.wrapping_add(8), former.hard)?;
-    }
+    memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
     Ok(0)
 }
 

@@ -4,6 +4,7 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
+use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, with_results};
@@ -41,19 +42,14 @@ pub(super) fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     /// `struct timex` begins with its modes; these only read.
     const READING: [u32; 2] = [0, 0xa001];
     let memory = thread.process.memory();
-    let mut copy = [0u64; 26];
-    for (index, word) in copy.iter_mut().enumerate() {
-        *word = memory.load(pointer.wrapping_add(8 * index as u64))?;
-    }
+    let mut copy: [u64; 26] = words_of(&memory.read_array::<208>(pointer)?);
     if !READING.contains(&(copy[0] as u32)) {
         return Err(Errno(libc::EPERM));
     }
     // SAFETY: the structure is live and has its full size.
     let returned =
         unsafe { host_call(libc::SYS_clock_adjtime, [clock, copy.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
-    for (index, word) in copy.iter().enumerate() {
-        memory.store(pointer.wrapping_add(8 * index as u64), *word)?;
-    }
+    memory.write(pointer, &bytes_of::<208>(&copy))?;
     Ok(returned)
 }
 
