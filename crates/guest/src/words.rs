@@ -27,6 +27,16 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number(bytes, at))
 }
 
+/// Puts a number at byte `at`.
+pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Puts a number at byte `at`.
+pub fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
 /// A structure of words.
 pub fn words_of<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|word| u64_at(bytes, 8 * word))
@@ -44,7 +54,7 @@ mod tests {
     #[test]
     fn words_come_back_from_their_bytes() {
         let words = [1, u64::MAX - 1, 0x0102_0304_0506_0708];
-        let bytes: [u8; 24] = bytes_of(&words);
+        let mut bytes: [u8; 24] = bytes_of(&words);
         assert_eq!(words_of(&bytes), words);
         assert_eq!((bytes[8], bytes[16]), (0xfe, 8));
         assert_eq!(
@@ -52,5 +62,8 @@ mod tests {
             (words[2], 0x0102_0304, 0x0102)
         );
         assert_eq!(i32_at(&bytes, 8), -2);
+        put_u64(&mut bytes, 8, 5);
+        put_u32(&mut bytes, 20, 7);
+        assert_eq!(words_of(&bytes), [1, 5, 0x7_0506_0708]);
     }
 }

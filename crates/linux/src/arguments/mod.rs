@@ -136,6 +136,30 @@ pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<
     memory.pointer(address, length).map(|pointer| pointer as u64).ok_or(Errno(libc::EFAULT))
 }
 
+/// What a command's argument is, of a call that holds many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// A number, or nothing.
+    Number,
+    /// A structure of so many bytes that the host reads.
+    In(u64),
+    /// A structure of so many bytes that the host writes.
+    Out(u64),
+    /// A structure of so many bytes that the host reads and writes.
+    InOut(u64),
+}
+
+impl Argument {
+    /// `value` as the host shall have it.
+    pub fn for_host(self, results: &mut Results<'_>, value: u64) -> Result<u64, Errno> {
+        match self {
+            Self::Number => Ok(value),
+            Self::In(bytes) => buffer(results.memory(), value, bytes),
+            Self::Out(bytes) | Self::InOut(bytes) => results.structure(value, bytes),
+        }
+    }
+}
+
 /// Hands a call to the host with its pointers translated.
 pub(crate) fn pass(
     process: &Process,

@@ -124,12 +124,7 @@ impl Process {
             program_range: (self.program_range.start, self.program_range.end),
             signal_return: self.signal_return_address(),
             mappings,
-            actions: self
-                .dispositions
-                .lock()
-                .iter()
-                .map(|action| [action.handler, action.flags, action.mask])
-                .collect(),
+            actions: self.dispositions.lock().iter().map(|action| action.words()).collect(),
             files: files::capture(
                 &self.own_descriptors,
                 &self.standard_files,

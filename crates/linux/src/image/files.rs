@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -260,14 +260,8 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
 }
 
 fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
-    let mut ends = [0; 2];
-    // SAFETY: the array takes both descriptors, which are then ours.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(last("make a pipe"));
-        }
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
+    let (read, write) = std::io::pipe().map_err(|error| ImageError::host("make a pipe", error))?;
+    Ok((read.into(), write.into()))
 }
 
 /// Puts `file` at `descriptor`.

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longma_guest::Errno;
+use longma_guest::host::masks;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
@@ -24,7 +25,7 @@ use crate::elf::{self, Architecture, ElfError, Image, Source};
 use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
-use crate::simulated::Simulation;
+use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::{self, ProgramFacts, Texts};
 use crate::surroundings::{Surroundings, USER};
 use crate::{Areas, Process, ProcessConfig, Thread};
@@ -152,17 +153,7 @@ impl Process {
         let mapped = Mapped::map(&mut space, &program, interpreter.as_ref())?;
 
         let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
-        let facts = ProgramFacts {
-            architecture,
-            headers: mapped.program.headers,
-            headers_count: program.image.headers_count,
-            interpreter_base: mapped.interpreter_base,
-            entry: mapped.program.entry,
-            vdso: mapped.vdso,
-            capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
-            random: random_bytes(&config, simulation.as_deref()),
-            ids: surroundings.as_ref().map_or_else(stack::host_ids, |_| [USER; 4]),
-        };
+        let facts = mapped.facts(&config, &program.image, simulation.as_deref());
         let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
         let stack = stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
 
@@ -182,7 +173,7 @@ impl Process {
             areas: mapped.areas,
         };
         let process = Self::assemble(config, root, simulation, parts);
-        let thread = Thread::first(process.clone());
+        let thread = Thread::new(process.clone(), ThreadNumber(0), masks::current());
         Ok((process, thread, state))
     }
 }
@@ -261,12 +252,26 @@ impl Mapped {
         let is_translated = architecture.is_translated();
         let areas = is_translated.then(|| areas::map(space, architecture)).transpose().map_err(&failed)?;
         let (vdso, signal_return) = if is_translated {
-            (0, areas::map_signal_return(space, architecture).map_err(&failed)?)
+            (0, map_code(space, areas::signal_return(architecture)).map_err(&failed)?)
         } else {
-            let vdso = map_vdso(space).map_err(&failed)?;
+            let vdso = map_code(space, &elf::vdso_image()).map_err(&failed)?;
             (vdso, vdso + elf::SIGNAL_RETURN_OFFSET)
         };
         Ok(Self { program: loaded, start, interpreter_base, vdso, signal_return, areas })
+    }
+
+    fn facts(&self, config: &ProcessConfig, image: &Image, simulation: Option<&Simulation>) -> ProgramFacts {
+        ProgramFacts {
+            architecture: image.architecture,
+            headers: self.program.headers,
+            headers_count: image.headers_count,
+            interpreter_base: self.interpreter_base,
+            entry: self.program.entry,
+            vdso: self.vdso,
+            capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
+            random: random_bytes(config, simulation),
+            ids: if config.constant_surroundings { [USER; 4] } else { stack::host_ids() },
+        }
     }
 
     /// The program's addresses, from its first segment to after its last.
@@ -386,14 +391,14 @@ fn special(name: &str) -> longma_guest::Backing {
     longma_guest::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 
-fn map_vdso(space: &AddressSpace) -> Result<u64, Errno> {
-    let image = elf::vdso_image();
+/// Maps a page of the kernel's code for the program and gives its address.
+fn map_code(space: &AddressSpace, code: &[u8]) -> Result<u64, Errno> {
     let writable = Protection { read: true, write: true, execute: false };
-    let mut request = MapRequest::anonymous(Placement::Hint(0), image.len() as u64, writable);
+    let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
     request.backing = special("[vdso]");
     let address = space.map(&request)?;
-    space.memory().write(address, &image)?;
-    space.protect(address, image.len() as u64, Protection { read: true, write: false, execute: true })?;
+    space.memory().write(address, code)?;
+    space.protect(address, PAGE_BYTES, Protection { read: true, write: false, execute: true })?;
     Ok(address)
 }
 

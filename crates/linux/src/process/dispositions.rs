@@ -52,7 +52,11 @@ impl Action {
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        bytes_of(&[self.handler, self.flags, self.mask])
+        bytes_of(&self.words())
+    }
+
+    pub(crate) fn words(self) -> [u64; 3] {
+        [self.handler, self.flags, self.mask]
     }
 
     pub(crate) fn is_handler(&self) -> bool {
@@ -106,7 +110,7 @@ impl Dispositions {
         let actions = self.lock();
         INTERCEPTED.store(intercepted, Ordering::Relaxed);
         for (signal, action) in (1..).zip(actions.iter()) {
-            if is_intercepted_default(signal, action.handler) || !intercepted {
+            if ends_process(signal, action.handler) || !intercepted {
                 mirror(signal, action);
             }
         }
@@ -125,9 +129,8 @@ impl Dispositions {
     /// The signals that end the process at once, wherever they arrive.
     pub(crate) fn deadly(&self) -> SignalSet {
         let actions = self.lock();
-        let deadly = (1..).zip(actions.iter()).filter(|(signal, action)| {
-            action.handler == SIG_DFL && default_of(*signal) == Default::Terminate
-        });
+        let deadly =
+            (1..).zip(actions.iter()).filter(|(signal, action)| ends_process(*signal, action.handler));
         deadly.fold(0, |set, (signal, _)| set | set_of(signal))
     }
 
@@ -163,7 +166,7 @@ impl Dispositions {
 /// Set while a debugger wants to see signals before they end the process.
 static INTERCEPTED: AtomicBool = AtomicBool::new(false);
 
-fn is_intercepted_default(signal: i32, handler: u64) -> bool {
+fn ends_process(signal: i32, handler: u64) -> bool {
     handler == SIG_DFL && default_of(signal) == Default::Terminate
 }
 
@@ -173,7 +176,7 @@ fn mirror(signal: i32, action: &Action) {
         return;
     }
     let disposition = match action.handler {
-        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && is_intercepted_default(signal, SIG_DFL) => {
+        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && ends_process(signal, SIG_DFL) => {
             HostDisposition::Call(reception::on_signal)
         }
         SIG_DFL => HostDisposition::Default,

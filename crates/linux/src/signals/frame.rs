@@ -4,7 +4,7 @@
 
 use longma_guest::host::masks::SignalSet;
 use longma_guest::host::reception::SignalInfo;
-use longma_guest::words::{u32_at, u64_at};
+use longma_guest::words::{put_u32, put_u64, u32_at, u64_at};
 use longma_loongarch::{Fcsr, State};
 
 use crate::process::AlternateStack;
@@ -144,12 +144,12 @@ pub(crate) fn build(state: &State, saved: &Saved, stack_top: u64) -> Option<Fram
     let mut bytes = vec![0; (top - address) as usize];
     bytes[..saved.info.len()].copy_from_slice(&saved.info);
     bytes[CONTEXT_STACK..][..AlternateStack::BYTES].copy_from_slice(&saved.stack.to_bytes());
-    put(&mut bytes, CONTEXT_MASK, saved.mask);
-    put(&mut bytes, MACHINE_PC, state.pc);
+    put_u64(&mut bytes, CONTEXT_MASK, saved.mask);
+    put_u64(&mut bytes, MACHINE_PC, state.pc);
     for (i, &register) in state.x.iter().enumerate() {
-        put(&mut bytes, MACHINE_REGISTERS + 8 * i, register);
+        put_u64(&mut bytes, MACHINE_REGISTERS + 8 * i, register);
     }
-    put_half(&mut bytes, MACHINE_FLAGS, SC_USED_FP | saved.flags);
+    put_u32(&mut bytes, MACHINE_FLAGS, SC_USED_FP | saved.flags);
     if translation.is_some() {
         write_record(&mut bytes[(first - address) as usize..], state, Record::Translation, translation_bytes);
     }
@@ -165,26 +165,26 @@ fn place(record: Record, top: u64) -> Option<(u64, u32)> {
 }
 
 fn write_record(bytes: &mut [u8], state: &State, record: Record, size: u32) {
-    put_half(bytes, 0, record.magic());
-    put_half(bytes, 4, size);
+    put_u32(bytes, 0, record.magic());
+    put_u32(bytes, 4, size);
     let data = &mut bytes[RECORD_HEAD_BYTES as usize..];
     if record == Record::Translation {
         for (i, &scratch) in state.lbt.scratch.iter().enumerate() {
-            put(data, 8 * i, scratch);
+            put_u64(data, 8 * i, scratch);
         }
-        put_half(data, 32, state.lbt.eflags);
-        put_half(data, 36, state.lbt.top.into());
+        put_u32(data, 32, state.lbt.eflags);
+        put_u32(data, 36, state.lbt.top.into());
         return;
     }
     let words = record.words();
     for (i, vector) in state.v.iter().enumerate() {
         for (lane, &word) in vector.0[..words].iter().enumerate() {
-            put(data, 8 * (words * i + lane), word);
+            put_u64(data, 8 * (words * i + lane), word);
         }
     }
-    put(data, 256 * words, u64::from_le_bytes(state.fcc));
+    put_u64(data, 256 * words, u64::from_le_bytes(state.fcc));
     let mode = if state.lbt.stack_mode { FCSR_STACK_MODE } else { 0 };
-    put_half(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
+    put_u32(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
 }
 
 /// What a frame says the thread shall be.
@@ -255,14 +255,6 @@ fn read_record(data: &[u8], state: &mut State, record: Record) {
     state.fcsr = Fcsr(fcsr & FCSR_MASK);
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn put_half(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use longma_loongarch::{ExtendedFlags, Vector};
@@ -326,7 +318,7 @@ mod tests {
             seed: u64, at in FRAME_BYTES..FRAME_BYTES + 200, value: u32,
         ) {
             let mut frame = build(&some_state(seed, 4, true), &saved(), TOP).unwrap();
-            put_half(&mut frame.bytes, at, value);
+            put_u32(&mut frame.bytes, at, value);
             let _ = restore(&State::default(), frame.address, "invalid", reader(&frame));
         }
     }
@@ -357,7 +349,7 @@ mod tests {
     #[test]
     fn an_unknown_record_is_refused() {
         let mut frame = build(&State::default(), &saved(), TOP).unwrap();
-        put_half(&mut frame.bytes, 576, 0xdead);
+        put_u32(&mut frame.bytes, 576, 0xdead);
         assert_eq!(
             restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap_err(),
             "invalid"

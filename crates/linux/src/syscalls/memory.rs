@@ -196,8 +196,7 @@ pub(super) fn process_vm(
     [process, local, local_count, remote, remote_count, flags]: Arguments,
 ) -> Returned {
     // Another process's addresses are those of its emulator.
-    // SAFETY: getpid has no arguments and cannot fail.
-    if process as i32 != unsafe { libc::getpid() } {
+    if process as u32 != std::process::id() {
         // SAFETY: signal 0 only asks whether there is such a process.
         unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));

@@ -11,7 +11,7 @@ use longma_guest::host::host_call;
 use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, INVALID, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
 use crate::load;
 use crate::process::is_own_task;
 use crate::surroundings::{SYSTEM, USER};
@@ -84,40 +84,29 @@ fn release(host: &[u8]) -> Vec<u8> {
     if version >= LEAST_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
 }
 
-/// What prctl's second argument is.
-#[derive(Clone, Copy)]
-enum Option2 {
-    /// A number, like all after it.
-    Number,
-    /// A buffer of so many bytes that the host reads.
-    In(u64),
-    /// A buffer of so many bytes that the host writes.
-    Out(u64),
-}
-
-/// The options handed to the host.
-const OPTIONS: &[(i32, Option2)] = &[
-    (libc::PR_SET_PDEATHSIG, Option2::Number),
-    (libc::PR_GET_PDEATHSIG, Option2::Out(4)),
-    (libc::PR_GET_DUMPABLE, Option2::Number),
-    (libc::PR_SET_DUMPABLE, Option2::Number),
-    (libc::PR_GET_KEEPCAPS, Option2::Number),
-    (libc::PR_SET_KEEPCAPS, Option2::Number),
-    (libc::PR_SET_NAME, Option2::In(16)),
-    (libc::PR_GET_NAME, Option2::Out(16)),
-    (libc::PR_CAPBSET_READ, Option2::Number),
-    (libc::PR_CAPBSET_DROP, Option2::Number),
-    (libc::PR_GET_SECUREBITS, Option2::Number),
-    (libc::PR_SET_TIMERSLACK, Option2::Number),
-    (libc::PR_GET_TIMERSLACK, Option2::Number),
-    (libc::PR_SET_CHILD_SUBREAPER, Option2::Number),
-    (libc::PR_GET_CHILD_SUBREAPER, Option2::Out(4)),
-    (libc::PR_SET_NO_NEW_PRIVS, Option2::Number),
-    (libc::PR_GET_NO_NEW_PRIVS, Option2::Number),
-    (libc::PR_SET_THP_DISABLE, Option2::Number),
-    (libc::PR_GET_THP_DISABLE, Option2::Number),
-    (libc::PR_CAP_AMBIENT, Option2::Number),
-    (libc::PR_SET_PTRACER, Option2::Number),
+/// The options handed to the host, and what prctl's second argument is; those after it are numbers.
+const OPTIONS: &[(i32, Argument)] = &[
+    (libc::PR_SET_PDEATHSIG, Argument::Number),
+    (libc::PR_GET_PDEATHSIG, Argument::Out(4)),
+    (libc::PR_GET_DUMPABLE, Argument::Number),
+    (libc::PR_SET_DUMPABLE, Argument::Number),
+    (libc::PR_GET_KEEPCAPS, Argument::Number),
+    (libc::PR_SET_KEEPCAPS, Argument::Number),
+    (libc::PR_SET_NAME, Argument::In(16)),
+    (libc::PR_GET_NAME, Argument::Out(16)),
+    (libc::PR_CAPBSET_READ, Argument::Number),
+    (libc::PR_CAPBSET_DROP, Argument::Number),
+    (libc::PR_GET_SECUREBITS, Argument::Number),
+    (libc::PR_SET_TIMERSLACK, Argument::Number),
+    (libc::PR_GET_TIMERSLACK, Argument::Number),
+    (libc::PR_SET_CHILD_SUBREAPER, Argument::Number),
+    (libc::PR_GET_CHILD_SUBREAPER, Argument::Out(4)),
+    (libc::PR_SET_NO_NEW_PRIVS, Argument::Number),
+    (libc::PR_GET_NO_NEW_PRIVS, Argument::Number),
+    (libc::PR_SET_THP_DISABLE, Argument::Number),
+    (libc::PR_GET_THP_DISABLE, Argument::Number),
+    (libc::PR_CAP_AMBIENT, Argument::Number),
+    (libc::PR_SET_PTRACER, Argument::Number),
 ];
 
 /// Those whose effect a checkpoint does not keep.
@@ -148,11 +137,7 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(INVALID)?;
     with_results(memory, |results| {
         let mut host = arguments;
-        host[1] = match *kind {
-            Option2::Number => value,
-            Option2::In(bytes) => buffer(memory, value, bytes)?,
-            Option2::Out(bytes) => results.structure(value, bytes)?,
-        };
+        host[1] = kind.for_host(results, value)?;
         // SAFETY: numbers, or a pointer into the reservation or of `results`; the options change nothing this program relies on.
         unsafe { host_call(libc::SYS_prctl, host) }
     })

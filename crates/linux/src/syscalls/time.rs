@@ -7,7 +7,8 @@ use longma_guest::host::host_call;
 use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, with_results};
+use crate::simulated::clocks::timespec_ns;
 
 fn pair(first: i64, second: i64) -> u128 {
     u128::from(first as u64) | u128::from(second as u64) << 64
@@ -25,15 +26,10 @@ pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments)
 
 /// The clocks are the host's; what no administrator could set either is said first.
 pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
-    let invalid = Err(Errno(libc::EINVAL));
     if clock as i32 != libc::CLOCK_REALTIME {
-        return invalid;
+        return Err(INVALID);
     }
-    let memory = thread.process.memory();
-    let (seconds, nanoseconds) = (memory.load::<u64>(time)?, memory.load::<u64>(time.wrapping_add(8))?);
-    if (seconds as i64) < 0 || nanoseconds >= 1_000_000_000 {
-        return invalid;
-    }
+    timespec_ns(thread.process.memory().read_array(time)?)?;
     Err(Errno(libc::EPERM))
 }
 
