@@ -18,7 +18,7 @@ import house
 # Tests may look up here: the conformance suite and the C programs run on the modelled NIC too, and the map is compared with others.
 TESTS_LOOK_UP = {("via", "via-myrinet"), ("vipl", "vipl-myrinet"), ("zoned", "zoned-lab")}
 # What is published without the simulator.
-ALONE = {"loongarch", "via", "vipl", "zoned"}
+ALONE = {"loongarch", "reliable", "via", "vipl", "zoned"}
 
 
 class Crates(unittest.TestCase):

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use longma_via::reliable::{Config, Connection, Event, Opening, Packet, answer_stray};
+use longma_reliable::{Config, Connection, Event, Opening, Packet, answer_stray};
 use std::time::Duration;
 
 const MAX_MESSAGE: u32 = 4096;
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
         }
         if let [kind, sequence, acknowledged, window, flags, sack, payload @ ..] = bytes {
             let kinds = {
-                use longma_via::reliable::Kind::*;
+                use longma_reliable::Kind::*;
                 [Open, Accept, Reject, Data, Ack, Probe, Close, Closed, Reset]
             };
             let packet = Packet {

@@ -42,6 +42,7 @@ fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
         "crates/zoned/src/device/zones.rs",
         "crates/via-myrinet/src/steps.rs",
         "crates/via/src/engine/queues.rs",
+        "crates/reliable/src/sender.rs",
         "crates/placement/src/allocator.rs",
         "crates/node/Cargo.toml",
         "crates/cli/src/run/simulated.rs",

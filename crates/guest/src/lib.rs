@@ -5,6 +5,7 @@
 mod errno;
 pub mod host;
 mod memory;
+pub mod words;
 
 pub use errno::Errno;
 pub use memory::{

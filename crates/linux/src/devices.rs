@@ -3,7 +3,7 @@
 //! Source: our own, in the manner of UIO (Linux Documentation/driver-api/uio-howto.rst): a file a device, read(2) for interrupts.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -130,12 +130,7 @@ impl DeviceFile {
         }
         let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: no pointers; a new descriptor disturbs nobody.
-        let made = unsafe { libc::fcntl(self.file.as_raw_fd(), command, 0) };
-        if made < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: it is new and nobody else's.
-        let made = unsafe { OwnedFd::from_raw_fd(made) };
+        let made = descriptors::owned(unsafe { libc::fcntl(self.file.as_raw_fd(), command, 0) })?;
         if flags & libc::O_NONBLOCK != 0 {
             // SAFETY: no pointers.
             unsafe { libc::fcntl(made.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };

@@ -6,12 +6,12 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::SignalSet;
 use longma_guest::host_address;
+use longma_guest::words::{u32_at, u64_at, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, with_results};
 use crate::simulated::waits::interruptible;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
 const EVENT_BYTES: u64 = 16;
@@ -26,8 +26,8 @@ pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let mut host = libc::epoll_event { events: 0, u64: 0 };
     if operation as i32 != libc::EPOLL_CTL_DEL {
         let bytes: [u8; EVENT_BYTES as usize] = thread.process.memory().read_array(event)?;
-        host.events = u32::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-        host.u64 = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
+        host.events = u32_at(&bytes, 0);
+        host.u64 = u64_at(&bytes, 8);
     }
     // SAFETY: the event is the host's own.
     unsafe { host_call(libc::SYS_epoll_ctl, [set, operation, file, &raw mut host as u64, 0, 0]) }
@@ -120,8 +120,8 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     let mask = match memory.read_optional::<16>(mask)? {
         None => None,
         Some(pair) => {
-            let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| pair[8 * i + byte]));
-            thread.read_mask(word(0), word(1))?
+            let [set, size] = words_of(&pair);
+            thread.read_mask(set, size)?
         }
     };
     let returned = with_results(memory, |results| {

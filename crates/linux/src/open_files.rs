@@ -1,6 +1,6 @@
 //! What the host tells of this process's open files: those of the guest, and those that are this program's own.
 //! Not what they are to the guest.
-//! Source: fstat(2), kcmp(2), proc_pid_fd(5).
+//! Source: fstat(2), kcmp(2), proc_pid_fd(5), proc_pid_fdinfo(5), socket(7).
 
 use std::os::fd::RawFd;
 use std::{fs, io};
@@ -23,6 +23,34 @@ pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
     }
+}
+
+/// What the kernel tells of an open file, a line for each fact.
+///
+/// # Errors
+/// None is open there.
+pub(crate) fn facts(descriptor: RawFd) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))
+}
+
+/// The fact that the kernel tells behind `name` and a colon, of an open file or of a task.
+pub(crate) fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
+    let found = facts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.map(str::trim)
+}
+
+/// An option of a socket at level SOL_SOCKET.
+///
+/// # Errors
+/// No socket is open there.
+pub(crate) fn socket_option<const N: usize>(descriptor: RawFd, option: i32) -> io::Result<[u8; N]> {
+    let (mut value, mut bytes) = ([0u8; N], N as libc::socklen_t);
+    let pointer = value.as_mut_ptr().cast();
+    // SAFETY: the value has that many bytes.
+    descriptors::done(unsafe {
+        libc::getsockopt(descriptor, libc::SOL_SOCKET, option, pointer, &raw mut bytes)
+    })?;
+    Ok(value)
 }
 
 /// Whether one of `events`, POLLIN and its like, is there.
@@ -54,6 +82,12 @@ pub(crate) fn own_at_the_start() -> Vec<RawFd> {
         (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
     };
     all().unwrap_or_default().into_iter().filter(is_own).collect()
+}
+
+/// What new files are not permitted (umask(2)).
+pub(crate) fn umask() -> u32 {
+    let told = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    fact(&told, "Umask").and_then(|mask| u32::from_str_radix(mask, 8).ok()).unwrap_or(0)
 }
 
 /// (device, inode) of the standard descriptors.

@@ -99,27 +99,56 @@ pub(crate) fn build(
 ) -> Result<StackContents, Fault> {
     let (pointers, area) = texts.sizes();
     let pointer = top.saturating_sub(area) & !15;
-    let mut at = pointer + pointers;
-    let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {
-        let start = at;
-        memory.write(at, bytes)?;
-        at += bytes.len() as u64;
-        if zero {
-            memory.store(at, 0u8)?;
-            at += 1;
-        }
-        Ok(start)
-    };
-    let random = push(&program.random, false)?;
-    let platform = push(program.architecture.platform(), true)?;
-    let mut strings =
-        |texts: &[Vec<u8>]| texts.iter().map(|text| push(text, true)).collect::<Result<Vec<_>, _>>();
-    let arguments = strings(texts.arguments)?;
-    let environment = strings(texts.environment)?;
-    let path = push(texts.path, true)?;
-    let environment_start = environment.first().copied().unwrap_or(path);
-    let arguments_start = arguments.first().copied().unwrap_or(environment_start);
+    let places = Places::write(memory, pointer + pointers, texts, program)?;
+    let auxiliary = auxiliary(program, &places);
+    let mut words = vec![places.arguments.len() as u64];
+    words.extend(&places.arguments);
+    words.push(0);
+    words.extend(&places.environment);
+    words.push(0);
+    let mut block: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    block.extend(&auxiliary);
+    memory.write(pointer, &block)?;
+    let environment = places.environment.first().copied().unwrap_or(places.path);
+    let arguments = places.arguments.first().copied().unwrap_or(environment);
+    let (arguments, environment) = ((arguments, environment), (environment, places.path));
+    Ok(StackContents { pointer, auxiliary, arguments, environment })
+}
 
+/// Where the texts lie, and what lies beside them.
+struct Places {
+    random: u64,
+    platform: u64,
+    arguments: Vec<u64>,
+    environment: Vec<u64>,
+    path: u64,
+}
+
+impl Places {
+    /// Writes all of it upwards from `at`.
+    fn write(memory: &GuestMemory, mut at: u64, texts: Texts, program: &ProgramFacts) -> Result<Self, Fault> {
+        let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {
+            let start = at;
+            memory.write(at, bytes)?;
+            at += bytes.len() as u64;
+            if zero {
+                memory.store(at, 0u8)?;
+                at += 1;
+            }
+            Ok(start)
+        };
+        let random = push(&program.random, false)?;
+        let platform = push(program.architecture.platform(), true)?;
+        let mut strings = |texts: &[Vec<u8>]| -> Result<Vec<u64>, Fault> {
+            texts.iter().map(|text| push(text, true)).collect()
+        };
+        let (arguments, environment) = (strings(texts.arguments)?, strings(texts.environment)?);
+        Ok(Self { random, platform, arguments, environment, path: push(texts.path, true)? })
+    }
+}
+
+/// The auxiliary vector's bytes.
+fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     let [user, effective_user, group, effective_group] = program.ids;
     let capabilities =
         if program.architecture == Architecture::X86_64 { X86_FEATURES } else { program.capabilities };
@@ -139,9 +168,9 @@ pub(crate) fn build(
         (libc::AT_GID, group),
         (libc::AT_EGID, effective_group),
         (libc::AT_SECURE, 0),
-        (libc::AT_RANDOM, random),
-        (libc::AT_PLATFORM, platform),
-        (libc::AT_EXECFN, path),
+        (libc::AT_RANDOM, places.random),
+        (libc::AT_PLATFORM, places.platform),
+        (libc::AT_EXECFN, places.path),
         // AT_MINSIGSTKSZ: the kernel's constant for LoongArch.
         (51, 4096),
         (libc::AT_NULL, 0),
@@ -152,26 +181,12 @@ pub(crate) fn build(
         Architecture::X86_64 => key != libc::AT_SYSINFO_EHDR,
         Architecture::Mips64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP),
     };
-    let auxiliary: Vec<u8> = auxiliary
+    auxiliary
         .iter()
         .filter(|(key, _)| has(*key))
         .flat_map(|(key, value)| [key.to_le_bytes(), value.to_le_bytes()])
         .flatten()
-        .collect();
-    let mut words = vec![arguments.len() as u64];
-    words.extend(&arguments);
-    words.push(0);
-    words.extend(&environment);
-    words.push(0);
-    let mut block: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
-    block.extend(&auxiliary);
-    memory.write(pointer, &block)?;
-    Ok(StackContents {
-        pointer,
-        auxiliary,
-        arguments: (arguments_start, environment_start),
-        environment: (environment_start, path),
-    })
+        .collect()
 }
 
 /// The host's user and group, each real and effective.

@@ -14,7 +14,6 @@ mod memory;
 mod nic;
 mod protection;
 pub mod provider;
-pub mod reliable;
 mod shared_bytes;
 mod vi;
 

@@ -2,9 +2,9 @@
 //! Not the specification's whole list: that is the conformance suite.
 //! Source: none.
 
+use longma_reliable::wire::Seeded;
+use longma_reliable::{Kind, Packet};
 use longma_via::provider::udp::Udp;
-use longma_via::reliable::wire::Seeded;
-use longma_via::reliable::{Kind, Packet};
 use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
 };

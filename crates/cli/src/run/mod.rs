@@ -270,10 +270,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
     if is_option {
-        return Err(Failure::own(
-            &format!("there is no option {}", arguments.program[0].display()),
-            "`longma run --help` lists the options; put -- before a program whose name begins with a hyphen",
-        ));
+        return Err(no_option(&arguments.program[0]));
     }
     let simulates = arguments.level != Level::Functional;
     let name = arguments.machine.as_deref().or(simulates.then_some(machine::DEFAULT));
@@ -292,27 +289,13 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         let messages = messages.clone();
         Arc::new(move |line| messages.line(line))
     };
-    let mut process = ProcessConfig {
-        program: arguments.program[0].clone().into(),
-        arguments: given,
-        environment: environment(&arguments)?,
-        limits: arguments.kept_limit.clone(),
-        root: arguments.root.clone(),
-        library_root: restart::directory(arguments.library_root.as_deref(), "--library-root")?,
-        tracer: tracer(&arguments, &say)?,
-        diagnostics: Some(say.clone()),
-        capabilities: machine.as_ref().map(|machine| machine.capabilities),
-        reexec: restart::command(&arguments)?,
-        constant_surroundings: simulates || attends || arguments.fixed_names,
-        // One that another program has executed goes on with that one's.
-        umask: ((simulates || attends) && arguments.open_files.is_none()).then_some(simulated::UMASK),
-        stack_offset: arguments.stack_offset,
-        ..ProcessConfig::default()
-    };
+    let is_modelled = simulates || attends;
+    let mut process = process_config(&arguments, given, is_modelled, &say)?;
+    process.capabilities = machine.as_ref().map(|machine| machine.capabilities);
     let execution = Execution {
         translate: !arguments.interpret,
         counting: reports.any(),
-        tracing: simulates || attends,
+        tracing: is_modelled,
         magic: simulates,
         pausable: arguments.roi || attends,
     };
@@ -356,6 +339,31 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
             }
         }
         None => reports.print(ending, report, &messages),
+    })
+}
+
+/// The process that runs the program with the arguments `given`; `is_modelled` if a machine or its devices are modelled.
+fn process_config(
+    arguments: &Arguments,
+    given: Vec<OsString>,
+    is_modelled: bool,
+    say: &Sink,
+) -> Result<ProcessConfig, Failure> {
+    Ok(ProcessConfig {
+        program: arguments.program[0].clone().into(),
+        arguments: given,
+        environment: environment(arguments)?,
+        limits: arguments.kept_limit.clone(),
+        root: arguments.root.clone(),
+        library_root: restart::directory(arguments.library_root.as_deref(), "--library-root")?,
+        tracer: tracer(arguments, say)?,
+        diagnostics: Some(say.clone()),
+        reexec: restart::command(arguments)?,
+        constant_surroundings: is_modelled || arguments.fixed_names,
+        // One that another program has executed goes on with that one's.
+        umask: (is_modelled && arguments.open_files.is_none()).then_some(simulated::UMASK),
+        stack_offset: arguments.stack_offset,
+        ..ProcessConfig::default()
     })
 }
 
@@ -404,6 +412,13 @@ fn program_arguments(arguments: &Arguments) -> (Vec<OsString>, bool) {
         given[0].clone_from(name);
     }
     (given, is_option)
+}
+
+fn no_option(name: &OsString) -> Failure {
+    Failure::own(
+        &format!("there is no option {}", name.display()),
+        "`longma run --help` lists the options; put -- before a program whose name begins with a hyphen",
+    )
 }
 
 /// `NAME=VALUE` of every variable of the program.

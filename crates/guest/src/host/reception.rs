@@ -74,7 +74,7 @@ const MOST_CLAIMED: i32 = 0x1_0000;
 const DISGUISE: i32 = 0x4c4d_0000;
 
 fn code_of(info: &SignalInfo) -> i32 {
-    i32::from_le_bytes(std::array::from_fn(|byte| info[CODE.start + byte]))
+    crate::words::i32_at(info, CODE.start)
 }
 
 /// Makes of a signal that claims to come from an instruction one that the host's handlers take as sent.

@@ -16,7 +16,7 @@ use crate::Process;
 use crate::simulated::identity::Id;
 use crate::simulated::waits::interruptible;
 
-pub(crate) use crate::simulated::{Arguments, Returned};
+pub(crate) use crate::simulated::{Arguments, INVALID, Returned};
 
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];
@@ -134,6 +134,30 @@ pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<
     }
     let (address, length) = in_range(memory, address, length)?;
     memory.pointer(address, length).map(|pointer| pointer as u64).ok_or(Errno(libc::EFAULT))
+}
+
+/// What a command's argument is, of a call that holds many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// A number, or nothing.
+    Number,
+    /// A structure of so many bytes that the host reads.
+    In(u64),
+    /// A structure of so many bytes that the host writes.
+    Out(u64),
+    /// A structure of so many bytes that the host reads and writes.
+    InOut(u64),
+}
+
+impl Argument {
+    /// `value` as the host shall have it.
+    pub fn for_host(self, results: &mut Results<'_>, value: u64) -> Result<u64, Errno> {
+        match self {
+            Self::Number => Ok(value),
+            Self::In(bytes) => buffer(results.memory(), value, bytes),
+            Self::Out(bytes) | Self::InOut(bytes) => results.structure(value, bytes),
+        }
+    }
 }
 
 /// Hands a call to the host with its pointers translated.

@@ -111,7 +111,12 @@ impl Drop for Own {
     }
 }
 
-impl Results<'_> {
+impl<'m> Results<'m> {
+    /// The guest's memory.
+    pub fn memory(&self) -> &'m GuestMemory {
+        self.memory
+    }
+
     /// The host address of a structure of `bytes` bytes at guest address `address`; null stays null.
     ///
     /// # Errors

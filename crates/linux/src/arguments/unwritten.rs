@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use crate::Process;
-use crate::open_files::status_of;
+use crate::open_files::{socket_option, status_of};
 
 /// What becomes of what a call gives if it cannot be written to the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +54,8 @@ fn is_alone(process: &Process) -> bool {
 }
 
 fn of_socket(descriptor: u64, flags: i32) -> Unwritten {
-    let (mut kind, mut bytes) = (0i32, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: the number has that many bytes. It fails if it is no socket, as the call will.
-    unsafe {
-        libc::getsockopt(
-            descriptor as RawFd,
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
-            &raw mut bytes,
-        )
-    };
+    // It fails if it is no socket, as the call will.
+    let kind = socket_option(descriptor as RawFd, libc::SO_TYPE).map_or(0, i32::from_ne_bytes);
     // What is urgent and what tells of errors are messages also there.
     let is_stream = kind == libc::SOCK_STREAM && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0;
     if is_stream { Unwritten::Stays } else { Unwritten::Goes }

@@ -2,7 +2,9 @@
 //! Not their translation.
 //! Source: MIPS ELF psABI supplement, "ELF header"; Linux arch/mips/include/asm/elf.h (e_flags).
 
-use super::{MACHINE_MIPS, u16_at, u32_at};
+use longma_guest::words::{u16_at, u32_at};
+
+use super::MACHINE_MIPS;
 
 /// EF_MIPS_ABI2 (n32) and EF_MIPS_ABI.
 const OTHER_ABIS: u32 = 0x20 | 0xf000;

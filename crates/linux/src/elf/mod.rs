@@ -7,15 +7,20 @@ mod mips;
 mod vdso;
 mod x86;
 
-pub(crate) use load::load;
+pub(crate) use load::{Loaded, load};
 pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
+use longma_guest::words::{u16_at, u32_at, u64_at, words_of};
 use longma_guest::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
 
 /// EM_LOONGARCH.
 const MACHINE: u16 = 258;
 /// EM_MIPS.
 const MACHINE_MIPS: u16 = 8;
+/// ET_EXEC.
+const TYPE_EXECUTABLE: u16 = 2;
+/// ET_DYN.
+const TYPE_DYNAMIC: u16 = 3;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 /// More program headers than any linker makes; Linux allows 64 KiB of them.
@@ -175,6 +180,28 @@ pub enum Architecture {
 }
 
 impl Architecture {
+    /// Whose instructions a file has, by its header, if it can run here.
+    fn of(header: &[u8; HEADER_BYTES]) -> Result<Self, ElfError> {
+        let (class, order) = (header[4], header[5]);
+        let architecture = if mips::is_for_mips(header) {
+            mips::check(header).map_err(ElfError::Mips)?;
+            Self::Mips64
+        } else if x86::is_for_x86(header) {
+            x86::check(header).map_err(ElfError::X86)?;
+            Self::X86_64
+        } else {
+            Self::LoongArch64
+        };
+        if (class, order) != (2, 1) {
+            return Err(ElfError::Class { class, order });
+        }
+        let machine = u16_at(header, 18);
+        if machine != MACHINE && architecture == Self::LoongArch64 {
+            return Err(ElfError::Machine(machine));
+        }
+        Ok(architecture)
+    }
+
     /// The size of a page in bytes.
     pub fn page_bytes(self) -> u64 {
         if self == Self::X86_64 { HOST_PAGE_BYTES } else { PAGE_BYTES }
@@ -258,20 +285,47 @@ pub struct Image {
     pub alignment: u64,
 }
 
-fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| bytes[at + index])
+/// The first bytes of an ELF file.
+fn file_header(file: &(impl Source + ?Sized)) -> Result<[u8; HEADER_BYTES], ElfError> {
+    let mut magic = [0; 4];
+    if !file.read_at(0, &mut magic)? {
+        return Err(match file.size()? {
+            0 => ElfError::NoBytes,
+            bytes => ElfError::Short(bytes),
+        });
+    }
+    if magic != *b"\x7fELF" {
+        return Err(ElfError::Magic(magic));
+    }
+    let mut header = [0; HEADER_BYTES];
+    if !file.read_at(0, &mut header)? {
+        let (what, needs) = ("the ELF header", HEADER_BYTES as u64);
+        return Err(ElfError::Truncated { what, offset: 0, needs });
+    }
+    Ok(header)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(word(bytes, at))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(word(bytes, at))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(word(bytes, at))
+/// Checks what the header says of the file, but for whose it is.
+fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Result<(), ElfError> {
+    let kind = u16_at(header, 16);
+    if kind != TYPE_EXECUTABLE && kind != TYPE_DYNAMIC {
+        return Err(ElfError::Type(kind));
+    }
+    let field = |what, value, why| Err(ElfError::Field { what, value, why });
+    let entry_bytes = u16_at(header, 54);
+    if usize::from(entry_bytes) != PROGRAM_HEADER_BYTES {
+        return field("the size of a program header (e_phentsize)", entry_bytes.into(), "not 0x38");
+    }
+    let count = u16_at(header, 56);
+    if count == 0 || count > MOST_PROGRAM_HEADERS {
+        return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
+    }
+    // Soft-float objects have 1 here, single-float 2, double-float 3; all run on a machine with an FPU.
+    let abi = u32_at(header, 48) & 7;
+    if abi > 3 && architecture == Architecture::LoongArch64 {
+        return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");
+    }
+    Ok(())
 }
 
 impl Image {
@@ -280,60 +334,10 @@ impl Image {
     /// # Errors
     /// The file is not a program that can be run, or is damaged.
     pub fn parse(file: &(impl Source + ?Sized), limit: u64) -> Result<Self, ElfError> {
-        let mut header = [0; HEADER_BYTES];
-        let mut magic = [0; 4];
-        if !file.read_at(0, &mut magic)? {
-            return Err(match file.size()? {
-                0 => ElfError::NoBytes,
-                bytes => ElfError::Short(bytes),
-            });
-        }
-        if magic != *b"\x7fELF" {
-            return Err(ElfError::Magic(magic));
-        }
-        if !file.read_at(0, &mut header)? {
-            return Err(ElfError::Truncated {
-                what: "the ELF header",
-                offset: 0,
-                needs: HEADER_BYTES as u64,
-            });
-        }
-        let (class, order) = (header[4], header[5]);
-        let architecture = if mips::is_for_mips(&header) {
-            mips::check(&header).map_err(ElfError::Mips)?;
-            Architecture::Mips64
-        } else if x86::is_for_x86(&header) {
-            x86::check(&header).map_err(ElfError::X86)?;
-            Architecture::X86_64
-        } else {
-            Architecture::LoongArch64
-        };
-        if (class, order) != (2, 1) {
-            return Err(ElfError::Class { class, order });
-        }
-        let machine = u16_at(&header, 18);
-        if machine != MACHINE && architecture == Architecture::LoongArch64 {
-            return Err(ElfError::Machine(machine));
-        }
-        let limit = limit / architecture.share();
-        let kind = u16_at(&header, 16);
-        if kind != 2 && kind != 3 {
-            return Err(ElfError::Type(kind));
-        }
-        let field = |what, value, why| Err(ElfError::Field { what, value, why });
-        let entry_bytes = u16_at(&header, 54);
-        if usize::from(entry_bytes) != PROGRAM_HEADER_BYTES {
-            return field("the size of a program header (e_phentsize)", entry_bytes.into(), "not 0x38");
-        }
+        let header = file_header(file)?;
+        let architecture = Architecture::of(&header)?;
+        check_fields(&header, architecture)?;
         let count = u16_at(&header, 56);
-        if count == 0 || count > MOST_PROGRAM_HEADERS {
-            return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
-        }
-        // Soft-float objects have 1 here, single-float 2, double-float 3; all run on a machine with an FPU.
-        let abi = u32_at(&header, 48) & 7;
-        if abi > 3 && architecture == Architecture::LoongArch64 {
-            return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");
-        }
         let offset = u64_at(&header, 32);
         let mut table = vec![0; usize::from(count) * PROGRAM_HEADER_BYTES];
         if !file.read_at(offset, &mut table)? {
@@ -343,7 +347,7 @@ impl Image {
         let mut image = Self {
             architecture,
             entry: u64_at(&header, 24),
-            relocatable: kind == 3,
+            relocatable: u16_at(&header, 16) == TYPE_DYNAMIC,
             segments: Vec::new(),
             interpreter: None,
             headers_address: 0,
@@ -351,7 +355,7 @@ impl Image {
             executable_stack: false,
             alignment: architecture.page_bytes(),
         };
-        let size = file.size()?;
+        let (size, limit) = (file.size()?, limit / architecture.share());
         for (index, header) in table.chunks_exact(PROGRAM_HEADER_BYTES).enumerate() {
             image.read_header(file, size, limit, index, header)?;
         }
@@ -375,8 +379,7 @@ impl Image {
         header: &[u8],
     ) -> Result<(), ElfError> {
         let (kind, flags) = (u32_at(header, 0), u32_at(header, 4));
-        let [offset, address, _, file_bytes, memory_bytes, alignment] =
-            std::array::from_fn(|field| u64_at(header, 8 + 8 * field));
+        let [offset, address, _, file_bytes, memory_bytes, alignment] = words_of(&header[8..]);
         match kind {
             PT_LOAD if memory_bytes > 0 || file_bytes > 0 => {
                 let segment = Segment {

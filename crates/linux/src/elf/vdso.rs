@@ -6,6 +6,8 @@
 pub(crate) const SIGNAL_RETURN_OFFSET: u64 = TEXT as u64;
 
 const TEXT: usize = 0x400;
+/// The ELF header and two program headers.
+const HEADERS_BYTES: usize = 64 + 2 * 56;
 /// A function's place; 16 bytes are enough for three instructions.
 const FUNCTION_BYTES: usize = 16;
 
@@ -28,24 +30,17 @@ const SYSCALL: u32 = 0x002b_0000;
 /// `jirl zero, ra, 0`
 const RETURN: u32 = 0x4c00_0020;
 
+/// The image as far as it is written; each part gives its place.
 struct Writer {
     bytes: Vec<u8>,
 }
 
-impl Writer {
-    fn u16(&mut self, value: u16) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-    fn u32(&mut self, value: u32) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-    fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-    fn align(&mut self, to: usize) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
-        self.bytes.len() as u64
-    }
+/// The texts of the string table, one after another, and where each of them is.
+struct Strings {
+    bytes: Vec<u8>,
+    functions: Vec<u32>,
+    version: u32,
+    object: u32,
 }
 
 /// The hash of ELF's DT_HASH and version records.
@@ -59,102 +54,132 @@ fn elf_hash(name: &str) -> u32 {
 
 /// The image's bytes; it fits into one guest page and has no relocations.
 pub(crate) fn vdso_image() -> Vec<u8> {
-    let mut strings = Writer { bytes: vec![0] };
-    let mut string = |text: &str| {
-        let at = strings.bytes.len() as u32;
-        strings.bytes.extend(text.bytes().chain([0]));
-        at
-    };
-    let names: Vec<u32> = FUNCTIONS.iter().map(|(name, ..)| string(name)).collect();
-    let (version, soname) = (string(VERSION), string(NAME));
-
+    let strings = Strings::new();
     // The headers come last, when all places are known.
-    let mut image = Writer { bytes: vec![0; 64 + 2 * 56] };
-    let hash = image.align(8);
-    let symbols = FUNCTIONS.len() as u32 + 1;
-    // One bucket that chains all symbols: five names need no more.
-    image.u32(1);
-    image.u32(symbols);
-    image.u32(1);
-    image.u32(0);
-    (1..symbols).for_each(|symbol| image.u32(if symbol + 1 < symbols { symbol + 1 } else { 0 }));
-    let table = image.align(8);
-    image.bytes.extend([0; 24]);
-    for (index, name) in names.iter().enumerate() {
-        image.u32(*name);
-        // Global function, default visibility, in a section that exists.
-        image.bytes.extend([0x12, 0]);
-        image.u16(1);
-        image.u64((TEXT + index * FUNCTION_BYTES) as u64);
-        image.u64(FUNCTION_BYTES as u64);
-    }
-    let versions = image.align(8);
-    image.u16(0);
-    FUNCTIONS.iter().for_each(|_| image.u16(2));
-    let definitions = image.align(8);
-    // The object's own name is definition 1 (base), the version is definition 2.
-    for (index, (name, text, flags, next)) in
-        [(soname, NAME, 1, 28), (version, VERSION, 0, 0)].into_iter().enumerate()
-    {
-        image.u16(1);
-        image.u16(flags);
-        image.u16(index as u16 + 1);
-        image.u16(1);
-        image.u32(elf_hash(text));
-        image.u32(20);
-        image.u32(next);
-        image.u32(name);
-        image.u32(0);
-    }
+    let mut image = Writer { bytes: vec![0; HEADERS_BYTES] };
+    let hash = image.hash_table();
+    let symbols = image.symbols(&strings.functions);
+    let versions = image.versions();
+    let definitions = image.definitions(&strings);
     let string_table = image.align(8);
     image.bytes.extend(&strings.bytes);
     let dynamic = image.align(8);
     let entries = [
-        (4, hash),
-        (5, string_table),
-        (6, table),
-        (10, strings.bytes.len() as u64),
-        (11, 24),
-        (14, soname.into()),
-        (0x6fff_fff0, versions),
-        (0x6fff_fffc, definitions),
-        (0x6fff_fffd, 2),
-        (0, 0),
+        [4, hash],
+        [5, string_table],
+        [6, symbols],
+        [10, strings.bytes.len() as u64],
+        [11, 24],
+        [14, strings.object.into()],
+        [0x6fff_fff0, versions],
+        [0x6fff_fffc, definitions],
+        [0x6fff_fffd, 2],
+        [0, 0],
     ];
-    for (tag, value) in entries {
-        image.u64(tag);
-        image.u64(value);
-    }
+    entries.into_iter().for_each(|entry| image.u64s(entry));
     let dynamic_bytes = image.bytes.len() as u64 - dynamic;
-    assert!(image.bytes.len() <= TEXT, "the tables run into the code");
-    image.bytes.resize(TEXT, 0);
-    for (_, number, returns) in FUNCTIONS {
-        image.u32(set_number(number));
-        image.u32(SYSCALL);
-        image.u32(if returns { RETURN } else { 0 });
-        image.align(FUNCTION_BYTES);
-    }
-    let total = image.bytes.len() as u64;
+    image.functions();
+    let headers = headers(image.bytes.len() as u64, dynamic, dynamic_bytes);
+    image.bytes[..HEADERS_BYTES].copy_from_slice(&headers);
+    image.bytes
+}
 
+impl Strings {
+    fn new() -> Self {
+        let mut bytes = vec![0];
+        let mut put = |text: &str| {
+            let at = bytes.len() as u32;
+            bytes.extend(text.bytes().chain([0]));
+            at
+        };
+        let functions = FUNCTIONS.iter().map(|(name, ..)| put(name)).collect();
+        let (version, object) = (put(VERSION), put(NAME));
+        Self { bytes, functions, version, object }
+    }
+}
+
+impl Writer {
+    fn u16s<const N: usize>(&mut self, values: [u16; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u16::to_le_bytes));
+    }
+    fn u32s<const N: usize>(&mut self, values: [u32; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u32::to_le_bytes));
+    }
+    fn u64s<const N: usize>(&mut self, values: [u64; N]) {
+        self.bytes.extend(values.into_iter().flat_map(u64::to_le_bytes));
+    }
+    fn align(&mut self, to: usize) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
+        self.bytes.len() as u64
+    }
+
+    /// One bucket that chains all symbols: five names need no more.
+    fn hash_table(&mut self) -> u64 {
+        let place = self.align(8);
+        let symbols = FUNCTIONS.len() as u32 + 1;
+        self.u32s([1, symbols, 1, 0]);
+        (1..symbols).for_each(|symbol| self.u32s([(symbol + 1) % symbols]));
+        place
+    }
+
+    fn symbols(&mut self, names: &[u32]) -> u64 {
+        let place = self.align(8);
+        self.bytes.extend([0; 24]);
+        for (index, name) in names.iter().enumerate() {
+            self.u32s([*name]);
+            // Global function, default visibility, in a section that exists.
+            self.bytes.extend([0x12, 0]);
+            self.u16s([1]);
+            self.u64s([TEXT + index * FUNCTION_BYTES, FUNCTION_BYTES].map(|word| word as u64));
+        }
+        place
+    }
+
+    /// Each symbol's version.
+    fn versions(&mut self) -> u64 {
+        let place = self.align(8);
+        self.u16s([0]);
+        self.u16s(FUNCTIONS.map(|_| 2));
+        place
+    }
+
+    /// The object's own name is definition 1 (base), the version is definition 2.
+    fn definitions(&mut self, strings: &Strings) -> u64 {
+        let place = self.align(8);
+        let definitions = [(strings.object, NAME, 1, 28), (strings.version, VERSION, 0, 0)];
+        for (number, (name, text, flags, next)) in (1..).zip(definitions) {
+            self.u16s([1, flags, number, 1]);
+            self.u32s([elf_hash(text), 20, next, name, 0]);
+        }
+        place
+    }
+
+    fn functions(&mut self) {
+        assert!(self.bytes.len() <= TEXT, "the tables run into the code");
+        self.bytes.resize(TEXT, 0);
+        for (_, number, returns) in FUNCTIONS {
+            self.u32s([set_number(number), SYSCALL, if returns { RETURN } else { 0 }]);
+            self.align(FUNCTION_BYTES);
+        }
+    }
+}
+
+/// The ELF header, and the program headers of an image of `total` bytes with its dynamic section.
+fn headers(total: u64, dynamic: u64, dynamic_bytes: u64) -> Vec<u8> {
     let mut headers = Writer { bytes: b"\x7fELF\x02\x01\x01".to_vec() };
     headers.align(16);
-    headers.u16(3);
-    headers.u16(super::MACHINE);
-    headers.u32(1);
-    headers.u64(TEXT as u64);
-    headers.u64(64);
-    headers.u64(0);
-    headers.u32(0x43);
-    [64, 56, 2, 64, 0, 0].into_iter().for_each(|field| headers.u16(field));
+    headers.u16s([3, super::MACHINE]);
+    headers.u32s([1]);
+    headers.u64s([TEXT as u64, 64, 0]);
+    headers.u32s([0x43]);
+    headers.u16s([64, 56, 2, 64, 0, 0]);
     for (kind, flags, offset, bytes, alignment) in
         [(1, 5, 0, total, 0x4000), (2, 4, dynamic, dynamic_bytes, 8)]
     {
-        headers.u32(kind);
-        headers.u32(flags);
-        [offset, offset, offset, bytes, bytes, alignment].into_iter().for_each(|field| headers.u64(field));
+        headers.u32s([kind, flags]);
+        headers.u64s([offset, offset, offset, bytes, bytes, alignment]);
     }
-    image.bytes[..headers.bytes.len()].copy_from_slice(&headers.bytes);
-    image.bytes
+    headers.bytes
 }
 
 #[cfg(test)]

@@ -186,24 +186,12 @@ fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
     unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
 }
 
-fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Place, Errno> {
-    Place::find(&thread.process, directory, path, follow)
-}
-
-fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Place, Errno> {
-    Place::find_to_change(&thread.process, directory, path, follow)
-}
-
-fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Place, Errno> {
-    Place::find_name(&thread.process, directory, path)
-}
-
 pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_unlinkat, &find_name(thread, directory, path)?, [flags, 0, 0, 0])
+    at(libc::SYS_unlinkat, &Place::find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
 pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_mkdirat, &find_name(thread, directory, path)?, [mode, 0, 0, 0])
+    at(libc::SYS_mkdirat, &Place::find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
@@ -212,12 +200,12 @@ pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: 
         // A device would lead out of the root.
         return Err(Errno(libc::EPERM));
     }
-    at(libc::SYS_mknodat, &find_name(thread, directory, path)?, [mode, device, 0, 0])
+    at(libc::SYS_mknodat, &Place::find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
-    let place = find_name(thread, directory, path)?;
+    let place = Place::find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
@@ -230,8 +218,8 @@ pub(crate) fn linkat(
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
     // Another name inside the root would make a host's file the guest's own.
-    let from = find_to_change(thread, from_directory, from, follow)?;
-    let to = find_name(thread, to_directory, to)?;
+    let from = Place::find_to_change(thread, from_directory, from, follow)?;
+    let to = Place::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -243,8 +231,8 @@ pub(crate) fn renameat2(
     thread: &mut Thread,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
-    let from = find_name(thread, from_directory, from)?;
-    let to = find_name(thread, to_directory, to)?;
+    let from = Place::find_name(thread, from_directory, from)?;
+    let to = Place::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -253,21 +241,25 @@ pub(crate) fn renameat2(
 }
 
 pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat, &find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(libc::SYS_faccessat, &Place::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat2, &find(thread, directory, path, Follow::by_flags(flags))?, [mode, flags, 0, 0])
+    at(
+        libc::SYS_faccessat2,
+        &Place::find(thread, directory, path, Follow::by_flags(flags))?,
+        [mode, flags, 0, 0],
+    )
 }
 
 pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_fchmodat, &find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(libc::SYS_fchmodat, &Place::find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(
         libc::SYS_fchmodat2,
-        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
     )
 }
@@ -275,7 +267,7 @@ pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]:
 pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
     at(
         libc::SYS_fchownat,
-        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [user, group, flags, 0],
     )
 }
@@ -293,19 +285,19 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
     }
     at(
         libc::SYS_utimensat,
-        &find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [times, flags, 0, 0],
     )
 }
 
 /// A host call that looks at one whole path, and what else it takes.
 fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, find(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, Place::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
 /// A host call that changes what is at one whole path, and what else it takes.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, find_to_change(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, Place::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
 
 fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
@@ -360,7 +352,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
-    let place = find(thread, AT_FDCWD, path, follow)?.whole()?;
+    let place = Place::find(thread, AT_FDCWD, path, follow)?.whole()?;
     // SAFETY: the place's path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }

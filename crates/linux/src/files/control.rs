@@ -7,26 +7,15 @@ use std::sync::atomic::Ordering;
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
+use longma_guest::words::u32_at;
 
 use super::Changeable;
-use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, Returned, with_results};
 use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Thread};
 
-/// What a request's argument is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Argument {
-    /// A number, or nothing.
-    Number,
-    /// A structure of so many bytes that the host reads.
-    In(u64),
-    /// A structure of so many bytes that the host writes.
-    Out(u64),
-    /// A structure of so many bytes that the host reads and writes.
-    InOut(u64),
-}
 use Argument::{In, InOut, Number, Out};
 
 /// fcntl's commands: first, last, argument. F_GETOWN_EX and the lock commands take structures.
@@ -104,13 +93,8 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
 
 fn pass(thread: &Thread, number: i64, kind: Argument, arguments: Arguments) -> Returned {
     let [descriptor, request, value, ..] = arguments;
-    let memory = thread.process.memory();
-    with_results(memory, |results| {
-        let value = match kind {
-            Number => value,
-            In(bytes) => buffer(memory, value, bytes)?,
-            Out(bytes) | InOut(bytes) => results.structure(value, bytes)?,
-        };
+    with_results(thread.process.memory(), |results| {
+        let value = kind.for_host(results, value)?;
         // F_SETLKW and TCSETSW wait.
         // SAFETY: a number, or a pointer into the reservation or of `results` to what the request takes, which holds no pointers.
         unsafe { interruptible(number, [descriptor, request, value, 0, 0, 0]) }
@@ -236,7 +220,7 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
 fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
     // `struct file_clone_range`: a copy, which the guest cannot change once it has been looked at.
     let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
-    if descriptors::is_own(u32::from_le_bytes(std::array::from_fn(|byte| bytes[byte])).into()) {
+    if descriptors::is_own(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the structure is live and holds no pointers.

@@ -11,7 +11,7 @@ use longma_guest::host::held::Held;
 use super::ProcFile;
 use super::reach::{self, not_there};
 use crate::root::{Inside, c_path, name_at};
-use crate::{DeviceFile, Process};
+use crate::{DeviceFile, Process, Thread};
 
 /// PATH_MAX, its final zero included.
 const LONGEST_PATH: usize = 4096;
@@ -62,36 +62,28 @@ pub(crate) fn guest_path(process: &Process, address: u64) -> Result<Vec<u8>, Err
 
 impl Place {
     /// Finds the place of the path at guest address `path`, relative to `directory`.
-    pub fn find(process: &Process, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
-        Self::of(process, directory as RawFd, &guest_path(process, path)?, follow)
+    pub fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
+        Self::of(&thread.process, directory as RawFd, &guest_path(&thread.process, path)?, follow)
     }
 
     /// The same for a call that changes the file there. A confined guest changes what is its own only.
-    pub fn find_to_change(
-        process: &Process,
-        directory: u64,
-        path: u64,
-        follow: Follow,
-    ) -> Result<Self, Errno> {
-        Self::for_use(process, directory as RawFd, &guest_path(process, path)?, follow, Use::Change)
+    pub fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
+        let path = guest_path(&thread.process, path)?;
+        Self::for_use(&thread.process, directory as RawFd, &path, follow, Use::Change)
     }
 
     /// The same for a call that makes, moves or removes the name there.
-    pub fn find_name(process: &Process, directory: u64, path: u64) -> Result<Self, Errno> {
-        Self::for_use(process, directory as RawFd, &guest_path(process, path)?, Follow::No, Use::Name)
+    pub fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Self, Errno> {
+        let path = guest_path(&thread.process, path)?;
+        Self::for_use(&thread.process, directory as RawFd, &path, Follow::No, Use::Name)
     }
 
     /// As [`Place::find`], for a call that takes an optional path.
-    pub fn find_optional(
-        process: &Process,
-        directory: u64,
-        path: u64,
-        follow: Follow,
-    ) -> Result<Self, Errno> {
+    pub fn find_optional(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         if path == 0 {
             return Ok(Self { directory: directory as RawFd, path: CString::default(), _held: None });
         }
-        Self::find(process, directory, path, follow)
+        Self::find(thread, directory, path, follow)
     }
 
     /// Finds the place of `path`, relative to `directory`, for a call that looks at what is there.
@@ -163,7 +155,8 @@ impl Place {
         used: Use,
     ) -> Result<Self, Errno> {
         let absolute = absolute(process, directory, path)?;
-        let trimmed = absolute.trim_ascii_end_matches(b'/');
+        let end = absolute.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let trimmed = &absolute[..end];
         let cut = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = trimmed.split_at(cut);
         let name_is_plain = !matches!(name, b"" | b"." | b"..");
@@ -266,15 +259,4 @@ pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Er
     // SAFETY: the path is live.
     let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
     Ok(if is_there { inside } else { host })
-}
-
-trait TrimEnd {
-    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8];
-}
-
-impl TrimEnd for Vec<u8> {
-    fn trim_ascii_end_matches(&self, byte: u8) -> &[u8] {
-        let end = self.iter().rposition(|&found| found != byte).map_or(0, |last| last + 1);
-        &self[..end]
-    }
 }

@@ -33,23 +33,20 @@ pub(crate) enum Modelled {
 }
 
 impl Modelled {
+    const NAMES: [(&str, Self); 4] = [
+        ("meminfo", Self::Memory),
+        ("stat", Self::Kernel),
+        ("uptime", Self::Uptime),
+        ("loadavg", Self::Load),
+    ];
+
     fn of(name: &[u8]) -> Option<Self> {
-        Some(match name {
-            b"meminfo" => Self::Memory,
-            b"stat" => Self::Kernel,
-            b"uptime" => Self::Uptime,
-            b"loadavg" => Self::Load,
-            _ => return None,
-        })
+        Self::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, file)| *file)
     }
 
-    fn on_host(self) -> &'static [u8] {
-        match self {
-            Self::Memory => b"/proc/meminfo",
-            Self::Kernel => b"/proc/stat",
-            Self::Uptime => b"/proc/uptime",
-            Self::Load => b"/proc/loadavg",
-        }
+    fn on_host(self) -> String {
+        let found = Self::NAMES.iter().find(|(_, file)| *file == self);
+        format!("/proc/{}", found.map_or("", |(name, _)| name))
     }
 
     fn text(self, simulation: &Simulation) -> String {
@@ -221,7 +218,7 @@ impl ProcFile {
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
             Self::Processors => Place::on_host(b"/proc/cpuinfo"),
-            Self::Modelled(file) => Place::on_host(file.on_host()),
+            Self::Modelled(file) => Place::on_host(file.on_host().as_bytes()),
             // The host's own entry has the right type, owner and times.
             Self::Executable => Place::on_host(b"/proc/self/exe"),
             _ => Place::on_host(b"/proc/self/maps"),

@@ -42,7 +42,7 @@ fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno>
 }
 
 pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
-    let place = Place::find(&thread.process, directory, path, Follow::by_flags(flags))?;
+    let place = Place::find(thread, directory, path, Follow::by_flags(flags))?;
     let status = status_at(place.directory(), place.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
@@ -58,7 +58,7 @@ pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) ->
 }
 
 pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
-    let place = Place::find_optional(&thread.process, directory, path, Follow::by_flags(flags))?;
+    let place = Place::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
         // SAFETY: the place's path is live, the result in the reservation or of `results`.
@@ -67,7 +67,7 @@ pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, 
 }
 
 pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
-    let place = Place::find(&thread.process, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
+    let place = Place::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
         // SAFETY: the place's path is live, the result in the reservation or of `results`.

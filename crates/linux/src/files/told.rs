@@ -7,6 +7,7 @@ use std::fmt::Write;
 use longma_guest::PAGE_BYTES;
 
 use crate::Process;
+use crate::open_files;
 use crate::simulated::Simulation;
 use crate::simulated::clocks::{EPOCH_S, UP_S};
 use crate::simulated::identity::FIRST_ID;
@@ -116,7 +117,7 @@ pub(super) fn status(process: &Process, simulation: &Simulation, name: &str, byt
     let cores = simulation.scheduler.cores();
     let ids = [USER; 4].map(|id| format!("\t{id}")).concat();
     let kib = bytes / 1024;
-    let mask = umask();
+    let mask = open_files::umask();
     format!(
         "Name:\t{name}\nUmask:\t{mask:04o}\nState:\tR (running)\nTgid:\t{FIRST_ID}\nNgid:\t0\nPid:\t{FIRST_ID}\nPPid:\t1\n\
          TracerPid:\t0\nUid:{ids}\nGid:{ids}\nFDSize:\t64\nGroups:\t{USER} \nVmPeak:\t{kib:8} kB\nVmSize:\t{kib:8} kB\n\
@@ -125,10 +126,4 @@ pub(super) fn status(process: &Process, simulation: &Simulation, name: &str, byt
          voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
         cores.saturating_sub(1)
     )
-}
-
-fn umask() -> u32 {
-    let told = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = told.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
-    mask.unwrap_or(0)
 }

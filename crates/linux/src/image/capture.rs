@@ -14,10 +14,10 @@ use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::Process;
 use crate::elf::Architecture;
-use crate::simulated::{ThreadNumber, lock};
+use crate::simulated::{Simulation, ThreadNumber, lock};
 use crate::surroundings::Surroundings;
+use crate::{Process, open_files};
 
 /// SHA-256 of a file, hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {
@@ -85,43 +85,22 @@ impl Process {
     /// The process has something that is not kept.
     pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
-        if self.architecture() != Architecture::LoongArch64 {
-            return Err(ImageError::Translated);
-        }
-        if has_children().map_err(|error| ImageError::host("look for children", error))? {
-            return Err(ImageError::Children);
-        }
-        if let Some(what) = self.unkept() {
-            return Err(ImageError::Unkept(what));
-        }
-        if simulation.standing.is_changed(&simulation.identities.alive()) {
-            return Err(ImageError::Unkept("changed its priority"));
-        }
-        let executable = self.executable.as_os_str().as_bytes().to_vec();
-        let program = self
+        self.check_kept(simulation)?;
+        let program_hash = self
             .root
             .open_to_read(&self.executable)
             .and_then(hash_of)
             .map_err(|error| ImageError::host("read the program", error))?;
-        for thread in &mut threads {
-            let host = simulation.identities.host_thread(ThreadNumber(thread.number));
-            thread.name = host.map(name_of).unwrap_or_default();
-            if let Some(signals) = host.and_then(pending_signals) {
-                let what = format!("has signals pending (a set of {signals:#x})");
-                return Err(ImageError::Thread { number: thread.number, what });
-            }
-        }
-        let mappings = self.space.mappings();
-        check_views(&mappings)?;
+        threads.iter_mut().try_for_each(|thread| complete(thread, simulation))?;
+        let mappings = self.mapping_images()?;
         let mut timers = lock(&simulation.timers);
         timers.forget_closed();
-        let heap = self.space.heap();
         let working_directory =
             std::env::current_dir().map_err(|error| ImageError::host("find the working directory", error))?;
         let open_files = descriptors::limit();
         Ok(ProcessImage {
-            executable,
-            program_hash: program,
+            executable: path_bytes(&self.executable),
+            program_hash,
             arguments: self.arguments.clone(),
             environment: self.config.environment.iter().map(|text| text.as_bytes().to_vec()).collect(),
             working_directory: path_bytes(&working_directory),
@@ -132,10 +111,10 @@ impl Process {
                 .map_or_else(Vec::new, path_bytes),
             limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
             open_files: (open_files.soft, open_files.hard),
-            umask: umask(),
+            umask: open_files::umask(),
             limit: self.memory().limit(),
             top: self.space.top(),
-            heap,
+            heap: self.space.heap(),
             stack: (
                 self.stack.pointer,
                 self.stack.arguments,
@@ -144,16 +123,8 @@ impl Process {
             ),
             program_range: (self.program_range.start, self.program_range.end),
             signal_return: self.signal_return_address(),
-            mappings: mappings
-                .into_iter()
-                .map(|(range, mapping)| mapping_image(range, &mapping))
-                .collect::<Result<_, _>>()?,
-            actions: self
-                .dispositions
-                .lock()
-                .iter()
-                .map(|action| [action.handler, action.flags, action.mask])
-                .collect(),
+            mappings,
+            actions: self.dispositions.lock().iter().map(|action| action.words()).collect(),
             files: files::capture(
                 &self.own_descriptors,
                 &self.standard_files,
@@ -168,6 +139,42 @@ impl Process {
             timers_made: timers.made(),
         })
     }
+
+    fn mapping_images(&self) -> Result<Vec<MappingImage>, ImageError> {
+        let mappings = self.space.mappings();
+        check_views(&mappings)?;
+        mappings.into_iter().map(|(range, mapping)| mapping_image(range, &mapping)).collect()
+    }
+
+    /// Refuses a process that has something of the kernel's, or of the engine's, which is not kept.
+    fn check_kept(&self, simulation: &Simulation) -> Result<(), ImageError> {
+        if self.architecture() != Architecture::LoongArch64 {
+            return Err(ImageError::Translated);
+        }
+        if has_children().map_err(|error| ImageError::host("look for children", error))? {
+            return Err(ImageError::Children);
+        }
+        if let Some(what) = self.unkept() {
+            return Err(ImageError::Unkept(what));
+        }
+        if simulation.standing.is_changed(&simulation.identities.alive()) {
+            return Err(ImageError::Unkept("changed its priority"));
+        }
+        Ok(())
+    }
+}
+
+/// Adds to a thread what the host knows of it.
+fn complete(thread: &mut ThreadImage, simulation: &Simulation) -> Result<(), ImageError> {
+    let host = simulation.identities.host_thread(ThreadNumber(thread.number));
+    thread.name = host.map(name_of).unwrap_or_default();
+    match host.and_then(pending_signals) {
+        None => Ok(()),
+        Some(signals) => {
+            let what = format!("has signals pending (a set of {signals:#x})");
+            Err(ImageError::Thread { number: thread.number, what })
+        }
+    }
 }
 
 fn path_bytes(path: &Path) -> Vec<u8> {
@@ -180,16 +187,6 @@ fn name_of(thread: i32) -> Vec<u8> {
     // The file ends with the line.
     name.pop();
     name
-}
-
-fn umask() -> u32 {
-    // It can only be read by setting it.
-    // SAFETY: no pointers.
-    unsafe {
-        let mask = libc::umask(0o022);
-        libc::umask(mask);
-        mask
-    }
 }
 
 /// Whether this process has children, those that nobody has waited for yet included.
@@ -209,10 +206,7 @@ fn has_children() -> io::Result<bool> {
 /// The signals that wait for a host thread or its process; `None` if there are none.
 fn pending_signals(thread: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let line = |name: &str| {
-        let found = text.lines().find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(found.trim(), 16).ok()
-    };
-    let signals = line("SigPnd:").unwrap_or(0) | line("ShdPnd:").unwrap_or(0);
+    let set = |name| u64::from_str_radix(open_files::fact(&text, name)?, 16).ok();
+    let signals = set("SigPnd").unwrap_or(0) | set("ShdPnd").unwrap_or(0);
     (signals != 0).then_some(signals)
 }

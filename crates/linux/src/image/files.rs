@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 use crate::DeviceFile;
-use crate::open_files::{self, is_same, status_of};
+use crate::open_files::{self, fact, is_same, status_of};
 
 const KCMP_EPOLL_TFD: u64 = 7;
 /// Source: Linux include/uapi/asm-generic/fcntl.h.
@@ -112,9 +112,9 @@ pub(super) fn capture(
 /// What an open file has besides that is not kept.
 fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
     let refused = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))
-        .map_err(|error| ImageError::host("look at an open file", error))?;
-    if text.lines().any(|line| line.starts_with("lock:")) {
+    let facts =
+        open_files::facts(descriptor).map_err(|error| ImageError::host("look at an open file", error))?;
+    if facts.lines().any(|line| line.starts_with("lock:")) {
         return refused("a file that it has locked or leased");
     }
     // What is open outside has been set up outside.
@@ -211,15 +211,15 @@ fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
 
 /// What the kernel tells of a file that is in no file system.
 fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let facts = open_files::facts(descriptor).ok()?;
     match shown {
         "anon_inode:[eventfd]" => {
-            let count = u64::from_str_radix(field("eventfd-count:")?, 16).ok()?;
-            Some(FileKind::Event(count, field("eventfd-semaphore:").is_some_and(|text| text != "0")))
+            let count = u64::from_str_radix(fact(&facts, "eventfd-count")?, 16).ok()?;
+            let semaphore = fact(&facts, "eventfd-semaphore").is_some_and(|text| text != "0");
+            Some(FileKind::Event(count, semaphore))
         }
         "anon_inode:[eventpoll]" => {
-            let lines = text.lines().filter(|line| line.starts_with("tfd:"));
+            let lines = facts.lines().filter(|line| line.starts_with("tfd:"));
             lines.map(epoll_entry).collect::<Option<_>>().map(FileKind::Epoll)
         }
         _ => None,
@@ -260,14 +260,8 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
 }
 
 fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
-    let mut ends = [0; 2];
-    // SAFETY: the array takes both descriptors, which are then ours.
-    unsafe {
-        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            return Err(last("make a pipe"));
-        }
-        Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
-    }
+    let (read, write) = std::io::pipe().map_err(|error| ImageError::host("make a pipe", error))?;
+    Ok((read.into(), write.into()))
 }
 
 /// Puts `file` at `descriptor`.

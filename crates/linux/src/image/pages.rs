@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use longma_guest::words::u64_at;
 use longma_guest::{AddressSpace, GuestMemory, HOST_PAGE_BYTES, Mapping, PAGE_BYTES};
 
 use super::ImageError;
@@ -81,8 +82,7 @@ fn read_chunk(
     } else {
         let mut entries = vec![0; 8 * pages];
         map.read_exact_at(&mut entries, host / HOST_PAGE_BYTES * 8)?;
-        let entry = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-        entries.chunks_exact(8).map(|bytes| entry(bytes) & POPULATED != 0).collect()
+        entries.chunks_exact(8).map(|bytes| u64_at(bytes, 0) & POPULATED != 0).collect()
     };
     let mut run: Option<usize> = None;
     // One page more than there are ends the last run.

@@ -21,8 +21,8 @@ use crate::open_files;
 use crate::process::dispositions::Action;
 use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
 use crate::root::Root;
-use crate::simulated::Simulation;
 use crate::simulated::timers::Timers;
+use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::StackContents;
 use crate::surroundings::Surroundings;
 use crate::{Process, Thread};
@@ -72,11 +72,7 @@ impl MappingImage {
     }
 
     fn protection(&self) -> Protection {
-        Protection {
-            read: self.protection & 1 != 0,
-            write: self.protection & 2 != 0,
-            execute: self.protection & 4 != 0,
-        }
+        Protection::from_bits(self.protection.into())
     }
 
     /// The mapping to be made before its contents are put in: those of shared memory the kernel lets nobody write unless all may.
@@ -201,7 +197,7 @@ impl Process {
 
 impl ThreadImage {
     fn thread(&self, process: &Arc<Process>) -> Result<(Thread, State), ImageError> {
-        let mut thread = Thread::restored(process.clone(), self.number, self.kernel.mask);
+        let mut thread = Thread::new(process.clone(), ThreadNumber(self.number), self.kernel.mask);
         thread.set_kernel_state(&self.kernel);
         thread.name = Some(self.name.clone()).filter(|name| !name.is_empty());
         thread.resumes_until = self.deadline_ps.map(Time::from_ps);

@@ -37,14 +37,7 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
     Ok(Areas { code, table, architecture })
 }
 
-/// Maps the code that handlers return to and gives its address.
-pub(super) fn map_signal_return(space: &AddressSpace, architecture: Architecture) -> Result<u64, Errno> {
-    let writable = Protection { read: true, write: true, execute: false };
-    let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
-    request.backing = special("[vdso]");
-    let address = space.map(&request)?;
-    let code = if architecture == Architecture::X86_64 { X86_SIGNAL_RETURN } else { MIPS_SIGNAL_RETURN };
-    space.memory().write(address, code)?;
-    space.protect(address, PAGE_BYTES, Protection { read: true, write: false, execute: true })?;
-    Ok(address)
+/// The code that handlers return to.
+pub(super) fn signal_return(architecture: Architecture) -> &'static [u8] {
+    if architecture == Architecture::X86_64 { X86_SIGNAL_RETURN } else { MIPS_SIGNAL_RETURN }
 }

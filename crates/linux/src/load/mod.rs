@@ -17,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longma_guest::Errno;
+use longma_guest::host::masks;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
-use crate::elf::{self, ElfError, Image, Source};
+use crate::elf::{self, Architecture, ElfError, Image, Source};
 use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
-use crate::simulated::Simulation;
+use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::{self, ProgramFacts, Texts};
 use crate::surroundings::{Surroundings, USER};
-use crate::{Process, ProcessConfig, Thread};
+use crate::{Areas, Process, ProcessConfig, Thread};
 
 /// sp.
 const STACK_POINTER: u8 = 3;
@@ -122,119 +123,174 @@ impl Process {
             // SAFETY: no pointers; it cannot fail.
             unsafe { libc::umask(mask) };
         }
-        let root_path = config.root.clone();
-        let root = Root::new(root_path.as_deref())
-            .map_err(host_error("use as the root", root_path.as_deref().unwrap_or(Path::new("/"))))?;
+        let root = open_root(&config)?;
         let surroundings = surroundings(&root, &config);
         let found = find(&root, &config, surroundings.as_ref())?;
         let memory =
             GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
         let mut space = AddressSpace::new(memory.clone());
-        let parse = |file: &File, path: &Path| {
-            Image::parse(file, memory.limit())
-                .map_err(|source| LoadError::Program { path: path.to_owned(), source })
-        };
-        let image = parse(&found.file, &found.path)?;
-        let interpreter = match &image.interpreter {
-            None => None,
-            Some(name) => Some(open_interpreter(&root, &config, &found.path, name)?),
-        };
-        let interpreter = match interpreter {
-            None => None,
-            Some((path, file)) => Some((parse(&file, &path)?, path, file)),
-        };
-        let architecture = image.architecture;
-        if let Some((other, path, _)) = &interpreter
-            && other.architecture != architecture
-        {
-            let source = ElfError::Machine(other.architecture.machine());
-            return Err(LoadError::Program { path: path.clone(), source });
-        }
-        let is_translated = architecture.is_translated();
-        if is_translated {
-            if architecture.page_bytes() != PAGE_BYTES {
-                memory.take_host_pages();
-            }
-            // Above is the engine's.
-            space.set_top(memory.limit() / architecture.share() - PAGE_BYTES);
+        let program = Program::parse(found.path, found.file, memory.limit())?;
+        let interpreter = program.interpreter(&root, &config, memory.limit())?;
+        let architecture = program.image.architecture;
+        if architecture.is_translated() {
+            share_space(&mut space, architecture);
         }
 
-        let failed = map_error(&found.path);
+        let failed = map_error(&program.path);
         let environment: Vec<Vec<u8>> =
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         let stack_limit = StackLimit::of(&config);
         check_arguments(stack_limit, &found.arguments, &environment)?;
-        let shown = surroundings.as_ref().map(|names| names.of_program(&found.path));
+        let shown = surroundings.as_ref().map(|names| names.of_program(&program.path));
         let texts = Texts {
             arguments: &found.arguments,
             environment: &environment,
-            path: shown.as_ref().unwrap_or(&found.path).as_os_str().as_bytes(),
+            path: shown.as_ref().unwrap_or(&program.path).as_os_str().as_bytes(),
         };
         let stack_top = stack_limit
-            .map(&mut space, &texts, config.stack_offset, image.executable_stack)
+            .map(&mut space, &texts, config.stack_offset, program.image.executable_stack)
             .map_err(&failed)?;
-        // As the kernel does: a PIE under a dynamic linker away from everything else.
-        let preferred = interpreter.is_some().then_some(memory.limit() / architecture.share() / 3 * 2);
-        let name = found.path.to_string_lossy();
-        let program = elf::load(&space, &image, &found.file, &name, preferred).map_err(&failed)?;
-        let mut start = program.entry;
-        let mut interpreter_base = 0;
-        if let Some((image, path, file)) = &interpreter {
-            let loaded =
-                elf::load(&space, image, file, &path.to_string_lossy(), None).map_err(map_error(path))?;
-            (start, interpreter_base) = (loaded.entry, loaded.bias);
-        }
-        space.set_heap_start(program.end);
-        let areas =
-            is_translated.then(|| areas::map(&mut space, architecture)).transpose().map_err(&failed)?;
-        let (vdso, signal_return) = if is_translated {
-            (0, areas::map_signal_return(&space, architecture).map_err(&failed)?)
-        } else {
-            let vdso = map_vdso(&space).map_err(&failed)?;
-            (vdso, vdso + elf::SIGNAL_RETURN_OFFSET)
-        };
+        let mapped = Mapped::map(&mut space, &program, interpreter.as_ref())?;
 
         let simulation = config.simulation.as_ref().map(|given| Arc::new(Simulation::new(given, &memory)));
-        let random = random_bytes(&config, simulation.as_deref());
-        let facts = ProgramFacts {
-            architecture: image.architecture,
-            headers: program.headers,
-            headers_count: image.headers_count,
-            interpreter_base,
-            entry: program.entry,
-            vdso,
-            capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
-            random,
-            ids: surroundings.as_ref().map_or_else(stack::host_ids, |_| [USER; 4]),
-        };
+        let facts = mapped.facts(&config, &program.image, simulation.as_deref());
         let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
-        let contents =
-            stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
+        let stack = stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
 
-        let mut state = State { pc: start, ..State::default() };
-        state.set_r(STACK_POINTER, contents.pointer);
-        let executable = root_absolute(&config, &found.path);
-        let process = Self::assemble(
-            config,
-            root,
-            simulation,
-            Parts {
-                space,
-                surroundings,
-                executable,
-                arguments: found.arguments,
-                stack: contents,
-                program_range: image.span().start.wrapping_add(program.bias)..program.end,
-                signal_return,
-                threads: 1,
-                threads_made: 1,
-                own_descriptors,
-                areas,
-            },
-        );
-        let thread = Thread::first(process.clone());
+        let mut state = State { pc: mapped.start, ..State::default() };
+        state.set_r(STACK_POINTER, stack.pointer);
+        let parts = Parts {
+            space,
+            surroundings,
+            executable: root_absolute(&config, &program.path),
+            arguments: found.arguments,
+            stack,
+            program_range: mapped.range(&program.image),
+            signal_return: mapped.signal_return,
+            threads: 1,
+            threads_made: 1,
+            own_descriptors,
+            areas: mapped.areas,
+        };
+        let process = Self::assemble(config, root, simulation, parts);
+        let thread = Thread::new(process.clone(), ThreadNumber(0), masks::current());
         Ok((process, thread, state))
     }
+}
+
+/// A program's file or its dynamic linker's, checked.
+struct Program {
+    path: PathBuf,
+    file: File,
+    image: Image,
+}
+
+impl Program {
+    fn parse(path: PathBuf, file: File, limit: u64) -> Result<Self, LoadError> {
+        match Image::parse(&file, limit) {
+            Ok(image) => Ok(Self { path, file, image }),
+            Err(source) => Err(LoadError::Program { path, source }),
+        }
+    }
+
+    /// The dynamic linker that it asks for, which is for the same architecture.
+    fn interpreter(
+        &self,
+        root: &Root,
+        config: &ProcessConfig,
+        limit: u64,
+    ) -> Result<Option<Self>, LoadError> {
+        let Some(name) = &self.image.interpreter else { return Ok(None) };
+        let (path, file) = open_interpreter(root, config, &self.path, name)?;
+        let interpreter = Self::parse(path, file, limit)?;
+        let other = interpreter.image.architecture;
+        if other != self.image.architecture {
+            let source = ElfError::Machine(other.machine());
+            return Err(LoadError::Program { path: interpreter.path, source });
+        }
+        Ok(Some(interpreter))
+    }
+
+    fn map(&self, space: &AddressSpace, preferred: Option<u64>) -> Result<elf::Loaded, LoadError> {
+        elf::load(space, &self.image, &self.file, &self.path.to_string_lossy(), preferred)
+            .map_err(map_error(&self.path))
+    }
+}
+
+/// Where everything but the stack came to lie.
+struct Mapped {
+    program: elf::Loaded,
+    /// Where execution begins: in the dynamic linker, if there is one.
+    start: u64,
+    /// Where the dynamic linker is; 0 if there is none.
+    interpreter_base: u64,
+    /// 0 if there is none.
+    vdso: u64,
+    signal_return: u64,
+    areas: Option<Areas>,
+}
+
+impl Mapped {
+    fn map(
+        space: &mut AddressSpace,
+        program: &Program,
+        interpreter: Option<&Program>,
+    ) -> Result<Self, LoadError> {
+        let architecture = program.image.architecture;
+        let failed = map_error(&program.path);
+        // As the kernel does: a PIE under a dynamic linker away from everything else.
+        let away = space.memory().limit() / architecture.share() / 3 * 2;
+        let loaded = program.map(space, interpreter.is_some().then_some(away))?;
+        let (start, interpreter_base) = match interpreter {
+            None => (loaded.entry, 0),
+            Some(interpreter) => {
+                let loaded = interpreter.map(space, None)?;
+                (loaded.entry, loaded.bias)
+            }
+        };
+        space.set_heap_start(loaded.end);
+        let is_translated = architecture.is_translated();
+        let areas = is_translated.then(|| areas::map(space, architecture)).transpose().map_err(&failed)?;
+        let (vdso, signal_return) = if is_translated {
+            (0, map_code(space, areas::signal_return(architecture)).map_err(&failed)?)
+        } else {
+            let vdso = map_code(space, &elf::vdso_image()).map_err(&failed)?;
+            (vdso, vdso + elf::SIGNAL_RETURN_OFFSET)
+        };
+        Ok(Self { program: loaded, start, interpreter_base, vdso, signal_return, areas })
+    }
+
+    fn facts(&self, config: &ProcessConfig, image: &Image, simulation: Option<&Simulation>) -> ProgramFacts {
+        ProgramFacts {
+            architecture: image.architecture,
+            headers: self.program.headers,
+            headers_count: image.headers_count,
+            interpreter_base: self.interpreter_base,
+            entry: self.program.entry,
+            vdso: self.vdso,
+            capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
+            random: random_bytes(config, simulation),
+            ids: if config.constant_surroundings { [USER; 4] } else { stack::host_ids() },
+        }
+    }
+
+    /// The program's addresses, from its first segment to after its last.
+    fn range(&self, image: &Image) -> std::ops::Range<u64> {
+        image.span().start.wrapping_add(self.program.bias)..self.program.end
+    }
+}
+
+/// Leaves a program for another architecture its part of the address space: above is the engine's.
+fn share_space(space: &mut AddressSpace, architecture: Architecture) {
+    if architecture.page_bytes() != PAGE_BYTES {
+        space.memory().take_host_pages();
+    }
+    space.set_top(space.memory().limit() / architecture.share() - PAGE_BYTES);
+}
+
+fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
+    let path = config.root.as_deref();
+    Root::new(path).map_err(host_error("use as the root", path.unwrap_or(Path::new("/"))))
 }
 
 /// The constant names of the program that is about to be loaded, if it shall have them.
@@ -335,14 +391,14 @@ fn special(name: &str) -> longma_guest::Backing {
     longma_guest::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 
-fn map_vdso(space: &AddressSpace) -> Result<u64, Errno> {
-    let image = elf::vdso_image();
+/// Maps a page of the kernel's code for the program and gives its address.
+fn map_code(space: &AddressSpace, code: &[u8]) -> Result<u64, Errno> {
     let writable = Protection { read: true, write: true, execute: false };
-    let mut request = MapRequest::anonymous(Placement::Hint(0), image.len() as u64, writable);
+    let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
     request.backing = special("[vdso]");
     let address = space.map(&request)?;
-    space.memory().write(address, &image)?;
-    space.protect(address, image.len() as u64, Protection { read: true, write: false, execute: true })?;
+    space.memory().write(address, code)?;
+    space.protect(address, PAGE_BYTES, Protection { read: true, write: false, execute: true })?;
     Ok(address)
 }
 

@@ -7,19 +7,17 @@ pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use crate::open_files::socket_option;
 use crate::simulated::waits::interruptible;
 use longma_guest::Errno;
 use longma_guest::host::host_call;
+use std::os::fd::RawFd;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 
 /// The error of a descriptor that is no socket's: it comes before whatever is wrong with the other arguments.
 pub(super) fn check_socket(descriptor: u64) -> Result<(), Errno> {
-    let (mut kind, mut length) = (0i32, 4u32);
-    let (value, room) = (&raw mut kind as u64, &raw mut length as u64);
-    let arguments = [descriptor, libc::SOL_SOCKET as u64, libc::SO_TYPE as u64, value, room, 0];
-    // SAFETY: both numbers are live.
-    unsafe { host_call(libc::SYS_getsockopt, arguments) }.map(drop)
+    Ok(socket_option::<4>(descriptor as RawFd, libc::SO_TYPE).map(drop)?)
 }
 
 pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {

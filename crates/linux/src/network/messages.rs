@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
+use longma_guest::words::{i32_at, u32_at, u64_at, words_of};
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
@@ -35,15 +36,9 @@ struct Header {
 impl Header {
     fn read(thread: &Thread, address: u64) -> Result<Self, Errno> {
         let bytes: [u8; HEADER_BYTES] = thread.process.memory().read_array(address)?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Ok(Self {
-            name: word(0),
-            name_bytes: word(8) as u32,
-            vectors: word(16),
-            vector_count: word(24),
-            control: word(32),
-            control_bytes: word(40),
-        })
+        let [name, name_bytes, vectors, vector_count, control, control_bytes] = words_of(&bytes);
+        let name_bytes = name_bytes as u32;
+        Ok(Self { name, name_bytes, vectors, vector_count, control, control_bytes })
     }
 
     /// The host's header with these buffers, without control data.
@@ -103,17 +98,13 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
     const HEAD_BYTES: usize = 16;
     let mut rest = control;
     while let Some(head) = rest.get(..HEAD_BYTES) {
-        let length = u64::from_le_bytes(std::array::from_fn(|byte| head[byte]));
-        let number = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
-        let length = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+        let length = usize::try_from(u64_at(head, 0)).unwrap_or(usize::MAX).min(rest.len());
         if length < HEAD_BYTES {
             return false;
         }
-        let is_rights = (number(8), number(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        let is_rights = (i32_at(head, 8), i32_at(head, 12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
         let mut sent = rest[HEAD_BYTES..length].chunks_exact(4);
-        let own = |sent: &[u8]| {
-            descriptors::is_own(u32::from_le_bytes(std::array::from_fn(|byte| sent[byte])).into())
-        };
+        let own = |sent: &[u8]| descriptors::is_own(u32_at(sent, 0).into());
         if is_rights && sent.any(own) {
             return true;
         }
@@ -188,9 +179,9 @@ pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let deadline = match thread.process.memory().read_optional::<16>(timeout)? {
         None => None,
         Some(bytes) => {
-            let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-            let nanoseconds = u32::try_from(word(1)).ok().filter(|&n| n < 1_000_000_000);
-            let timeout = Duration::new(word(0), nanoseconds.ok_or(Errno(libc::EINVAL))?);
+            let [seconds, nanoseconds] = words_of(&bytes);
+            let nanoseconds = u32::try_from(nanoseconds).ok().filter(|&n| n < 1_000_000_000);
+            let timeout = Duration::new(seconds, nanoseconds.ok_or(Errno(libc::EINVAL))?);
             Instant::now().checked_add(timeout)
         }
     };

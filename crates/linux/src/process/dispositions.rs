@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::masks::{self, FAULTS, HostDisposition, SignalSet, set_of};
 use longma_guest::host::reception;
+use longma_guest::words::{bytes_of, words_of};
 
 /// The highest signal number.
 pub(crate) const SIGNALS: i32 = 64;
@@ -46,13 +47,16 @@ impl Action {
     pub(crate) const BYTES: usize = 24;
 
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-        Self { handler: word(0), flags: word(1) & SA_KNOWN, mask: word(2) & !UNBLOCKABLE }
+        let [handler, flags, mask] = words_of(&bytes);
+        Self { handler, flags: flags & SA_KNOWN, mask: mask & !UNBLOCKABLE }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let words = [self.handler, self.flags, self.mask];
-        std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+        bytes_of(&self.words())
+    }
+
+    pub(crate) fn words(self) -> [u64; 3] {
+        [self.handler, self.flags, self.mask]
     }
 
     pub(crate) fn is_handler(&self) -> bool {
@@ -106,7 +110,7 @@ impl Dispositions {
         let actions = self.lock();
         INTERCEPTED.store(intercepted, Ordering::Relaxed);
         for (signal, action) in (1..).zip(actions.iter()) {
-            if is_intercepted_default(signal, action.handler) || !intercepted {
+            if ends_process(signal, action.handler) || !intercepted {
                 mirror(signal, action);
             }
         }
@@ -125,9 +129,8 @@ impl Dispositions {
     /// The signals that end the process at once, wherever they arrive.
     pub(crate) fn deadly(&self) -> SignalSet {
         let actions = self.lock();
-        let deadly = (1..).zip(actions.iter()).filter(|(signal, action)| {
-            action.handler == SIG_DFL && default_of(*signal) == Default::Terminate
-        });
+        let deadly =
+            (1..).zip(actions.iter()).filter(|(signal, action)| ends_process(*signal, action.handler));
         deadly.fold(0, |set, (signal, _)| set | set_of(signal))
     }
 
@@ -163,7 +166,7 @@ impl Dispositions {
 /// Set while a debugger wants to see signals before they end the process.
 static INTERCEPTED: AtomicBool = AtomicBool::new(false);
 
-fn is_intercepted_default(signal: i32, handler: u64) -> bool {
+fn ends_process(signal: i32, handler: u64) -> bool {
     handler == SIG_DFL && default_of(signal) == Default::Terminate
 }
 
@@ -173,7 +176,7 @@ fn mirror(signal: i32, action: &Action) {
         return;
     }
     let disposition = match action.handler {
-        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && is_intercepted_default(signal, SIG_DFL) => {
+        SIG_DFL if INTERCEPTED.load(Ordering::Relaxed) && ends_process(signal, SIG_DFL) => {
             HostDisposition::Call(reception::on_signal)
         }
         SIG_DFL => HostDisposition::Default,

@@ -23,8 +23,7 @@ pub(crate) fn host_id() -> i32 {
 
 /// Whether the host's id is that of this process or one of its threads.
 pub(crate) fn is_own_task(number: i32) -> bool {
-    // SAFETY: getpid has no arguments and cannot fail.
-    number == unsafe { libc::getpid() } || Path::new(&format!("/proc/self/task/{number}")).exists()
+    number == std::process::id() as i32 || Path::new(&format!("/proc/self/task/{number}")).exists()
 }
 
 /// What the guest calls thread `number`, which this host thread runs.
@@ -104,15 +103,6 @@ impl Birth {
 }
 
 impl Thread {
-    pub(crate) fn first(process: Arc<Process>) -> Self {
-        Self::new(process, ThreadNumber(0), masks::current())
-    }
-
-    /// One that was saved.
-    pub(crate) fn restored(process: Arc<Process>, number: u32, mask: masks::SignalSet) -> Self {
-        Self::new(process, ThreadNumber(number), mask)
-    }
-
     pub(crate) fn new(process: Arc<Process>, number: ThreadNumber, mask: masks::SignalSet) -> Self {
         Self {
             tid: guest_id(&process, number),

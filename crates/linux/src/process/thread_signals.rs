@@ -7,6 +7,7 @@ use std::sync::Arc;
 use longma_guest::Errno;
 use longma_guest::host::masks::{self, FAULTS, HELD, SignalSet};
 use longma_guest::host::reception::{self, Reception};
+use longma_guest::words::{bytes_of, words_of};
 
 use super::dispositions::UNBLOCKABLE;
 
@@ -34,13 +35,12 @@ impl AlternateStack {
     pub(crate) const BYTES: usize = 24;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let words = [self.address, self.flags.into(), self.size];
-        std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+        bytes_of(&[self.address, self.flags.into(), self.size])
     }
 
     pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
-        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-        Self { address: word(0), flags: word(1) as u32, size: word(2) }
+        let [address, flags, size] = words_of(&bytes);
+        Self { address, flags: flags as u32, size }
     }
 
     /// True if `stack_pointer` is on it.

@@ -13,15 +13,14 @@ use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
 
-use crate::arguments::{Arguments, Returned, buffer};
+use crate::arguments::{Arguments, INVALID, Returned, buffer};
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
 use crate::simulated::waits::interruptible;
-use crate::{Outcome, Thread};
+use crate::{Outcome, Thread, open_files};
 
 const SET_BYTES: u64 = 8;
-const INVALID: Errno = Errno(libc::EINVAL);
 
 fn check_set_size(size: u64) -> Result<(), Errno> {
     if size == SET_BYTES { Ok(()) } else { Err(INVALID) }
@@ -140,43 +139,43 @@ fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     Ok(info)
 }
 
-/// A thread sends itself what only the kernel may send to others, whom the host refuses.
-fn is_own_thread(id: u64) -> bool {
-    id as i32 == host_id()
+/// Sends thread `id` a signal with the guest's `info`. A thread sends itself what only the kernel may send to others, whom the host
+/// refuses.
+fn with_info(
+    thread: &Thread,
+    id: u64,
+    signal: u64,
+    info: u64,
+    call: impl FnOnce(u64) -> Returned,
+) -> Returned {
+    if id as i32 == host_id() {
+        let info = sent(thread, signal, info)?;
+        return call(info.as_ptr() as u64);
+    }
+    call(buffer(thread.process.memory(), info, size_of::<SignalInfo>() as u64)?)
 }
 
 /// Whether a descriptor stands for the process whose first thread this is.
 fn is_own_process(descriptor: &Held) -> bool {
-    let told =
-        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.number())).unwrap_or_default();
-    let process = told.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
-    process == Some(host_id())
+    let facts = open_files::facts(descriptor.number()).unwrap_or_default();
+    open_files::fact(&facts, "Pid").and_then(|process| process.parse().ok()) == Some(host_id())
 }
 
 pub(crate) fn rt_sigqueueinfo(thread: &mut Thread, [process, signal, info, ..]: Arguments) -> Returned {
-    if !is_own_thread(process) {
-        let info = buffer(thread.process.memory(), info, 128)?;
-        // SAFETY: the structure is in the reservation.
-        return unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) };
-    }
-    let info = sent(thread, signal, info)?;
-    // SAFETY: the structure is live.
-    unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info.as_ptr() as u64, 0, 0, 0]) }
+    with_info(thread, process, signal, info, |info| {
+        // SAFETY: the structure is live or in the reservation.
+        unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) }
+    })
 }
 
 pub(crate) fn rt_tgsigqueueinfo(
     thread: &mut Thread,
     [process, target, signal, info, ..]: Arguments,
 ) -> Returned {
-    if !is_own_thread(target) {
-        let info = buffer(thread.process.memory(), info, 128)?;
-        // SAFETY: the structure is in the reservation.
-        return unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) };
-    }
-    let info = sent(thread, signal, info)?;
-    let info = info.as_ptr() as u64;
-    // SAFETY: the structure is live.
-    unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) }
+    with_info(thread, target, signal, info, |info| {
+        // SAFETY: the structure is live or in the reservation.
+        unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) }
+    })
 }
 
 pub(crate) fn pidfd_send_signal(

@@ -5,6 +5,7 @@
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::masks::set_of;
 use longma_guest::host::reception::SignalInfo;
+use longma_guest::words::i32_at;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
 use crate::elf::Architecture;
@@ -34,12 +35,10 @@ const TRAP_BRKPT: i32 = 1;
 /// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
-/// Addresses have this many bits and are sign-extended from the highest.
+/// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
 const ADDRESS_BITS: u32 = 48;
 /// What an exception for an invalid opcode says on x86.
 const ILL_ILLOPN: i32 = 2;
-/// The same of x86-64 with tables of four levels.
-const X86_ADDRESS_BITS: u32 = 48;
 
 /// A signal that an instruction causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +72,7 @@ impl Cause {
 
     fn of_memory(fault: Fault) -> Self {
         let Fault { address, access, cause } = fault;
-        let canonical = is_canonical(address, ADDRESS_BITS);
+        let canonical = is_canonical(address);
         let (signal, code) = match cause {
             FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
@@ -113,8 +112,8 @@ impl Cause {
     }
 }
 
-fn is_canonical(address: u64, bits: u32) -> bool {
-    let unused = 64 - bits;
+fn is_canonical(address: u64) -> bool {
+    let unused = 64 - ADDRESS_BITS;
     ((address << unused) as i64 >> unused) as u64 == address
 }
 
@@ -146,8 +145,7 @@ impl Thread {
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
             // A general-protection exception, of which x86 tells no address.
             Trap::Memory(fault)
-                if self.process.architecture() == Architecture::X86_64
-                    && !is_canonical(fault.address, X86_ADDRESS_BITS) =>
+                if self.process.architecture() == Architecture::X86_64 && !is_canonical(fault.address) =>
             {
                 Cause::at(libc::SIGSEGV, SI_KERNEL, 0)
             }
@@ -251,11 +249,10 @@ impl Thread {
 
     /// The information of a signal with the sender as the guest knows it.
     pub(crate) fn seen_by_guest(&self, mut info: SignalInfo) -> SignalInfo {
-        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| info[at + i]));
         if let Some(simulation) = self.process.simulation()
-            && matches!(word(8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+            && matches!(i32_at(&info, 8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
         {
-            let sender = simulation.identities.to_guest(word(16));
+            let sender = simulation.identities.to_guest(i32_at(&info, 16));
             info[16..20].copy_from_slice(&sender.to_le_bytes());
             if self.process.surroundings.is_some() {
                 info[20..24].copy_from_slice(&(USER as u32).to_le_bytes());

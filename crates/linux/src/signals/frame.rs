@@ -4,6 +4,7 @@
 
 use longma_guest::host::masks::SignalSet;
 use longma_guest::host::reception::SignalInfo;
+use longma_guest::words::{put_u32, put_u64, u32_at, u64_at};
 use longma_loongarch::{Fcsr, State};
 
 use crate::process::AlternateStack;
@@ -143,12 +144,12 @@ pub(crate) fn build(state: &State, saved: &Saved, stack_top: u64) -> Option<Fram
     let mut bytes = vec![0; (top - address) as usize];
     bytes[..saved.info.len()].copy_from_slice(&saved.info);
     bytes[CONTEXT_STACK..][..AlternateStack::BYTES].copy_from_slice(&saved.stack.to_bytes());
-    put(&mut bytes, CONTEXT_MASK, saved.mask);
-    put(&mut bytes, MACHINE_PC, state.pc);
+    put_u64(&mut bytes, CONTEXT_MASK, saved.mask);
+    put_u64(&mut bytes, MACHINE_PC, state.pc);
     for (i, &register) in state.x.iter().enumerate() {
-        put(&mut bytes, MACHINE_REGISTERS + 8 * i, register);
+        put_u64(&mut bytes, MACHINE_REGISTERS + 8 * i, register);
     }
-    put_half(&mut bytes, MACHINE_FLAGS, SC_USED_FP | saved.flags);
+    put_u32(&mut bytes, MACHINE_FLAGS, SC_USED_FP | saved.flags);
     if translation.is_some() {
         write_record(&mut bytes[(first - address) as usize..], state, Record::Translation, translation_bytes);
     }
@@ -164,26 +165,26 @@ fn place(record: Record, top: u64) -> Option<(u64, u32)> {
 }
 
 fn write_record(bytes: &mut [u8], state: &State, record: Record, size: u32) {
-    put_half(bytes, 0, record.magic());
-    put_half(bytes, 4, size);
+    put_u32(bytes, 0, record.magic());
+    put_u32(bytes, 4, size);
     let data = &mut bytes[RECORD_HEAD_BYTES as usize..];
     if record == Record::Translation {
         for (i, &scratch) in state.lbt.scratch.iter().enumerate() {
-            put(data, 8 * i, scratch);
+            put_u64(data, 8 * i, scratch);
         }
-        put_half(data, 32, state.lbt.eflags);
-        put_half(data, 36, state.lbt.top.into());
+        put_u32(data, 32, state.lbt.eflags);
+        put_u32(data, 36, state.lbt.top.into());
         return;
     }
     let words = record.words();
     for (i, vector) in state.v.iter().enumerate() {
         for (lane, &word) in vector.0[..words].iter().enumerate() {
-            put(data, 8 * (words * i + lane), word);
+            put_u64(data, 8 * (words * i + lane), word);
         }
     }
-    put(data, 256 * words, u64::from_le_bytes(state.fcc));
+    put_u64(data, 256 * words, u64::from_le_bytes(state.fcc));
     let mode = if state.lbt.stack_mode { FCSR_STACK_MODE } else { 0 };
-    put_half(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
+    put_u32(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
 }
 
 /// What a frame says the thread shall be.
@@ -207,18 +208,18 @@ pub(crate) fn restore<E>(
     let mut frame = [0; FRAME_BYTES];
     read(address, &mut frame)?;
     let mut state = former.clone();
-    state.pc = get(&frame, MACHINE_PC);
+    state.pc = u64_at(&frame, MACHINE_PC);
     for i in 1..32 {
-        state.x[i] = get(&frame, MACHINE_REGISTERS + 8 * i);
+        state.x[i] = u64_at(&frame, MACHINE_REGISTERS + 8 * i);
     }
     state.reservation = Default::default();
     let stack = AlternateStack::from_bytes(std::array::from_fn(|i| frame[CONTEXT_STACK + i]));
-    let restored = |state| Restored { state, mask: get(&frame, CONTEXT_MASK), stack };
+    let restored = |state| Restored { state, mask: u64_at(&frame, CONTEXT_MASK), stack };
     let mut at = address.wrapping_add(RECORDS as u64);
     for _ in 0..MAX_RECORDS {
         let mut head = [0; RECORD_HEAD_BYTES as usize];
         read(at, &mut head)?;
-        let (magic, size) = (get_half(&head, 0), get_half(&head, 4));
+        let (magic, size) = (u32_at(&head, 0), u32_at(&head, 4));
         if magic == 0 {
             return Ok(restored(state));
         }
@@ -238,36 +239,20 @@ pub(crate) fn restore<E>(
 
 fn read_record(data: &[u8], state: &mut State, record: Record) {
     if record == Record::Translation {
-        state.lbt.scratch = std::array::from_fn(|i| get(data, 8 * i));
-        state.lbt.eflags = get_half(data, 32);
-        state.lbt.top = (get_half(data, 36) & 7) as u8;
+        state.lbt.scratch = std::array::from_fn(|i| u64_at(data, 8 * i));
+        state.lbt.eflags = u32_at(data, 32);
+        state.lbt.top = (u32_at(data, 36) & 7) as u8;
         return;
     }
     let words = record.words();
     for (i, vector) in state.v.iter_mut().enumerate() {
         vector.0 =
-            std::array::from_fn(|lane| if lane < words { get(data, 8 * (words * i + lane)) } else { 0 });
+            std::array::from_fn(|lane| if lane < words { u64_at(data, 8 * (words * i + lane)) } else { 0 });
     }
-    state.fcc = get(data, 256 * words).to_le_bytes().map(|flag| flag & 1);
-    let fcsr = get_half(data, 256 * words + 8);
+    state.fcc = u64_at(data, 256 * words).to_le_bytes().map(|flag| flag & 1);
+    let fcsr = u32_at(data, 256 * words + 8);
     state.lbt.stack_mode = fcsr & FCSR_STACK_MODE != 0;
     state.fcsr = Fcsr(fcsr & FCSR_MASK);
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn put_half(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-
-fn get_half(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
 #[cfg(test)]
@@ -333,7 +318,7 @@ mod tests {
             seed: u64, at in FRAME_BYTES..FRAME_BYTES + 200, value: u32,
         ) {
             let mut frame = build(&some_state(seed, 4, true), &saved(), TOP).unwrap();
-            put_half(&mut frame.bytes, at, value);
+            put_u32(&mut frame.bytes, at, value);
             let _ = restore(&State::default(), frame.address, "invalid", reader(&frame));
         }
     }
@@ -343,15 +328,15 @@ mod tests {
         let frame = build(&some_state(5, 1, false), &saved(), TOP).unwrap();
         assert_eq!(frame.address % 16, 0);
         assert_eq!(frame.address + frame.bytes.len() as u64, TOP & !15);
-        assert_eq!(get_half(&frame.bytes, 576), 0x4650_5501);
-        assert_eq!(get_half(&frame.bytes, 580), 16 + 272);
+        assert_eq!(u32_at(&frame.bytes, 576), 0x4650_5501);
+        assert_eq!(u32_at(&frame.bytes, 580), 16 + 272);
     }
 
     #[test]
     fn a_256_bit_record_has_its_registers_aligned() {
         for top in [0x10_0000, 0x10_0010] {
             let frame = build(&some_state(5, 4, false), &saved(), top).unwrap();
-            assert_eq!(get_half(&frame.bytes, 576), 0x4153_5801);
+            assert_eq!(u32_at(&frame.bytes, 576), 0x4153_5801);
             assert_eq!((frame.address + 576 + 16) % 32, 0);
         }
     }
@@ -364,7 +349,7 @@ mod tests {
     #[test]
     fn an_unknown_record_is_refused() {
         let mut frame = build(&State::default(), &saved(), TOP).unwrap();
-        put_half(&mut frame.bytes, 576, 0xdead);
+        put_u32(&mut frame.bytes, 576, 0xdead);
         assert_eq!(
             restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap_err(),
             "invalid"

@@ -5,9 +5,8 @@
 use longma_guest::{AddressSpace, Errno, GuestMemory};
 
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, CoreSet, Returned, Simulation, ThreadNumber};
+use super::{Arguments, CoreSet, INVALID, Returned, Simulation, ThreadNumber};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const NO_SUCH: Errno = Errno(libc::ESRCH);
 
 /// The thread that makes a call, as far as its answer depends on that.

@@ -3,12 +3,12 @@
 //! Source: clock_gettime(2), clock_nanosleep(2), times(2), getrusage(2), sysinfo(2).
 
 use longma_guest::Errno;
+use longma_guest::words::{bytes_of, words_of};
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
+use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
 
@@ -81,8 +81,7 @@ impl Clock {
 
 /// The nanoseconds of a `struct timespec`.
 pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
-    let word = |i: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
-    let (seconds, ns) = (word(0), word(1));
+    let [seconds, ns] = words_of(&bytes).map(|word| word as i64);
     if seconds < 0 || !(0..NS_PER_SECOND as i64).contains(&ns) {
         return Err(INVALID);
     }
@@ -91,14 +90,12 @@ pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
 
 /// As a `struct timespec`.
 pub(crate) fn to_timespec(ns: u64) -> [u8; 16] {
-    let words = [ns / NS_PER_SECOND, ns % NS_PER_SECOND];
-    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+    bytes_of(&[ns / NS_PER_SECOND, ns % NS_PER_SECOND])
 }
 
 /// As a `struct timeval`.
 pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
-    let words = [ns / NS_PER_SECOND, ns % NS_PER_SECOND / 1000];
-    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+    bytes_of(&[ns / NS_PER_SECOND, ns % NS_PER_SECOND / 1000])
 }
 
 /// `ns` from now; beyond the end of time it is never. A wait that goes on where a saved one was ends when that one would have.
@@ -172,9 +169,7 @@ pub(crate) fn times(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
     let run = ticks(Clock::Processor(None).read_ns(caller.simulation));
     // User time; the model has no time of the kernel's, and children are not part of it.
-    let words = [run, 0, 0, 0];
-    let bytes: [u8; 32] = std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8]);
-    caller.memory().write_optional(result, &bytes)?;
+    caller.memory().write_optional(result, &bytes_of::<32>(&[run, 0, 0, 0]))?;
     Ok(ticks(Clock::Wall(UP_S).read_ns(caller.simulation)))
 }
 

@@ -9,9 +9,8 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, Awoken, Returned, Simulation, Sleep, ThreadNumber, lock};
+use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, lock};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const PRIVATE: u32 = 128;
 const CLOCK_REALTIME: u32 = 256;

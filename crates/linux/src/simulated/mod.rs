@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::words::bytes_of;
 use longma_guest::{Errno, GuestMemory};
 use longma_sim::{Duration, Time};
 
@@ -29,6 +30,8 @@ use timers::Timers;
 pub(crate) type Arguments = [u64; 6];
 /// What one gives.
 pub(crate) type Returned = Result<u64, Errno>;
+/// What it gives for arguments without sense.
+pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
 
 /// A guest thread's number: dense, from 0, in the order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +71,7 @@ impl CoreSet {
 
     /// As the bytes of a `cpu_set_t`.
     pub fn to_bytes(self) -> [u8; Self::CORES / 8] {
-        std::array::from_fn(|index| self.0[index / 8].to_le_bytes()[index % 8])
+        bytes_of(&self.0)
     }
 
     /// Whether `core` is among them.

@@ -8,6 +8,7 @@ use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::{self, HELD, SignalSet};
 use longma_guest::host::seat;
+use longma_guest::words::i32_at;
 use longma_sim::Time;
 
 use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
@@ -174,7 +175,7 @@ impl Wait<'_> {
                     self.read_place(self.arguments[0], &mut bytes)?;
                 }
                 let file = |entry: &[u8]| AwaitedFile {
-                    descriptor: i32::from_le_bytes(std::array::from_fn(|i| entry[i])),
+                    descriptor: i32_at(entry, 0),
                     events: i16::from_le_bytes([entry[4], entry[5]]),
                 };
                 Ok(bytes.chunks_exact(8).map(file).filter(|file| file.descriptor >= 0).collect())

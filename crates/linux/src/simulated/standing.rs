@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::locks::Mutex;
+use longma_guest::words::i32_at;
 
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
-use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
 use crate::surroundings::USER;
-
-const INVALID: Errno = Errno(libc::EINVAL);
 
 /// The session that a process belongs to whose parent is init.
 const SESSION: u64 = 1;
@@ -199,9 +198,8 @@ pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Argume
     }
     let bytes: Result<[u8; 48], _> = caller.memory().read_array(wanted);
     Some(bytes.map_err(Errno::from).and_then(|bytes| {
-        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        set_policy(caller.simulation, number, word(4), word(20))?;
-        set_nice(caller.simulation, number, word(16).clamp(-20, 19)).map(|()| 0)
+        set_policy(caller.simulation, number, i32_at(&bytes, 4), i32_at(&bytes, 20))?;
+        set_nice(caller.simulation, number, i32_at(&bytes, 16).clamp(-20, 19)).map(|()| 0)
     }))
 }
 

@@ -8,16 +8,16 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::{descriptors, event_count};
+use longma_guest::words::{i32_at, u64_at, words_of};
 use longma_sim::{Duration, Time};
 use serde::{Deserialize, Serialize};
 
 use super::calls::Caller;
 use super::clocks::{Clock, UP_S, left_ns, timespec_ns, to_timespec, to_timeval};
 use super::identity::Identities;
-use super::{Arguments, Returned, Simulation, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
 use crate::open_files;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 const SI_TIMER: i32 = -2;
 const SI_KERNEL: i32 = 0x80;
 const SIGEV_SIGNAL: i32 = 0;
@@ -297,9 +297,8 @@ fn replace(
     Ok(old)
 }
 
-fn to_itimerspec((interval, value): (u64, u64)) -> [u8; 32] {
-    let (first, second) = (to_timespec(interval), to_timespec(value));
-    std::array::from_fn(|i| if i < 16 { first[i] } else { second[i - 16] })
+fn to_itimerspec((interval, value): (u64, u64)) -> Vec<u8> {
+    [to_timespec(interval), to_timespec(value)].concat()
 }
 
 /// getitimer, or setitimer, which `sets`.
@@ -318,14 +317,13 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         // As the kernel: null stops the timer.
         Some(None) => Some((0, 0)),
         Some(Some(bytes)) => {
-            let us = |at: usize| -> Result<u64, Errno> {
-                let word = |at: usize| i64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-                if word(at) < 0 || !(0..1_000_000).contains(&word(at + 8)) {
-                    return Err(INVALID);
-                }
-                Ok((word(at) as u64).saturating_mul(1_000_000_000).saturating_add(word(at + 8) as u64 * 1000))
+            let ns = |seconds: u64, us: u64| {
+                let is_time = seconds as i64 >= 0 && us < 1_000_000;
+                let ns = seconds.saturating_mul(1_000_000_000).saturating_add(us.wrapping_mul(1000));
+                is_time.then_some(ns).ok_or(INVALID)
             };
-            Some((us(0)?, us(16)?))
+            let [interval, interval_us, value, value_us] = words_of(&bytes);
+            Some((ns(interval, interval_us)?, ns(value, value_us)?))
         }
     };
     lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
@@ -333,8 +331,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         Timer::new(Clock::Wall(UP_S), notice)
     });
     let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
-    let halves = [to_timeval(interval), to_timeval(left)];
-    memory.write_optional(old, &std::array::from_fn::<u8, 32, _>(|i| halves[i / 16][i % 16]))?;
+    memory.write_optional(old, &[to_timeval(interval), to_timeval(left)].concat())?;
     Ok(0)
 }
 
@@ -357,9 +354,8 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
     let notice = match event {
         None => Notice::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
         Some(bytes) => {
-            let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-            let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-            let (signal, kind, target) = (word(8), word(12), word(16));
+            let value = u64_at(&bytes, 0);
+            let (signal, kind, target) = (i32_at(&bytes, 8), i32_at(&bytes, 12), i32_at(&bytes, 16));
             let thread = Identities::thread(target)
                 .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
@@ -471,8 +467,7 @@ impl Timers {
 
 /// The number the kernel gave an eventfd; `None` if it is something else.
 fn number_of(descriptor: RawFd) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok())
+    open_files::fact(&open_files::facts(descriptor).ok()?, "eventfd-id")?.parse().ok()
 }
 
 fn file(descriptor: u64) -> Result<Name, Errno> {

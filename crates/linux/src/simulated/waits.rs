@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use longma_guest::Errno;
 use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::host_call;
+use longma_guest::words::words_of;
 use longma_sim::Duration;
 
 use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
@@ -225,8 +226,9 @@ fn is_network(descriptor: RawFd) -> bool {
 
 /// The descriptors in an epoll set.
 fn awaited_by_epoll(descriptor: RawFd) -> Vec<RawFd> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap_or_default();
-    text.lines()
+    let facts = open_files::facts(descriptor).unwrap_or_default();
+    facts
+        .lines()
         .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok())
         .collect()
 }
@@ -349,14 +351,10 @@ impl Output {
 
 /// A socket's time limit, if it has one.
 fn timeout_of(descriptor: RawFd, option: i32) -> Option<Duration> {
-    let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let mut bytes = size_of::<libc::timeval>() as libc::socklen_t;
-    // SAFETY: the structure has that many bytes. It fails if it is no socket.
-    let got = unsafe {
-        libc::getsockopt(descriptor, libc::SOL_SOCKET, option, (&raw mut limit).cast(), &raw mut bytes)
-    };
-    let us = (limit.tv_sec as u64).checked_mul(1_000_000)?.checked_add(limit.tv_usec as u64)?;
-    if got == 0 && us > 0 { Duration::from_ns(us.checked_mul(1000)?) } else { None }
+    let limit = open_files::socket_option::<16>(descriptor, option).ok()?;
+    let [seconds, us] = words_of(&limit);
+    let us = seconds.checked_mul(1_000_000)?.checked_add(us).filter(|us| *us > 0)?;
+    Duration::from_ns(us.checked_mul(1000)?)
 }
 
 /// # Safety
@@ -384,30 +382,14 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
             let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
                 Awoken::Signalled | Awoken::NotBegun => Err(Errno(libc::EINTR)),
-                Awoken::Woken | Awoken::Late => match pending_error(descriptor) {
-                    0 => Ok(0),
-                    error => Err(Errno(error)),
-                },
+                Awoken::Woken | Awoken::Late => {
+                    let error = open_files::socket_option(descriptor, libc::SO_ERROR);
+                    Errno::check(-i64::from(error.map_or(0, i32::from_ne_bytes)))
+                }
             }
         }
         returned => returned,
     }
-}
-
-fn pending_error(descriptor: RawFd) -> i32 {
-    let mut error = 0;
-    let mut bytes = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the number has that many bytes.
-    unsafe {
-        libc::getsockopt(
-            descriptor,
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut error).cast(),
-            &raw mut bytes,
-        )
-    };
-    error
 }
 
 /// Children run on the host, outside of simulated time.

@@ -9,10 +9,9 @@ use longma_guest::host::host_call;
 use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
 use crate::simulated::waits::interruptible;
 
-const INVALID: Errno = Errno(libc::EINVAL);
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
 const QUEUE_BYTES: u64 = 120;
 const SEGMENT_BYTES: u64 = 112;
@@ -31,45 +30,29 @@ const SHM_READ_ONLY: u64 = 0o10_000;
 const SHM_EXECUTE: u64 = 0o100_000;
 const SHM_ROUND: u64 = 0o20_000;
 
-/// What a command of msgctl or shmctl does with its structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Structure {
-    /// It has none.
-    None,
-    /// The host reads it.
-    Read,
-    /// The host writes it.
-    Written,
-}
-
-/// msgctl's and shmctl's commands below 11 are the same.
-fn common(command: i32) -> Option<Structure> {
+/// msgctl's and shmctl's commands below 11 are the same; of the structures that a command takes the largest has `bytes`.
+fn common(command: i32, bytes: u64) -> Option<Argument> {
     match command {
-        libc::IPC_RMID => Some(Structure::None),
-        libc::IPC_SET => Some(Structure::Read),
-        libc::IPC_STAT | libc::IPC_INFO => Some(Structure::Written),
+        libc::IPC_RMID => Some(Argument::Number),
+        libc::IPC_SET => Some(Argument::In(bytes)),
+        libc::IPC_STAT | libc::IPC_INFO => Some(Argument::Out(bytes)),
         _ => None,
     }
 }
 
-/// `bytes`: the size of the largest structure that a command takes.
 fn control(
     thread: &Thread,
     number: i64,
     bytes: u64,
-    own: impl Fn(i32) -> Option<Structure>,
+    own: impl Fn(i32) -> Option<Argument>,
     [id, command, address, ..]: Arguments,
 ) -> Returned {
     // IPC_64 is what 64-bit kernels understand anyway.
     let command = command & !0x100;
-    let structure = common(command as i32).or_else(|| own(command as i32)).ok_or(INVALID)?;
-    let memory = thread.process.memory();
-    with_results(memory, |results| {
-        let pointer = match structure {
-            Structure::None => 0,
-            Structure::Read => buffer(memory, address, bytes)?,
-            Structure::Written => results.structure(address, bytes)?,
-        };
+    let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(INVALID)?;
+    let address = if argument == Argument::Number { 0 } else { address };
+    with_results(thread.process.memory(), |results| {
+        let pointer = argument.for_host(results, address)?;
         // SAFETY: zero, or a pointer to the largest structure the command takes, into the reservation or of `results`.
         unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
     })
@@ -77,15 +60,15 @@ fn control(
 
 pub(super) fn msgctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     // MSG_STAT, MSG_INFO, MSG_STAT_ANY.
-    let own = |command| matches!(command, 11..=13).then_some(Structure::Written);
+    let own = |command| matches!(command, 11..=13).then_some(Argument::Out(QUEUE_BYTES));
     control(thread, libc::SYS_msgctl, QUEUE_BYTES, own, arguments)
 }
 
 pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let own = |command| match command {
-        libc::SHM_LOCK | libc::SHM_UNLOCK => Some(Structure::None),
+        libc::SHM_LOCK | libc::SHM_UNLOCK => Some(Argument::Number),
         // SHM_STAT, SHM_INFO, SHM_STAT_ANY.
-        13..=15 => Some(Structure::Written),
+        13..=15 => Some(Argument::Out(SEGMENT_BYTES)),
         _ => None,
     };
     control(thread, libc::SYS_shmctl, SEGMENT_BYTES, own, arguments)

@@ -2,7 +2,6 @@
 //! Not their effect on the address space, which is `longma-guest`'s.
 //! Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
 
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use longma_guest::Errno;
@@ -10,12 +9,12 @@ use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
-use crate::arguments::{Arguments, Returned, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, Unwritten, Vectors, with_results};
 use crate::open_files::status_of;
+use crate::root::name_at;
 use crate::simulated::waits::interruptible;
 use crate::{DeviceFile, Process, Thread};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 /// PROT_READ, WRITE, EXEC and SEM.
 const KNOWN_PROTECTION: u64 = 0xf;
 /// Those of mmap's flags that the host must see; the rest is either decided here or means nothing to a guest.
@@ -77,8 +76,7 @@ pub(super) fn mmap(
 fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
     let descriptor = file.number();
     let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
-    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap_or_default();
-    let name = process.root.guest_name(link.as_os_str().as_bytes()).unwrap_or_default();
+    let name = process.root.guest_name(&name_at(descriptor).unwrap_or_default()).unwrap_or_default();
     // Devices have no end of file.
     let is_regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
     Ok(Backing::File {
@@ -199,8 +197,7 @@ pub(super) fn process_vm(
     [process, local, local_count, remote, remote_count, flags]: Arguments,
 ) -> Returned {
     // Another process's addresses are those of its emulator.
-    // SAFETY: getpid has no arguments and cannot fail.
-    if process as i32 != unsafe { libc::getpid() } {
+    if process as u32 != std::process::id() {
         // SAFETY: signal 0 only asks whether there is such a process.
         unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));

@@ -8,14 +8,14 @@ use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
 use longma_guest::host::host_call;
+use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, buffer, with_results};
+use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
 use crate::load;
 use crate::process::is_own_task;
 use crate::surroundings::{SYSTEM, USER};
 
-const INVALID: Errno = Errno(libc::EINVAL);
 /// A field of `struct new_utsname`.
 const NAME_BYTES: usize = 65;
 const MACHINE: &[u8] = b"loongarch64";
@@ -84,40 +84,29 @@ fn release(host: &[u8]) -> Vec<u8> {
     if version >= LEAST_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
 }
 
-/// What prctl's second argument is.
-#[derive(Clone, Copy)]
-enum Option2 {
-    /// A number, like all after it.
-    Number,
-    /// A buffer of so many bytes that the host reads.
-    In(u64),
-    /// A buffer of so many bytes that the host writes.
-    Out(u64),
-}
-
-/// The options handed to the host.
-const OPTIONS: &[(i32, Option2)] = &[
-    (libc::PR_SET_PDEATHSIG, Option2::Number),
-    (libc::PR_GET_PDEATHSIG, Option2::Out(4)),
-    (libc::PR_GET_DUMPABLE, Option2::Number),
-    (libc::PR_SET_DUMPABLE, Option2::Number),
-    (libc::PR_GET_KEEPCAPS, Option2::Number),
-    (libc::PR_SET_KEEPCAPS, Option2::Number),
-    (libc::PR_SET_NAME, Option2::In(16)),
-    (libc::PR_GET_NAME, Option2::Out(16)),
-    (libc::PR_CAPBSET_READ, Option2::Number),
-    (libc::PR_CAPBSET_DROP, Option2::Number),
-    (libc::PR_GET_SECUREBITS, Option2::Number),
-    (libc::PR_SET_TIMERSLACK, Option2::Number),
-    (libc::PR_GET_TIMERSLACK, Option2::Number),
-    (libc::PR_SET_CHILD_SUBREAPER, Option2::Number),
-    (libc::PR_GET_CHILD_SUBREAPER, Option2::Out(4)),
-    (libc::PR_SET_NO_NEW_PRIVS, Option2::Number),
-    (libc::PR_GET_NO_NEW_PRIVS, Option2::Number),
-    (libc::PR_SET_THP_DISABLE, Option2::Number),
-    (libc::PR_GET_THP_DISABLE, Option2::Number),
-    (libc::PR_CAP_AMBIENT, Option2::Number),
-    (libc::PR_SET_PTRACER, Option2::Number),
+/// The options handed to the host, and what prctl's second argument is; those after it are numbers.
+const OPTIONS: &[(i32, Argument)] = &[
+    (libc::PR_SET_PDEATHSIG, Argument::Number),
+    (libc::PR_GET_PDEATHSIG, Argument::Out(4)),
+    (libc::PR_GET_DUMPABLE, Argument::Number),
+    (libc::PR_SET_DUMPABLE, Argument::Number),
+    (libc::PR_GET_KEEPCAPS, Argument::Number),
+    (libc::PR_SET_KEEPCAPS, Argument::Number),
+    (libc::PR_SET_NAME, Argument::In(16)),
+    (libc::PR_GET_NAME, Argument::Out(16)),
+    (libc::PR_CAPBSET_READ, Argument::Number),
+    (libc::PR_CAPBSET_DROP, Argument::Number),
+    (libc::PR_GET_SECUREBITS, Argument::Number),
+    (libc::PR_SET_TIMERSLACK, Argument::Number),
+    (libc::PR_GET_TIMERSLACK, Argument::Number),
+    (libc::PR_SET_CHILD_SUBREAPER, Argument::Number),
+    (libc::PR_GET_CHILD_SUBREAPER, Argument::Out(4)),
+    (libc::PR_SET_NO_NEW_PRIVS, Argument::Number),
+    (libc::PR_GET_NO_NEW_PRIVS, Argument::Number),
+    (libc::PR_SET_THP_DISABLE, Argument::Number),
+    (libc::PR_GET_THP_DISABLE, Argument::Number),
+    (libc::PR_CAP_AMBIENT, Argument::Number),
+    (libc::PR_SET_PTRACER, Argument::Number),
 ];
 
 /// Those whose effect a checkpoint does not keep.
@@ -148,11 +137,7 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let (_, kind) = OPTIONS.iter().find(|(known, _)| *known == option as i32).ok_or(INVALID)?;
     with_results(memory, |results| {
         let mut host = arguments;
-        host[1] = match *kind {
-            Option2::Number => value,
-            Option2::In(bytes) => buffer(memory, value, bytes)?,
-            Option2::Out(bytes) => results.structure(value, bytes)?,
-        };
+        host[1] = kind.for_host(results, value)?;
         // SAFETY: numbers, or a pointer into the reservation or of `results`; the options change nothing this program relies on.
         unsafe { host_call(libc::SYS_prctl, host) }
     })
@@ -229,8 +214,9 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
     let memory = thread.process.memory();
     let mut limits = thread.process.limits.lock();
     let now = limits.get(&resource).copied().unwrap_or(unset);
-    if new != 0 {
-        let wanted = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+    if let Some(new) = memory.read_optional::<16>(new)? {
+        let [soft, hard] = words_of(&new);
+        let wanted = (soft, hard);
         if wanted.0 > wanted.1 {
             return Err(INVALID);
         }
@@ -240,24 +226,18 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
         }
         limits.insert(resource, wanted);
     }
-    if old != 0 {
-        memory.store(old, now.0)?;
-        memory.store(old.wrapping_add(8), now.1)?;
-    }
+    memory.write_optional(old, &bytes_of::<16>(&[now.0, now.1]))?;
     Ok(0)
 }
 
 /// The limit of open files, above which the emulator has its own.
 fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     let former = descriptors::limit();
-    if new != 0 {
-        let (soft, hard) = (memory.load::<u64>(new)?, memory.load::<u64>(new.wrapping_add(8))?);
+    if let Some(new) = memory.read_optional::<16>(new)? {
+        let [soft, hard] = words_of(&new);
         descriptors::set_limit(Limit { soft, hard })?;
     }
-    if old != 0 {
-        memory.store(old, former.soft)?;
-        memory.store(old.wrapping_add(8), former.hard)?;
-    }
+    memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
     Ok(0)
 }
 

@@ -4,9 +4,11 @@
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
+use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, with_results};
+use crate::arguments::{Arguments, INVALID, Returned, with_results};
+use crate::simulated::clocks::timespec_ns;
 
 fn pair(first: i64, second: i64) -> u128 {
     u128::from(first as u64) | u128::from(second as u64) << 64
@@ -24,15 +26,10 @@ pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments)
 
 /// The clocks are the host's; what no administrator could set either is said first.
 pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
-    let invalid = Err(Errno(libc::EINVAL));
     if clock as i32 != libc::CLOCK_REALTIME {
-        return invalid;
+        return Err(INVALID);
     }
-    let memory = thread.process.memory();
-    let (seconds, nanoseconds) = (memory.load::<u64>(time)?, memory.load::<u64>(time.wrapping_add(8))?);
-    if (seconds as i64) < 0 || nanoseconds >= 1_000_000_000 {
-        return invalid;
-    }
+    timespec_ns(thread.process.memory().read_array(time)?)?;
     Err(Errno(libc::EPERM))
 }
 
@@ -41,19 +38,14 @@ pub(super) fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
     /// `struct timex` begins with its modes; these only read.
     const READING: [u32; 2] = [0, 0xa001];
     let memory = thread.process.memory();
-    let mut copy = [0u64; 26];
-    for (index, word) in copy.iter_mut().enumerate() {
-        *word = memory.load(pointer.wrapping_add(8 * index as u64))?;
-    }
+    let mut copy: [u64; 26] = words_of(&memory.read_array::<208>(pointer)?);
     if !READING.contains(&(copy[0] as u32)) {
         return Err(Errno(libc::EPERM));
     }
     // SAFETY: the structure is live and has its full size.
     let returned =
         unsafe { host_call(libc::SYS_clock_adjtime, [clock, copy.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
-    for (index, word) in copy.iter().enumerate() {
-        memory.store(pointer.wrapping_add(8 * index as u64), *word)?;
-    }
+    memory.write(pointer, &bytes_of::<208>(&copy))?;
     Ok(returned)
 }
 

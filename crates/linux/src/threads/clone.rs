@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use longma_guest::Errno;
 use longma_guest::host::locks::Mutex;
 use longma_guest::host::masks;
+use longma_guest::words::words_of;
 use longma_loongarch::State;
 
 use super::fork::fork;
@@ -156,7 +157,6 @@ pub(crate) fn clone3(
     if bytes[8 * CLONE_ARGS_WORDS..].iter().any(|&byte| byte != 0) {
         return Err(Errno(libc::E2BIG));
     }
-    let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * i + byte]));
     let [
         flags,
         pidfd,
@@ -169,7 +169,7 @@ pub(crate) fn clone3(
         set_tid,
         set_tid_bytes,
         _,
-    ] = std::array::from_fn(word);
+    ] = words_of(&bytes);
     let stack_is_half = (stack == 0) != (stack_bytes == 0);
     if flags & (CSIGNAL | CLONE_DETACHED) != 0 || exit_signal > SIGNALS as u64 || stack_is_half {
         return Err(Errno(libc::EINVAL));

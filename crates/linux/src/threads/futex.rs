@@ -5,6 +5,7 @@
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host_address;
+use longma_guest::words::u64_at;
 
 use crate::arguments::{Arguments, Results, Returned, with_results};
 use crate::simulated::futex::{MOST_WAITERS, WAITER_BYTES};
@@ -78,7 +79,7 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned
     with_results(memory, |results| {
         let mut list = given.clone();
         for waiter in list.chunks_exact_mut(WAITER_BYTES as usize) {
-            let address = u64::from_le_bytes(std::array::from_fn(|i| waiter[8 + i]));
+            let address = u64_at(waiter, 8);
             waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());
         }
         let arguments = [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0];

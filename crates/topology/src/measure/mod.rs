@@ -182,27 +182,10 @@ pub fn measure(
     step("mispredicted branches");
     let mispredict_ps = pin::on(first, || branches::mispredict_ps(&effort));
     let mut area = memory::Area::new(chase_bytes)?;
-    let mut inner = 0;
-    let mut measured_caches = Vec::new();
-    for (name, size) in &caches {
-        step(&format!("latency of {name}"));
-        let bytes = chased_bytes(inner, *size).min(chase_bytes as u64);
-        let latency_ps = pin::on(first, || chase::latency_ps(area.words(bytes as usize), &effort));
-        clock_hz = clock_hz.max(pin::on(first, || clock::hz(&effort)));
-        measured_caches.push(CacheLatency { cache: name.clone(), bytes, latency_ps });
-        inner = *size;
-    }
+    let mut chase = Chase { bytes: chase_bytes, area: &mut area, effort: &effort };
+    let measured_caches = chase.caches(&caches, first, &mut clock_hz, &mut step);
+    let memory_ps = chase.nodes(&nodes, &mut step)?;
     let huge_pages = area.huge();
-    let mut memory_ps = Vec::new();
-    for (from, cpus) in &nodes {
-        let mut row = Vec::new();
-        for (to, _) in &nodes {
-            step(&format!("memory latency from node {from} to node {to}"));
-            let bound = (nodes.len() > 1).then_some(*to);
-            row.push(memory_latency(chase_bytes, bound, cpus.first().copied(), &mut area, &effort)?);
-        }
-        memory_ps.push(row);
-    }
     drop(area);
     step("page walks");
     let walk = match core {
@@ -235,6 +218,55 @@ pub fn measure(
         huge_pages,
         notes,
     })
+}
+
+/// Loads that each wait for the one before, in an area of so many bytes.
+struct Chase<'a> {
+    bytes: usize,
+    area: &'a mut memory::Area,
+    effort: &'a Effort,
+}
+
+impl Chase<'_> {
+    /// The latencies of caches with their sizes, the first level first. The fastest clock in between is kept.
+    fn caches(
+        &mut self,
+        caches: &[(String, u64)],
+        cpu: Option<u32>,
+        clock_hz: &mut u64,
+        step: &mut impl FnMut(&str),
+    ) -> Vec<CacheLatency> {
+        let mut inner = 0;
+        let mut measured = Vec::new();
+        for (name, size) in caches {
+            step(&format!("latency of {name}"));
+            let bytes = chased_bytes(inner, *size).min(self.bytes as u64);
+            let latency_ps = pin::on(cpu, || chase::latency_ps(self.area.words(bytes as usize), self.effort));
+            *clock_hz = (*clock_hz).max(pin::on(cpu, || clock::hz(self.effort)));
+            measured.push(CacheLatency { cache: name.clone(), bytes, latency_ps });
+            inner = *size;
+        }
+        measured
+    }
+
+    /// From each node, the latencies of every node's memory.
+    fn nodes(
+        &mut self,
+        nodes: &[(u32, Vec<u32>)],
+        step: &mut impl FnMut(&str),
+    ) -> Result<Vec<Vec<u64>>, MeasureError> {
+        let mut latencies_ps = Vec::new();
+        for (from, cpus) in nodes {
+            let mut row = Vec::new();
+            for (to, _) in nodes {
+                step(&format!("memory latency from node {from} to node {to}"));
+                let bound = (nodes.len() > 1).then_some(*to);
+                row.push(memory_latency(self.bytes, bound, cpus.first().copied(), self.area, self.effort)?);
+            }
+            latencies_ps.push(row);
+        }
+        Ok(latencies_ps)
+    }
 }
 
 fn note_disturbance(cpus: &[u32], notes: &mut Vec<String>) {

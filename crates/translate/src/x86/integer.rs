@@ -40,6 +40,19 @@ impl Arithmetic {
     pub(super) fn is_logic(self) -> bool {
         !matches!(self, Self::Add | Self::Subtract)
     }
+
+    /// What is known of a result of so many bytes, from what is known of the operands.
+    fn facts(self, bytes: usize, a: Facts, b: Facts) -> Facts {
+        match self {
+            Self::Add | Self::Subtract if bytes == 4 => Facts::WORD,
+            Self::Add | Self::Subtract => Facts::NONE,
+            Self::And => {
+                let width = a.width.min(b.width);
+                Facts { width, sign: a.sign && b.sign || width < 32 }
+            }
+            Self::Or | Self::Xor => a.or(b),
+        }
+    }
 }
 
 /// The second operand.
@@ -47,6 +60,16 @@ impl Arithmetic {
 enum Second {
     Register(u8),
     Constant(i64),
+}
+
+/// By how much ADD or SUB of a constant moves its first operand.
+fn stack_step(i: &Instruction, kind: Arithmetic) -> Option<i64> {
+    let is_constant = i.op_count() == 2 && i.op1_kind() != OpKind::Register && i.op1_kind() != OpKind::Memory;
+    if kind.is_logic() || !is_constant {
+        return None;
+    }
+    let step = i.immediate(1) as i64;
+    Some(if kind == Arithmetic::Add { step } else { step.wrapping_neg() })
 }
 
 /// Whether it is INC or DEC, which leave CF.
@@ -425,13 +448,7 @@ impl Lowering<'_> {
         let mnemonic = i.mnemonic();
         let wanted = self.live & i.rflags_modified();
         if is_zeroing(&i) {
-            let register = i.op0_register();
-            if register.size() >= 4 && number(register) != RSP {
-                self.clear(number(register));
-            } else {
-                self.write(0);
-            }
-            self.logic_flags(0);
+            self.clear_first();
             return 0;
         }
         let is_negation = mnemonic == Mnemonic::Neg;
@@ -441,13 +458,9 @@ impl Lowering<'_> {
         if destination == Some(Register::RSP)
             && wanted == 0
             && reader.is_none()
-            && !kind.is_logic()
-            && i.op_count() == 2
-            && i.op1_kind() != OpKind::Register
-            && i.op1_kind() != OpKind::Memory
+            && let Some(step) = stack_step(&i, kind)
         {
-            let step = i.immediate(1) as i64;
-            self.move_stack(if kind == Arithmetic::Add { step } else { step.wrapping_neg() });
+            self.move_stack(step);
             return STACK_POINTER;
         }
         let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
@@ -477,22 +490,13 @@ impl Lowering<'_> {
             Some(register) if straight => self.define(number(register)),
             _ => self.temporary(),
         };
-        let mut facts = match kind {
-            _ if field.is_some() => Facts::NONE,
-            Arithmetic::Add | Arithmetic::Subtract if bytes == 4 => Facts::WORD,
-            Arithmetic::Add | Arithmetic::Subtract => Facts::NONE,
-            Arithmetic::And => {
-                let width = facts_a.width.min(facts_b.width);
-                Facts { width, sign: facts_a.sign && facts_b.sign || width < 32 }
-            }
-            _ => facts_a.or(facts_b),
-        };
-        if let Some((last, first)) = field {
+        let mut facts = if let Some((last, first)) = field {
             self.assembler.field(La::BstrpickD, d, a, last, first);
-            facts = Facts::of_width(last - first + 1);
+            Facts::of_width(last - first + 1)
         } else {
             self.combine(kind, d, a, b, bytes);
-        }
+            kind.facts(bytes, facts_a, facts_b)
+        };
         if extends && bytes < 8 {
             let bits = 8 * bytes as u8;
             let clean = facts.width < bits
@@ -507,35 +511,47 @@ impl Lowering<'_> {
             self.write_back(d, place);
         }
         if wanted != 0 {
-            let keep = if steps(&i) { RflagsBits::CF } else { 0 };
-            match (kind, b) {
-                (kind, _) if kind.is_logic() => self.logic_flags(d),
-                (Arithmetic::Add, Second::Register(b)) => self.sum_flags([a, b, d], keep),
-                (_, Second::Register(b)) => self.difference_flags([a, b, d], keep),
-                _ => self.result_flags(d),
-            }
+            self.arithmetic_flags(kind, a, b, d);
         }
-        match destination {
-            Some(register) if bytes == 8 => {
-                let n = number(register);
-                if !straight {
-                    let own = self.define(n);
-                    self.assembler.copy(own, d);
-                }
-                self.defined_wide(n, facts);
-            }
-            Some(register) if bytes == 4 => {
-                let n = number(register);
-                if !straight {
-                    let own = self.define(n);
-                    self.assembler.copy(own, d);
-                }
-                self.defined(n, facts);
-            }
-            Some(register) => self.write_register(register, d),
-            None => {}
+        if let Some(register) = destination {
+            self.place_result(register, d, straight, facts);
         }
         d
+    }
+
+    /// A result is in `d`, which is its register itself if it went `straight` there.
+    fn place_result(&mut self, register: Register, d: u8, straight: bool, facts: Facts) {
+        if register.size() < 4 {
+            return self.write_register(register, d);
+        }
+        let n = number(register);
+        if !straight {
+            let own = self.define(n);
+            self.assembler.copy(own, d);
+        }
+        if register.size() == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+    }
+
+    /// What gives zero whatever the operands are.
+    fn clear_first(&mut self) {
+        let register = self.instruction.op0_register();
+        if register.size() >= 4 && number(register) != RSP {
+            self.clear(number(register));
+        } else {
+            self.write(0);
+        }
+        self.logic_flags(0);
+    }
+
+    /// The flags of a result `d`.
+    fn arithmetic_flags(&mut self, kind: Arithmetic, a: u8, b: Second, d: u8) {
+        let keep = if steps(&self.instruction) { RflagsBits::CF } else { 0 };
+        match (kind, b) {
+            (kind, _) if kind.is_logic() => self.logic_flags(d),
+            (Arithmetic::Add, Second::Register(b)) => self.sum_flags([a, b, d], keep),
+            (_, Second::Register(b)) => self.difference_flags([a, b, d], keep),
+            _ => self.result_flags(d),
+        }
     }
 
     fn facts_of_second(&self, b: Second) -> Facts {

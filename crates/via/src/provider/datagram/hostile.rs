@@ -8,8 +8,8 @@ use crate::memory::MemoryRegion;
 use crate::protection::{MemoryAttributes, MemoryHandle};
 use crate::provider::udp::Udp;
 use crate::provider::{Header, Request};
-use crate::reliable::{Config, Connection, Event, Packet, SendError};
 use crate::{Address, Nic, Reliability, Vi, ViAttributes, ViState};
+use longma_reliable::{Config, Connection, Event, Packet, SendError};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 

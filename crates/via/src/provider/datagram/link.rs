@@ -9,7 +9,7 @@ use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::slices::{gather, scatter};
 use crate::provider::{Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target};
-use crate::reliable::{Event, SendError};
+use longma_reliable::{Event, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

@@ -7,7 +7,7 @@ use crate::attributes::{Reliability, ViAttributes};
 use crate::descriptor::{RemoteSegment, Status};
 use crate::protection::{MemoryHandle, ProtectionTag};
 use crate::provider::{Header, Request};
-use crate::reliable::MAX_GREETING;
+use longma_reliable::MAX_GREETING;
 
 /// Bytes before a message's data.
 pub const HEAD_BYTES: usize = 32;

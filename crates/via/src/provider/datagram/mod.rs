@@ -1,6 +1,6 @@
 //! A NIC made of datagrams: reliable connections over whatever carries packets, for UDP and AF_XDP alike.
 //! Not a medium: those are `udp` and `af_xdp`.
-//! Source: `reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
+//! Source: `longma-reliable`; VIA, reliability levels: an unreliable VI is carried reliably too, which the specification allows.
 
 #[cfg(test)]
 mod hostile;

@@ -15,7 +15,7 @@ use super::medium::{Medium, Peer, Resolve};
 use super::pump::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
-use crate::reliable::{Event, Kind, Packet, SendError, answer_stray};
+use longma_reliable::{Event, Kind, Packet, SendError, answer_stray};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::paths::{MOST_EVENTS, Path, Paths};
-use crate::reliable::{Config, Connection, Opening, Packet};
+use longma_reliable::{Config, Connection, Opening, Packet};
 use std::time::Duration;
 
 /// The datagrams that are due.

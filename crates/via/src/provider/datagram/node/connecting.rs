@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::attributes::ViAttributes;
 use crate::error::Error;
 use crate::provider::{Established, Incoming, Link};
-use crate::reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, ask_again};
+use longma_reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, ask_again};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 
 use super::super::medium::Medium;
 use super::Peer;
-use crate::reliable::{Connection, Event};
+use longma_reliable::{Connection, Event};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 

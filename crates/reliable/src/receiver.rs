@@ -2,7 +2,7 @@
 //! Not acknowledgement timing: that is `connection`.
 //! Source: our own; selective acknowledgement after RFC 2018.
 
-use crate::reliable::packet::{MAX_SACK_WORDS, Packet};
+use crate::packet::{MAX_SACK_WORDS, Packet};
 use std::collections::VecDeque;
 
 /// What became of a packet.
@@ -170,7 +170,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reliable::packet::Kind;
+    use crate::packet::Kind;
     use proptest::prelude::*;
 
     fn data(sequence: u64, payload: &[u8], first: bool, last: bool) -> Packet<'_> {

@@ -2,9 +2,9 @@
 //! Not the packets' form (`packet`), nor the connection's beginning and end (`connection`).
 //! Source: loss by later acknowledgements as in RFC 9002 (6.1.1), in the order of transmission; time-outs as in RFC 6298.
 
-use crate::reliable::congestion::Congestion;
-use crate::reliable::packet::MAX_SACK_WORDS;
-use crate::reliable::round_trip::RoundTrip;
+use crate::congestion::Congestion;
+use crate::packet::MAX_SACK_WORDS;
+use crate::round_trip::RoundTrip;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ enum State {
 pub struct Acknowledgement {
     /// Every packet below has arrived.
     pub below: u64,
-    /// Which packets after `below` have (see [`crate::reliable::Packet::sack`]).
+    /// Which packets after `below` have (see [`crate::Packet::sack`]).
     pub sack: [u64; MAX_SACK_WORDS],
     /// Packets from `below` on that are taken.
     pub window: u16,

@@ -2,10 +2,10 @@
 //! Not a socket: it takes packets and the time, and gives datagrams to send and events. Whoever owns it moves the bytes.
 //! Source: our own; delayed acknowledgement and probing of a shut window after RFC 1122 (4.2.3.2, 4.2.2.17).
 
-use crate::reliable::packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet};
-use crate::reliable::receiver::{Arrival, Receiver, Violation};
-use crate::reliable::round_trip::RoundTrip;
-use crate::reliable::sender::{Acknowledgement, Sender};
+use crate::packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet};
+use crate::receiver::{Arrival, Receiver, Violation};
+use crate::round_trip::RoundTrip;
+use crate::sender::{Acknowledgement, Sender};
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Reliable connections over a wire that does everything wrong: every message arrives once, whole and in order.
 //! Not sockets: time and wire are simulated, so a failure repeats with its seed.
-//! Source: none. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-via --test reliable million` is the long form.
+//! Source: none. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-reliable --test reliable million` is the long form.
 
-use longma_via::reliable::wire::{Faults, FaultyWire, Seeded};
-use longma_via::reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
+use longma_reliable::wire::{Faults, FaultyWire, Seeded};
+use longma_reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -275,7 +275,7 @@ fn packets_of_an_earlier_connection_are_dropped_and_answered_with_a_reset() {
         first: true,
         last: true,
         payload: b"old",
-        ..Packet::new(longma_via::reliable::Kind::Data, 0x2222, 0x0bad)
+        ..Packet::new(longma_reliable::Kind::Data, 0x2222, 0x0bad)
     };
     let now = link.now;
     link.run_until("the accepted end", |link| link.ends[1].is_some());
@@ -286,7 +286,7 @@ fn packets_of_an_earlier_connection_are_dropped_and_answered_with_a_reset() {
 
     // A peer that was started again knows nothing and says so.
     let mut answer = Vec::new();
-    let packet = Packet { payload: b"x", ..Packet::new(longma_via::reliable::Kind::Data, 0x2222, 0x1111) };
+    let packet = Packet { payload: b"x", ..Packet::new(longma_reliable::Kind::Data, 0x2222, 0x1111) };
     assert!(answer_stray(&packet, &mut answer));
     let now = link.now;
     link.end(0).receive(now, &Packet::parse(&answer).unwrap());
@@ -353,7 +353,7 @@ proptest! {
         packets in proptest::collection::vec((0usize..9, 0u64..300, 0u64..300, any::<u16>(), any::<[u64; 4]>(), any::<bool>(), any::<bool>(), 0usize..600), 0..200),
         far: u64,
     ) {
-        use longma_via::reliable::Kind::{self, *};
+        use longma_reliable::Kind::{self, *};
         let kinds: [Kind; 9] = [Open, Accept, Reject, Data, Ack, Probe, Close, Closed, Reset];
         let config = Config { max_message: 10_000, ..Config::default() };
         let mut link = Link::open(config, Faults::default(), 9);
