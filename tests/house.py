@@ -178,8 +178,13 @@ def circles(edges):
 
 
 def lines(crate):
-    """How many lines a crate's sources have."""
-    return sum(len(path.read_text().splitlines()) for path in (crate.folder / "src").rglob("*.rs"))
+    """The lines of each of a crate's sources: of files that are in use, and of those that are there for tests only."""
+    sources = crate.folder / "src"
+    used = in_use(sources)
+    used_lines, test_lines = {}, {}
+    for path in sorted(sources.rglob("*.rs")):
+        (used_lines if path in used else test_lines)[path] = len(path.read_text().splitlines())
+    return used_lines, test_lines
 
 
 def draw():
@@ -190,7 +195,9 @@ def draw():
         for name in sorted(name for name in found if high.get(name) == floor):
             below = ", ".join(sorted(found[name].imports, key=lambda it: (-high.get(it, 0), it)))
             mark = "published" if found[name].is_published else ""
-            print(f"  {name:14} {lines(found[name]):6} lines  {mark:9}  {below}")
+            used, tests = (sum(counted.values()) for counted in lines(found[name]))
+            beside = f"and {tests} of tests" if tests else ""
+            print(f"  {name:17} {used:6} lines {beside:17}  {mark:9}  {below}")
 
 
 def draw_modules(crate):

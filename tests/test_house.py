@@ -17,6 +17,9 @@ import house
 
 # Tests may look up here: the conformance suite and the C programs run on the modelled NIC too, and the map is compared with others.
 TESTS_LOOK_UP = {("via", "via-myrinet"), ("vipl", "vipl-myrinet"), ("zoned", "zoned-lab")}
+# Whoever wants to know a crate, or a file, reads it: no more than this.
+MOST_LINES_OF_A_CRATE = 15_000
+MOST_LINES_OF_A_FILE = 700
 # What is published without the simulator.
 ALONE = {"loongarch", "reliable", "via", "vipl", "zoned"}
 
@@ -62,6 +65,13 @@ class Crates(unittest.TestCase):
             if order.index(other) > order.index(name)
         ]
         self.assertEqual(wrong, [])
+
+    def test_no_crate_and_no_file_is_too_long(self):
+        for name, crate in self.crates.items():
+            used, tests = house.lines(crate)
+            self.assertLessEqual(sum(used.values()), MOST_LINES_OF_A_CRATE, name)
+            long = [f"{path}: {count}" for path, count in {**used, **tests}.items() if count > MOST_LINES_OF_A_FILE]
+            self.assertEqual(long, [])
 
     def test_tests_look_up_only_where_it_is_said_why(self):
         up = {
