@@ -131,7 +131,8 @@ impl Devices {
         if number >= self.parts.len() {
             return (0, way);
         }
-        let answer = self.act(number, memory, |model, bus| model.device_mut().read(offset, width, there, bus));
+        let answer =
+            self.act(number, memory, |model, bus| model.device_mut().read(offset, width, there, bus));
         self.settle(number);
         self.publish();
         (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
