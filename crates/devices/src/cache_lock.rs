@@ -161,6 +161,10 @@ impl Device for CacheLock {
     }
 
     fn advance(&mut self, _: Time, _: &mut dyn Bus) {}
+
+    fn interrupts(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -232,6 +232,10 @@ impl Device for Cam {
     }
 
     fn advance(&mut self, _: Time, _: &mut dyn Bus) {}
+
+    fn interrupts(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -15,13 +15,33 @@ pub struct Answer {
     pub takes: Duration,
 }
 
+/// Something that a device has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// What it is called among the device's counts.
+    pub name: &'static str,
+    /// How many, since the device was made.
+    pub value: u64,
+    /// Of what.
+    pub unit: &'static str,
+    /// What it says.
+    pub about: &'static str,
+}
+
+impl Count {
+    /// A count of `value`.
+    pub const fn new(name: &'static str, value: u64, unit: &'static str, about: &'static str) -> Self {
+        Self { name, value, unit, about }
+    }
+}
+
 /// A device. Its state is plain data, so a copy of it is a checkpoint.
 ///
 /// The caller keeps time: it calls [`Device::advance`] before `next_event` passes, and at latest before an access. Times never go
 /// back; a call with an earlier one than the last is taken as being at the last one.
 ///
 /// Whatever software writes is answered: no offset, width or value makes a device panic or hang.
-pub trait Device {
+pub trait Device: Send {
     /// Its registers.
     fn registers(&self) -> &'static RegisterMap;
 
@@ -37,4 +57,19 @@ pub trait Device {
 
     /// Does everything that happens up to `until`, in order.
     fn advance(&mut self, until: Time, bus: &mut dyn Bus);
+
+    /// What it has counted, the same counts in the same order whenever it is asked.
+    fn counts(&self) -> Vec<Count> {
+        Vec::new()
+    }
+
+    /// Whether it ever raises an interrupt.
+    fn interrupts(&self) -> bool {
+        true
+    }
+
+    /// Whether it may do all that it does until another device's next event at once: nothing of it concerns other devices.
+    fn acts_alone(&self) -> bool {
+        false
+    }
 }

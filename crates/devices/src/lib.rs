@@ -11,7 +11,7 @@ pub mod idma;
 pub mod registers;
 
 pub use bus::{Bus, BusFault, Placement, PlainBus, Region};
-pub use device::{Answer, Device};
+pub use device::{Answer, Count, Device};
 
 /// The register maps of every device, for the book and the C headers.
 pub fn register_maps() -> [&'static registers::RegisterMap; 4] {

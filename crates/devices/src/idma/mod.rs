@@ -9,7 +9,7 @@ mod pattern;
 mod registers;
 
 use crate::Bus;
-use crate::device::{Answer, Device};
+use crate::device::{Answer, Count, Device};
 use crate::registers::RegisterMap;
 use channel::{Channel, Direction, Phase};
 use engine::Flight;
@@ -208,11 +208,6 @@ impl Idma {
         &self.state
     }
 
-    /// Bytes that read channels have read, and that write channels have written.
-    pub const fn bytes(&self) -> [u64; 2] {
-        self.state.bytes
-    }
-
     /// An engine in a saved state.
     ///
     /// # Errors
@@ -372,6 +367,18 @@ impl Device for Idma {
 
     fn advance(&mut self, until: Time, bus: &mut dyn Bus) {
         self.state.run(&self.spec, until, bus);
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let [read, written] = self.state.bytes;
+        vec![
+            Count::new("bytes_read", read, "bytes", "that read channels have read"),
+            Count::new("bytes_written", written, "bytes", "that write channels have written"),
+        ]
+    }
+
+    fn acts_alone(&self) -> bool {
+        true
     }
 }
 

@@ -131,7 +131,8 @@ impl Devices {
         if number >= self.parts.len() {
             return (0, way);
         }
-        let answer = self.act(number, memory, |model, bus| model.device().read(offset, width, there, bus));
+        let answer =
+            self.act(number, memory, |model, bus| model.device_mut().read(offset, width, there, bus));
         self.settle(number);
         self.publish();
         (answer.value, Duration::from_ps(2 * way.ps() + answer.takes.ps()))
@@ -153,7 +154,7 @@ impl Devices {
             return way;
         }
         let takes =
-            self.act(number, memory, |model, bus| model.device().write(offset, width, value, there, bus));
+            self.act(number, memory, |model, bus| model.device_mut().write(offset, width, value, there, bus));
         let part = &mut self.parts[number];
         part.line.withdraw(&self.files[part.file]);
         part.line.renew(there, &self.files[part.file]);

@@ -202,14 +202,14 @@ impl<'a> Builder<'a> {
         }
         let way = self.ways_to(seat.place);
         if let Some(part) = &core.idma {
-            let model = Model::Idma(Box::new(Idma::new(IdmaSpec::from_part(part, core.clock)?)?));
+            let model = Model::other(Idma::new(IdmaSpec::from_part(part, core.clock)?)?);
             let line = Line::new(duration(part.interrupt, core.clock));
             let (name, seat, way) = (format!("idma{number}"), seat.clone(), way.clone());
             let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
             self.add_registers(name.clone(), idma::MAP.bytes, part)?;
         }
         if let Some(part) = &core.cam {
-            let model = Model::Cam(Box::new(Cam::new(CamSpec::from_part(part, core.clock))));
+            let model = Model::other(Cam::new(CamSpec::from_part(part, core.clock)));
             let name = format!("cam{number}");
             let line = Line::default();
             let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
             let node = self.instance.cores[core].node;
             let seat = Seat { place, node, ways: None, core, far: Arc::default() };
             let (name, way) = (format!("lock{number}"), self.ways_to(place));
-            let (model, line) = (Model::Lock(CacheLock::new(spec)), Line::default());
+            let (model, line) = (Model::other(CacheLock::new(spec)), Line::default());
             let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
             self.add_registers(name.clone(), cache_lock::MAP.bytes, part)?;
             number += 1;

@@ -224,7 +224,7 @@ impl Devices {
     /// no interrupt of its own can arrive; the others act moment by moment, because frames go from one to another.
     fn horizon(&self, number: usize, at: Time, limit: Time) -> Time {
         let part = &self.parts[number];
-        if !matches!(part.model, Model::Idma(_)) {
+        if !part.model.device().acts_alone() {
             return at;
         }
         let others = self.first_but(number).0.saturating_sub(1);
@@ -248,7 +248,7 @@ impl Devices {
                 notes.delivered(number, at);
             }
         }
-        self.act(number, memory, |model, bus| model.device().advance(horizon, bus));
+        self.act(number, memory, |model, bus| model.device_mut().advance(horizon, bus));
         self.settle(number);
         ready
     }

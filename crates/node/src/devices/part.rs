@@ -5,10 +5,7 @@
 use longma_devices::{
     Device,
     bus::{Attachment, AttachmentState},
-    cache_lock::CacheLock,
-    cam::Cam,
     ethernet::mac::Mac,
-    idma::Idma,
 };
 use longma_sim::{Duration, Time};
 
@@ -17,28 +14,31 @@ use super::line::Line;
 
 /// A device's model.
 pub(super) enum Model {
-    Idma(Box<Idma>),
-    Cam(Box<Cam>),
-    Lock(CacheLock),
+    /// What a wire can be plugged into.
     Mac(Box<Mac>),
+    /// Any other.
+    Other(Box<dyn Device>),
 }
 
 impl Model {
+    /// A device that is no MAC.
+    pub fn other(device: impl Device + 'static) -> Self {
+        Self::Other(Box::new(device))
+    }
+
     /// What they have in common.
-    pub fn device(&mut self) -> &mut dyn Device {
+    pub fn device(&self) -> &dyn Device {
         match self {
-            Self::Idma(idma) => &mut **idma,
-            Self::Cam(cam) => &mut **cam,
-            Self::Lock(lock) => lock,
-            Self::Mac(mac) => &mut **mac,
+            Self::Mac(mac) => &**mac,
+            Self::Other(device) => &**device,
         }
     }
 
-    fn next_event(&self) -> Option<Time> {
+    /// The same, to be changed.
+    pub fn device_mut(&mut self) -> &mut dyn Device {
         match self {
-            Self::Idma(idma) => idma.next_event(),
-            Self::Mac(mac) => mac.next_event(),
-            Self::Cam(_) | Self::Lock(_) => None,
+            Self::Mac(mac) => &mut **mac,
+            Self::Other(device) => &mut **device,
         }
     }
 
@@ -46,7 +46,7 @@ impl Model {
     pub fn mac(&mut self) -> Option<&mut Mac> {
         match self {
             Self::Mac(mac) => Some(mac),
-            _ => None,
+            Self::Other(_) => None,
         }
     }
 }
@@ -68,6 +68,6 @@ pub(super) struct Part {
 impl Part {
     /// When it does something by itself, or its interrupt arrives.
     pub fn next_event(&self) -> Option<Time> {
-        [self.model.next_event(), self.line.due()].into_iter().flatten().min()
+        [self.model.device().next_event(), self.line.due()].into_iter().flatten().min()
     }
 }

@@ -4,10 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use longma_devices::{
-    ethernet::{mac::Counters, tcp::SenderCounters},
-    idma::Idma,
-};
+use longma_devices::{Device, ethernet::tcp::SenderCounters};
 use longma_sim::{Statistics, StatisticsError};
 
 use super::Devices;
@@ -33,26 +30,6 @@ const OF_LINE: [Known<Line>; 2] = [
     ("deliveries", |line| line.deliveries, "interrupts", "that made its file ready"),
 ];
 
-const OF_IDMA: [Known<Idma>; 2] = [
-    ("bytes_read", |idma| idma.bytes()[0], "bytes", "that read channels have read"),
-    ("bytes_written", |idma| idma.bytes()[1], "bytes", "that write channels have written"),
-];
-
-const OF_MAC: [Known<Counters>; 12] = [
-    ("rx_good", |mac| mac.rx_good, "frames", "handed over whole and good"),
-    ("rx_bytes", |mac| mac.rx_bytes, "bytes", "of good frames received"),
-    ("rx_crc", |mac| mac.rx_crc, "frames", "with a wrong check sequence"),
-    ("rx_short", |mac| mac.rx_short, "frames", "below 64 bytes"),
-    ("rx_long", |mac| mac.rx_long, "frames", "that were too long"),
-    ("rx_filtered", |mac| mac.rx_filtered, "frames", "to others"),
-    ("rx_missed", |mac| mac.rx_missed, "frames", "that found the receive FIFO full"),
-    ("rx_starved", |mac| mac.rx_starved, "times", "the receive ring had no descriptor"),
-    ("rx_bad_descriptor", |mac| mac.rx_bad_descriptor, "frames", "dropped for a descriptor"),
-    ("tx_good", |mac| mac.tx_good, "frames", "sent"),
-    ("tx_bytes", |mac| mac.tx_bytes, "bytes", "of frames sent"),
-    ("tx_bad", |mac| mac.tx_bad, "frames", "not sent because they made no sense"),
-];
-
 const OF_SENDER: [Known<SenderCounters>; 9] = [
     ("segments", |tcp| tcp.sent, "segments", "that the other end has sent"),
     ("retransmitted", |tcp| tcp.retransmitted, "segments", "with data that it sent again"),
@@ -75,16 +52,24 @@ fn counts_of<T>(name: &str, of: &T, known: &[Known<T>]) -> impl Iterator<Item = 
     })
 }
 
+/// What a device itself has counted, as that of `name`.
+fn counts_of_device(name: &str, device: &dyn Device) -> impl Iterator<Item = Count> {
+    let counts = device.counts().into_iter();
+    counts.map(move |longma_devices::Count { name: what, value, unit, about }| Count {
+        name: format!("{name}.{what}"),
+        value,
+        unit,
+        about,
+    })
+}
+
 impl Part {
     fn counts(&self, into: &mut Vec<Count>) {
-        if !matches!(self.model, Model::Cam(_) | Model::Lock(_)) {
+        let device = self.model.device();
+        if device.interrupts() {
             into.extend(counts_of(&self.name, &self.line, &OF_LINE));
         }
-        match &self.model {
-            Model::Idma(idma) => into.extend(counts_of(&self.name, &**idma, &OF_IDMA)),
-            Model::Mac(mac) => into.extend(counts_of(&self.name, mac.counters(), &OF_MAC)),
-            Model::Cam(_) | Model::Lock(_) => {}
-        }
+        into.extend(counts_of_device(&self.name, device));
     }
 }
 
@@ -110,8 +95,8 @@ impl Devices {
     /// What all MACs have counted together: on machines whose ports have other names, or several, a reader asks here.
     fn of_all_ports(&self) -> Vec<Count> {
         let of_port = |part: &Part| match &part.model {
-            Model::Mac(mac) => counts_of(ALL_PORTS, mac.counters(), &OF_MAC).collect(),
-            _ => Vec::new(),
+            Model::Mac(mac) => counts_of_device(ALL_PORTS, &**mac).collect(),
+            Model::Other(_) => Vec::new(),
         };
         let ports = self.parts.iter().map(of_port).filter(|port: &Vec<Count>| !port.is_empty());
         let add = |mut sum: Vec<Count>, port: Vec<Count>| {

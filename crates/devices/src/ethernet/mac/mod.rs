@@ -10,7 +10,7 @@ mod transmit;
 
 use super::{Frame, Wire};
 use crate::Bus;
-use crate::device::{Answer, Device};
+use crate::device::{Answer, Count, Device};
 use crate::registers::RegisterMap;
 use longma_sim::{Duration, Time};
 use registers as r;
@@ -206,6 +206,10 @@ impl Device for Mac {
 
     fn next_event(&self) -> Option<Time> {
         self.next().map(|next| next.0)
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        self.state.counters.of_frames()
     }
 
     fn advance(&mut self, until: Time, bus: &mut dyn Bus) {

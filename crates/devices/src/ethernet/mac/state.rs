@@ -6,6 +6,7 @@ use super::super::{Frame, Wire};
 use super::registers::{DESCRIPTOR_BYTES, LENGTH, SIZE};
 use crate::Placement;
 use crate::bus::Attachment;
+use crate::device::Count;
 use longma_sim::{Duration, Time};
 use longma_topology::parts::Ethernet;
 use longma_topology::units::Frequency;
@@ -190,6 +191,26 @@ pub struct Counters {
     pub tx_bad: u64,
     /// Assertions of the interrupt line.
     pub interrupts: u64,
+}
+
+impl Counters {
+    /// Those of frames, with what they say.
+    pub(super) fn of_frames(&self) -> Vec<Count> {
+        vec![
+            Count::new("rx_good", self.rx_good, "frames", "handed over whole and good"),
+            Count::new("rx_bytes", self.rx_bytes, "bytes", "of good frames received"),
+            Count::new("rx_crc", self.rx_crc, "frames", "with a wrong check sequence"),
+            Count::new("rx_short", self.rx_short, "frames", "below 64 bytes"),
+            Count::new("rx_long", self.rx_long, "frames", "that were too long"),
+            Count::new("rx_filtered", self.rx_filtered, "frames", "to others"),
+            Count::new("rx_missed", self.rx_missed, "frames", "that found the receive FIFO full"),
+            Count::new("rx_starved", self.rx_starved, "times", "the receive ring had no descriptor"),
+            Count::new("rx_bad_descriptor", self.rx_bad_descriptor, "frames", "dropped for a descriptor"),
+            Count::new("tx_good", self.tx_good, "frames", "sent"),
+            Count::new("tx_bytes", self.tx_bytes, "bytes", "of frames sent"),
+            Count::new("tx_bad", self.tx_bad, "frames", "not sent because they made no sense"),
+        ]
+    }
 }
 
 /// The registers that only hold what software wrote.
