@@ -86,3 +86,64 @@ fn memory_that_gets_other_attributes_under_a_message_goes_on_to_carry_messages()
         assert!(sender.vi.send_wait(SOON).unwrap().is_success());
     }
 }
+
+/// A sender that always has another message on its way, before the one before it was taken.
+#[test]
+fn memory_that_goes_while_messages_never_cease_leaves_its_place_to_others() {
+    let [receiver, sender] = pair("retired-stream");
+    let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
+    let kept = filled(&sender, MemoryAttributes::local(sender.tag), 7);
+    let post = |from: &MemoryRegion| {
+        sender.vi.post_send(&Descriptor::send(&[from.segment(0, LENGTH)])).unwrap();
+    };
+    post(&kept);
+    for turn in 0..300 {
+        if turn % 50 == 0 {
+            settle();
+        }
+        drop(sender.nic.allocate(LENGTH, MemoryAttributes::local(sender.tag)).unwrap());
+        post(&kept);
+        arrives(&receiver, &into, 7);
+        assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    }
+    // One more is on its way still. Where the other side is behind with its letters, a region is not lent.
+    let several = [(); 5].map(|()| filled(&sender, MemoryAttributes::local(sender.tag), 8));
+    arrives(&receiver, &into, 7);
+    assert!(sender.vi.send_wait(SOON).unwrap().is_success());
+    let lies_there = several.iter().any(|next| {
+        sender.vi.post_send(&Descriptor::send(&[next.segment(0, 12 << 10)])).unwrap();
+        let sent = sender.vi.send_done();
+        receiver.vi.post_receive(&Descriptor::receive(&[into.segment(0, LENGTH)])).unwrap();
+        assert!(receiver.vi.receive_wait(SOON).unwrap().is_success());
+        let lies_there = sent.is_none();
+        assert!(sent.or_else(|| sender.vi.send_wait(SOON).ok()).unwrap().is_success());
+        lies_there
+    });
+    assert!(lies_there, "there was no place to lend one at");
+}
+
+/// The other side looks for a message when it has not heard of the change yet, or is just hearing of it.
+#[test]
+fn memory_that_gets_other_attributes_again_and_again_under_messages_loses_none() {
+    let [receiver, sender] = pair("retired-often");
+    let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
+    let mut memory = filled(&sender, MemoryAttributes::local(sender.tag), 0);
+    let both = [MemoryAttributes::remote(sender.tag), MemoryAttributes::local(sender.tag)];
+    for turn in 0..2000usize {
+        let byte = turn as u8;
+        memory.write(0, &[byte; LENGTH]);
+        sender.vi.post_send(&Descriptor::send(&[memory.segment(0, LENGTH)])).unwrap();
+        let (receiver, into) = (&receiver, &into);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                (0..turn % 50 * 20).for_each(|_| std::hint::spin_loop());
+                arrives(receiver, into, byte);
+            });
+            memory.set_attributes(both[turn % 2]).unwrap();
+        });
+        assert!(sender.vi.send_wait(SOON).unwrap().is_success(), "turn {turn}");
+        if turn % 2 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

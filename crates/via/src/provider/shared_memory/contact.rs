@@ -43,7 +43,7 @@ pub(super) struct Contact {
     regions: Mutex<Vec<Arc<PeerRegion>>>,
     /// Regions that were lent and are still to be borrowed, with their descriptors' numbers, by their place, until the peer says something
     /// else of it or of them. Whoever maps a region has this meanwhile.
-    lent: Mutex<BTreeMap<u32, (u32, u32)>>,
+    lent: Mutex<BTreeMap<u32, (Showing, u32)>>,
     changes: AtomicU32,
     /// Regions of ours that it was shown and has not heard of, as far as is known; `unread.rs` counts them.
     pub(super) unread: AtomicU32,
@@ -115,7 +115,7 @@ impl Contact {
         let file = file.ok_or(Broken)?;
         check(&showing)?;
         let mut lent = self.lent();
-        lent.retain(|slot, (handle, _)| *slot != showing.slot && *handle != showing.handle);
+        lent.retain(|slot, (waiting, _)| *slot != showing.slot && waiting.handle != showing.handle);
         self.take(showing, &file);
         Ok(())
     }
@@ -128,8 +128,8 @@ impl Contact {
         }
         if self.single_copy {
             let mut lent = self.lent();
-            lent.retain(|_, (handle, _)| *handle != showing.handle);
-            lent.insert(showing.slot, (showing.handle, number));
+            lent.retain(|_, (waiting, _)| waiting.handle != showing.handle);
+            lent.insert(showing.slot, (showing, number));
             drop(lent);
             borrowing::ask(self, showing, number);
         }
@@ -139,7 +139,7 @@ impl Contact {
     /// Takes and maps what was lent, unless it was taken back since: its descriptor's number may be another file's by now, and its place
     /// another region's.
     pub(super) fn borrow(&self, showing: Showing, number: u32) {
-        let what = (showing.handle, number);
+        let what = (showing, number);
         if self.lent().get(&showing.slot) != Some(&what) {
             return;
         }
@@ -152,10 +152,9 @@ impl Contact {
     }
 
     fn take(&self, showing: Showing, file: &Foreign) {
-        let handle = showing.handle;
-        self.forget(|region| region.showing.slot == showing.slot || region.showing.handle == handle);
+        let Showing { handle, serial, .. } = showing;
         let answer = match self.map(showing, file) {
-            Ok(()) if self.single_copy => Letter::Mapped { handle },
+            Ok(()) if self.single_copy => Letter::Mapped { handle, serial },
             // For RDMA of ours only: that no message is to lie there is what the peer takes for granted.
             Ok(()) => return,
             Err(reason) => {
@@ -167,24 +166,28 @@ impl Contact {
         let _ = send(self.socket.as_raw_fd(), &answer, None);
     }
 
+    /// Maps a region in the place of what it replaces, in which a message may lie: whoever looks for that finds the one or the other.
     fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
         let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
+        let mut regions = self.regions();
+        let old = |region: &Showing| region.slot == showing.slot || region.handle == showing.handle;
+        self.give_up_some(&mut regions, old);
         let charge = self.account.charge(showing.length).map_err(about)?;
         let mapping = map_foreign(file, showing.length, showing.write).map_err(about)?;
         let region = PeerRegion::new(showing, mapping, charge, !stays_small(file));
-        self.regions().push(Arc::new(region));
+        regions.push(Arc::new(region));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     pub(super) fn hear_hide(&self, handle: u32) {
         let mut lent = self.lent();
-        lent.retain(|_, (waiting, _)| *waiting != handle);
-        self.forget(|region| region.showing.handle == handle);
+        lent.retain(|_, (waiting, _)| waiting.handle != handle);
+        self.give_up_some(&mut self.regions(), |region| region.handle == handle);
     }
 
-    fn forget(&self, which: impl Fn(&PeerRegion) -> bool) {
-        let gone: Vec<_> = self.regions().extract_if(.., |region| which(region)).collect();
+    fn give_up_some(&self, regions: &mut Vec<Arc<PeerRegion>>, which: impl Fn(&Showing) -> bool) {
+        let gone: Vec<_> = regions.extract_if(.., |region| which(&region.showing)).collect();
         if !gone.is_empty() {
             self.changes.fetch_add(1, Ordering::Release);
             give_up(gone);
@@ -199,7 +202,7 @@ impl Contact {
         self.regions().clone()
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (u32, u32)>> {
+    fn lent(&self) -> MutexGuard<'_, BTreeMap<u32, (Showing, u32)>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

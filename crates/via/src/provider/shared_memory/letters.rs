@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Changes with every change of a letter or of a half.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const MOST_BYTES: usize = 1024;
 /// The most bytes of a reason. Longer ones are cut.
 const MOST_REASON_BYTES: usize = 300;
@@ -27,6 +27,8 @@ pub(in crate::provider) struct Showing {
     pub(super) read: bool,
     /// Its place in the sender's `exports`.
     pub(super) slot: u32,
+    /// The sender's own number of this letter: a region may be shown again, as another file.
+    pub(super) serial: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +66,10 @@ pub(in crate::provider) enum Letter {
     Hide {
         handle: u32,
     },
-    /// A region that was shown or lent is mapped: messages may lie in it.
+    /// A region that was shown or lent is mapped, as that letter said: messages may lie in it.
     Mapped {
         handle: u32,
+        serial: u32,
     },
     /// Or it is not, and why; it is reached by messages.
     Declined {
@@ -103,7 +106,8 @@ impl Writer {
 
     fn showing(&mut self, showing: &Showing) -> &mut Writer {
         self.number(u64::from(showing.handle)).number(showing.address).number(showing.length);
-        self.number(u64::from(showing.write)).number(u64::from(showing.read)).number(u64::from(showing.slot))
+        self.number(u64::from(showing.write)).number(u64::from(showing.read));
+        self.number(u64::from(showing.slot)).number(u64::from(showing.serial))
     }
 }
 
@@ -165,6 +169,7 @@ impl<'a> Reader<'a> {
             write: self.flag()?,
             read: self.flag()?,
             slot: self.small()?,
+            serial: self.small()?,
         })
     }
 }
@@ -187,7 +192,9 @@ impl Letter {
             Letter::Hide { handle } => writer.number(6).number(u64::from(*handle)),
             Letter::Nudge => writer.number(7),
             Letter::Lend { showing, file } => writer.number(8).showing(showing).number(u64::from(*file)),
-            Letter::Mapped { handle } => writer.number(9).number(u64::from(*handle)),
+            Letter::Mapped { handle, serial } => {
+                writer.number(9).number(u64::from(*handle)).number(u64::from(*serial))
+            }
             Letter::Declined { handle, reason } => {
                 writer.number(10).number(u64::from(*handle)).reason(reason)
             }
@@ -214,7 +221,7 @@ impl Letter {
             6 => Letter::Hide { handle: reader.small()? },
             7 => Letter::Nudge,
             8 => Letter::Lend { showing: reader.showing()?, file: reader.small()? },
-            9 => Letter::Mapped { handle: reader.small()? },
+            9 => Letter::Mapped { handle: reader.small()?, serial: reader.small()? },
             10 => Letter::Declined { handle: reader.small()?, reason: reader.reason()? },
             _ => return None,
         };

@@ -249,7 +249,7 @@ impl SharedLink {
                 self.reads -= 1;
             }
             if first.in_memory {
-                self.one_less_in_memory();
+                self.peer.one_was_taken();
             }
             self.pending.pop_front();
         }
@@ -257,15 +257,6 @@ impl SharedLink {
             target.completed(token, Status::DONE);
         }
         Ok(())
-    }
-
-    fn one_less_in_memory(&self) {
-        // Only this link, under its VI's lock, stores there.
-        let left = self.peer.in_memory.load(Ordering::Relaxed) - 1;
-        self.peer.in_memory.store(left, Ordering::SeqCst);
-        if left == 0 {
-            self.peer.hide_the_rest();
-        }
     }
 
     /// Looks whether the peer said that one of our messages failed, and which.

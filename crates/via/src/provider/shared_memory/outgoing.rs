@@ -179,9 +179,8 @@ impl SharedLink {
             source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
         }
         let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
-        // Only this link, under its VI's lock, stores there; and before the message is seen.
-        let count = self.peer.in_memory.load(Order::Relaxed) + 1;
-        self.peer.in_memory.store(count, Order::SeqCst);
+        // Before the message is seen.
+        self.peer.lay();
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))
     }

@@ -19,11 +19,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 struct Shown {
     /// 0: the place is free.
     handle: u32,
-    /// The peer said that it has mapped it.
+    /// Of the letter that told.
+    serial: u32,
+    /// The peer said that it has mapped it, as that letter said.
     mapped: bool,
-    /// It is to be hidden when no message lies in memory of ours any more. Until then its place is no other's, for which the peer would
+    /// It is to be hidden when so many messages in memory of ours were taken. Until then its place is no other's, for which the peer would
     /// give it up.
-    leaving: bool,
+    leaving: Option<u32>,
+}
+
+impl Shown {
+    fn is_due(&self, taken: u32) -> bool {
+        // Counts wrap round, and are never far apart.
+        self.leaving.is_some_and(|until| taken.wrapping_sub(until) < 1 << 31)
+    }
 }
 
 pub(super) struct Peer {
@@ -40,8 +49,12 @@ pub(super) struct Peer {
     /// Our regions that the peer was told of, at each place of `exports`.
     shown: Mutex<Vec<Shown>>,
     shown_changes: AtomicU32,
-    /// Messages that lie in regions of ours and that the peer has not taken; the link counts them.
-    pub(super) in_memory: AtomicU32,
+    serials: AtomicU32,
+    /// Messages that were laid in regions of ours, and those of them that the peer has taken, in their order; the link counts them.
+    laid: AtomicU32,
+    taken: AtomicU32,
+    /// One of our regions is leaving.
+    leaves: AtomicBool,
 }
 
 /// What to make a peer from.
@@ -67,7 +80,10 @@ impl Peer {
             lost: AtomicBool::new(false),
             shown: Mutex::default(),
             shown_changes: AtomicU32::new(0),
-            in_memory: AtomicU32::new(0),
+            serials: AtomicU32::new(0),
+            laid: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            leaves: AtomicBool::new(false),
         }
     }
 
@@ -158,13 +174,14 @@ impl Peer {
         // Pages that some may write to cannot be shown to others for reading only.
         let as_it_is = if region.rdma_write { write } else { read };
         let (address, length) = (region.address, region.length);
-        let showing = |slot: usize| Showing {
+        let showing = |slot: usize, serial| Showing {
             handle: region.handle.0,
             address,
             length,
             write: as_it_is && write,
             read: as_it_is && read,
             slot: slot as u32,
+            serial,
         };
         if as_it_is {
             let Some(file) = pages.file() else { return };
@@ -172,8 +189,8 @@ impl Peer {
                 // It reaches the region by messages.
                 return self.contact.account.note(false, &reason);
             }
-            self.enter(region.handle.0, |slot| {
-                let told = self.tell(&Letter::Show(showing(slot)), Some(file.as_raw_fd()));
+            self.enter(region.handle.0, |slot, serial| {
+                let told = self.tell(&Letter::Show(showing(slot, serial)), Some(file.as_raw_fd()));
                 if told {
                     self.ours().exports[slot].store(region.handle.0, Ordering::Release);
                 }
@@ -181,50 +198,66 @@ impl Peer {
             });
         } else if self.contact.single_copy {
             let Some(file) = pages.file_number() else { return };
-            self.enter(region.handle.0, |slot| {
-                self.tell(&Letter::Lend { showing: showing(slot), file }, None)
+            self.enter(region.handle.0, |slot, serial| {
+                self.tell(&Letter::Lend { showing: showing(slot, serial), file }, None)
             });
         }
     }
 
     /// Finds a place for a region, and keeps it there if `tell` says so.
-    fn enter(&self, handle: u32, tell: impl FnOnce(usize) -> bool) {
+    fn enter(&self, handle: u32, tell: impl FnOnce(usize, u32) -> bool) {
         let mut shown = self.shown();
         // One that comes again before it has left takes its own place, and is not to be hidden any more.
-        let again = shown.iter().position(|shown| shown.leaving && shown.handle == handle);
+        let again = shown.iter().position(|shown| shown.leaving.is_some() && shown.handle == handle);
         let slot = again.or_else(|| shown.iter().position(|shown| shown.handle == 0)).unwrap_or(shown.len());
-        if slot >= EXPORTS || !tell(slot) {
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        if slot >= EXPORTS || !tell(slot, serial) {
             return;
         }
         if slot == shown.len() {
             shown.push(Shown::default());
         }
-        shown[slot] = Shown { handle, ..Shown::default() };
+        shown[slot] = Shown { handle, serial, ..Shown::default() };
     }
 
     /// Takes a region back: an honest peer sees it before its next transfer.
     pub(super) fn hide(&self, handle: u32) {
         let mut shown = self.shown();
         let places = shown.iter_mut().enumerate();
-        for (slot, place) in places.filter(|(_, place)| place.handle == handle && !place.leaving) {
+        for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.leaving.is_none()) {
             *place = Shown::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
             self.shown_changes.fetch_add(1, Ordering::Release);
-            if self.in_memory.load(Ordering::Acquire) == 0 {
-                self.tell(&Letter::Hide { handle }, None);
-            } else {
-                // A message lies in it: the peer keeps its mapping until it has taken that.
-                *place = Shown { handle, mapped: false, leaving: true };
-            }
+            // A message may lie in it: the peer keeps its mapping until it has taken all that were laid before.
+            *place = Shown { handle, leaving: Some(self.laid.load(Ordering::SeqCst)), ..Shown::default() };
+        }
+        self.hide_due(&mut shown);
+    }
+
+    /// Hides those that wait for no message any more.
+    fn hide_due(&self, shown: &mut [Shown]) {
+        // Said before it is looked what was taken: who takes the last one sees it, and waits for the places.
+        self.leaves.store(true, Ordering::SeqCst);
+        let taken = self.taken.load(Ordering::SeqCst);
+        for place in shown.iter_mut().filter(|place| place.is_due(taken)) {
+            self.tell(&Letter::Hide { handle: place.handle }, None);
+            *place = Shown::default();
+        }
+        if shown.iter().all(|place| place.leaving.is_none()) {
+            self.leaves.store(false, Ordering::SeqCst);
         }
     }
 
-    /// The last message in a region of ours was taken.
-    #[cold]
-    pub(super) fn hide_the_rest(&self) {
-        for place in self.shown().iter_mut().filter(|place| place.leaving) {
-            self.tell(&Letter::Hide { handle: place.handle }, None);
-            *place = Shown::default();
+    /// A message is about to be laid in memory of ours. Only the link, under its VI's lock, says so.
+    pub(super) fn lay(&self) {
+        self.laid.store(self.laid.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
+    }
+
+    /// The first of those was taken. Only the link, as above.
+    pub(super) fn one_was_taken(&self) {
+        self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
+        if self.leaves.load(Ordering::SeqCst) {
+            self.hide_due(&mut self.shown());
         }
     }
 
@@ -250,8 +283,10 @@ impl Peer {
                 self.contact.hear_hide(handle);
                 Ok(())
             }
-            Letter::Mapped { handle } => {
-                let is_it = |shown: &&mut Shown| shown.handle == handle && !shown.leaving;
+            Letter::Mapped { handle, serial } => {
+                let is_it = |shown: &&mut Shown| {
+                    (shown.handle, shown.serial) == (handle, serial) && shown.leaving.is_none()
+                };
                 if let Some(place) = self.shown().iter_mut().find(is_it) {
                     place.mapped = handle != 0;
                 }

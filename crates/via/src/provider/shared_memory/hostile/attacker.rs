@@ -234,8 +234,15 @@ impl Attacker {
     }
 
     fn known(&self, which: u8) -> Showing {
-        let nothing =
-            Showing { handle: 0x10_0001, address: 0x1000, length: 64, write: true, read: true, slot: 0 };
+        let nothing = Showing {
+            handle: 0x10_0001,
+            address: 0x1000,
+            length: 64,
+            write: true,
+            read: true,
+            slot: 0,
+            serial: 0,
+        };
         self.heard.get(usize::from(which) % self.heard.len().max(1)).copied().unwrap_or(nothing)
     }
 
@@ -273,6 +280,7 @@ impl Attacker {
             write,
             read,
             slot: small(values[3]) % 300,
+            serial: 0,
         };
         let attributes = |level: u8| {
             let level = Reliability::ALL[usize::from(level) % 3];
@@ -292,7 +300,7 @@ impl Attacker {
             }
             Phrase::Shown => Letter::Shown,
             Phrase::Hide(handle) => Letter::Hide { handle: small(*handle) },
-            Phrase::Mapped(handle) => Letter::Mapped { handle: small(*handle) },
+            Phrase::Mapped(handle) => Letter::Mapped { handle: small(*handle), serial: 0 },
             Phrase::Declined(handle, reason) => {
                 Letter::Declined { handle: small(*handle), reason: reason.clone() }
             }

@@ -33,6 +33,7 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
                 write: false,
                 read: true,
                 slot,
+                serial: 0,
             };
             let said = (0..250)
                 .take_while(|slot| {
@@ -74,8 +75,15 @@ fn an_honest_request_is_found_soon_among_many_that_talk_without_end() {
         scope.spawn(|| {
             let talkers: Vec<_> = (0..50).filter_map(|_| reach(&name).ok()).collect();
             let halves: Vec<_> = talkers.iter().map(say_hello).collect();
-            let showing =
-                Showing { handle: 1, address: 0x1000, length: 4096, write: false, read: true, slot: 0 };
+            let showing = Showing {
+                handle: 1,
+                address: 0x1000,
+                length: 4096,
+                write: false,
+                read: true,
+                slot: 0,
+                serial: 0,
+            };
             while !stop.load(Order::Relaxed) {
                 for socket in &talkers {
                     let _ = send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
@@ -113,7 +121,8 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     });
     let (file, mapping) = create(LENGTH as usize, false).unwrap();
     drop(mapping);
-    let showing = Showing { handle: 7, address: 0, length: LENGTH, write: false, read: true, slot: 0 };
+    let showing =
+        Showing { handle: 7, address: 0, length: LENGTH, write: false, read: true, slot: 0, serial: 0 };
     hostile.send_patiently(&Letter::Show(showing), Some(&file));
     while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
         std::thread::yield_now();
@@ -187,7 +196,8 @@ fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_pag
         hostile.join().unwrap()
     });
     let file = filled(1 << 28, libc::F_SEAL_SHRINK);
-    let showing = Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0 };
+    let showing =
+        Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
     hostile.send_patiently(&Letter::Show(showing), Some(&file));
     drop(file);
     while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
@@ -204,7 +214,8 @@ fn show_full_files(socket: &OwnedFd, count: u32, length: u64, mut meanwhile: imp
     let end = Instant::now() + Duration::from_secs(20);
     for slot in 0..count {
         let file = filled(length, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
-        let showing = Showing { handle: 1 + slot, address: 0x1000, length, write: false, read: true, slot };
+        let showing =
+            Showing { handle: 1 + slot, address: 0x1000, length, write: false, read: true, slot, serial: 0 };
         while send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd())).is_err() {
             assert!(Instant::now() < end, "nobody takes letters any more");
             meanwhile();

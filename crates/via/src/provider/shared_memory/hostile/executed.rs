@@ -60,12 +60,13 @@ fn speak(marker: &str) {
     // SAFETY: inherited, and nobody else here has it.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(LENT + 1) };
     let socket: OwnedFd = socket;
-    let showing = Showing { handle: 7, address: 0x1000, length: 4096, write: false, read: false, slot: 0 };
+    let showing =
+        Showing { handle: 7, address: 0x1000, length: 4096, write: false, read: false, slot: 0, serial: 0 };
     send(socket.as_raw_fd(), &Letter::Lend { showing, file: LENT as u32 }, None).unwrap();
     // Long enough for the other side to borrow it, as it does at once where it may.
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
-        if matches!(hear(&socket), Ok(Letter::Mapped { handle: 7 })) {
+        if matches!(hear(&socket), Ok(Letter::Mapped { handle: 7, .. })) {
             return println!("\nborrowed");
         }
         std::thread::sleep(Duration::from_millis(5));

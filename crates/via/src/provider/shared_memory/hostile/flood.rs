@@ -87,6 +87,7 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
                     write: false,
                     read: true,
                     slot,
+                    serial: 0,
                 };
                 for talker in &talkers {
                     let _ = send(talker.socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));

@@ -8,8 +8,15 @@ use super::*;
 fn keep_busy(talker: &Hostile, file: u32) {
     for turn in 0..4000u32 {
         let slot = turn % EXPORTS as u32;
-        let showing =
-            Showing { handle: 1 + slot, address: 0x1000, length: 4096, write: false, read: false, slot };
+        let showing = Showing {
+            handle: 1 + slot,
+            address: 0x1000,
+            length: 4096,
+            write: false,
+            read: false,
+            slot,
+            serial: 0,
+        };
         talker.send_patiently(&Letter::Lend { showing, file }, None);
         // What it answers, so that there is room.
         while hear(&talker.socket).is_ok() {}

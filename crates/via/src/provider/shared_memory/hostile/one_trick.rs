@@ -74,6 +74,7 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
             write: true,
             read: true,
             slot: slot as u32,
+            serial: 0,
         };
         hostile.send_patiently(&Letter::Show(showing), Some(&file));
     }
@@ -241,7 +242,8 @@ fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_
     let target = Target { nic, vi, name: format!("{}-limited", target.name), ..target };
     let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
     let hostile = target.meet();
-    let showing = Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0 };
+    let showing =
+        Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
     for handle in 1..=16 {
         let file = super::attacker::lingering(5).unwrap();
         hostile.send_patiently(&Letter::Show(Showing { handle, ..showing }), Some(&file));

@@ -93,13 +93,14 @@ const NOBODY: u32 = 65_534;
 fn lie_in_memory(name: &str) {
     let hostile = connect(name, Reliability::ReliableDelivery);
     let (file, mapping) = create(1 << 16, false).unwrap();
-    let showing = Showing { handle: 7, address: 0x1000, length: 1 << 16, write: false, read: true, slot: 0 };
+    let showing =
+        Showing { handle: 7, address: 0x1000, length: 1 << 16, write: false, read: true, slot: 0, serial: 0 };
     word(&mapping).store(SECRET, Order::SeqCst);
     hostile.send_patiently(&Letter::Show(showing), Some(&file));
     let end = Instant::now() + Duration::from_secs(1);
     let mut told = false;
     while Instant::now() < end && !told {
-        told = matches!(hear(&hostile.socket), Ok(Letter::Mapped { handle: 7 }));
+        told = matches!(hear(&hostile.socket), Ok(Letter::Mapped { handle: 7, .. }));
         std::thread::sleep(Duration::from_millis(1));
     }
     let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
