@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         let mut letter = u64::from(kind % 12).to_le_bytes().to_vec();
         if kind % 12 == 1 {
             // The version that is read further.
-            letter.extend(4u64.to_le_bytes());
+            letter.extend(5u64.to_le_bytes());
         }
         letter.extend(rest);
         read_letter(&letter);

@@ -156,8 +156,7 @@ impl<'a> Reader<'a> {
     fn reason(&mut self) -> Option<String> {
         let bytes = self.bytes().filter(|bytes| bytes.len() <= MOST_REASON_BYTES)?;
         // It will be printed, and is not to move the cursor of whoever reads it.
-        let shown =
-            |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+        let shown = |character: char| if character.is_control() { '?' } else { character };
         Some(std::str::from_utf8(bytes).ok()?.chars().map(shown).collect())
     }
 
@@ -435,7 +434,7 @@ mod tests {
     #[test]
     fn a_reason_moves_nobodys_cursor() {
         let letter = Letter::Declined { handle: 1, reason: "no\x1b[2J room\n".into() };
-        let shown = Letter::Declined { handle: 1, reason: "no\u{fffd}[2J room\u{fffd}".into() };
+        let shown = Letter::Declined { handle: 1, reason: "no?[2J room?".into() };
         assert_eq!(Letter::parse(&letter.write()), Some(shown));
     }
 }
