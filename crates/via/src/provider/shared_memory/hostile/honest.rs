@@ -30,8 +30,8 @@ impl Queued {
     }
 }
 
-/// Time for which this whole process did not run (SIGSTOP, a virtual machine that was paused), in microseconds, as a thread sees it that
-/// wakes every millisecond.
+/// Time for which this whole process did not run (SIGSTOP, a virtual machine that was paused), as a thread sees it that wakes every
+/// millisecond, and for which the host of a virtual machine ran others on one of its processors; in microseconds.
 pub(super) struct Halts(AtomicU64);
 
 /// No wait for a processor is so long for a thread that seldom wants one.
@@ -50,7 +50,14 @@ impl Halts {
     pub(super) fn look(&self, traces: &[Trace], stop: &AtomicBool) {
         be_nice();
         let mut before = Instant::now();
+        let (mut looked, mut stolen) = (before, stolen_so_far());
         while !stop.load(Order::Acquire) {
+            if looked.elapsed() > TICK {
+                let now = stolen_so_far();
+                let most = now.iter().zip(&stolen).map(|(now, before)| now - before).max().unwrap_or(0);
+                self.0.fetch_add(most * TICK.as_micros() as u64, Order::AcqRel);
+                (looked, stolen) = (Instant::now(), now);
+            }
             std::thread::sleep(Duration::from_millis(1));
             let passed = before.elapsed();
             before += passed;
@@ -60,6 +67,21 @@ impl Halts {
             }
         }
     }
+}
+
+/// In what the kernel counts stolen time.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The stolen time of each processor so far, in ticks: /proc/stat.
+fn stolen_so_far() -> Vec<u64> {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let of_one = |line: &str| line.split_whitespace().nth(8)?.parse().ok();
+    text.lines().skip(1).take_while(|line| line.starts_with("cpu")).filter_map(of_one).collect()
+}
+
+/// Lets whoever sees halts see one that has just ended.
+fn let_halts_be_seen() {
+    std::thread::sleep(3 * TICK);
 }
 
 /// Gives this thread the priority that `LONGMA_VIA_HONEST_NICE` says: beside other work the campaign may be nice, and those who are watched not.
@@ -77,7 +99,7 @@ fn this_thread() -> i32 {
 }
 
 /// What the honest client saw, microseconds: from question to answer, and the same less what its own thread and the server's spent in
-/// that time waiting for a processor, which is the machine's doing and not the attackers' messages'.
+/// that time waiting for a processor, or the machine without one, which is the machine's doing and not the attackers' messages'.
 #[derive(Default)]
 pub(super) struct Answers {
     whole: Vec<u64>,
@@ -157,9 +179,8 @@ pub(super) fn ask_honestly(
         };
         let (whole, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
-        if whole > HALT {
-            // Whoever sees halts may run a moment later.
-            std::thread::sleep(HALT / 10);
+        if whole > MOST_DELAY / 2 {
+            let_halts_be_seen();
         }
         let net = whole.saturating_sub(waited() - waited_before);
         answers.whole.push(whole.as_micros() as u64);
@@ -203,8 +224,8 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop
         turn += 1;
         let whole = begin.elapsed();
         if whole > served.longest_turn {
-            if whole > HALT {
-                std::thread::sleep(HALT / 10);
+            if whole > MOST_DELAY / 2 {
+                let_halts_be_seen();
             }
             let net = whole.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
             served.longest_turn = served.longest_turn.max(net);
