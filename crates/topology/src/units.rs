@@ -212,6 +212,22 @@ impl Latency {
             }
         }
     }
+
+    /// The latency in cycles of `clock`, rounded up: a part that works by that clock takes whole ones.
+    pub fn cycles(self, clock: Frequency) -> u64 {
+        match self {
+            Latency::Cycles(cycles) => cycles.count(),
+            Latency::Time(time) => clock.cycles_in_ps(time.ps()),
+        }
+    }
+}
+
+impl Frequency {
+    /// Cycles that begin in so many picoseconds: the one place where a time becomes cycles.
+    pub fn cycles_in_ps(self, ps: u64) -> u64 {
+        let cycles = (u128::from(ps) * u128::from(self.hz())).div_ceil(1_000_000_000_000);
+        u64::try_from(cycles).unwrap_or(u64::MAX)
+    }
 }
 
 impl Default for Latency {

@@ -39,9 +39,9 @@ pub struct FetchOptions {
 }
 
 impl Default for FetchOptions {
-    /// Four cycles, 64 bytes: the instruction caches of most machine files.
+    /// 64 bytes: the instruction caches of most machine files.
     fn default() -> Self {
-        Self { hit_cycles: 4, line_bytes: 64 }
+        Self { hit_cycles: parts::LEVEL1_CYCLES, line_bytes: 64 }
     }
 }
 

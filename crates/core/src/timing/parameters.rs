@@ -2,10 +2,7 @@
 //! Not a check of the whole machine file (see the topology crate).
 //! Source: named at each default.
 
-use longma_topology::{
-    parts::{self, Operation},
-    units::Latency,
-};
+use longma_topology::parts::{self, Operation};
 
 use super::{ModelError, branch::Direction, calendar::QUEUES, measured};
 
@@ -208,14 +205,8 @@ fn issue_queues(core: &parts::Core, joint: bool) -> [u32; QUEUES] {
 }
 
 fn mispredict_cycles(core: &parts::Core) -> Result<u64, ModelError> {
-    let cycles = match core.branch.as_ref().and_then(|b| b.mispredict) {
-        None => DEFAULT_MISPREDICT_CYCLES,
-        Some(Latency::Cycles(cycles)) => cycles.count(),
-        Some(Latency::Time(time)) => {
-            (u128::from(time.ps()) * u128::from(core.clock.hz())).div_ceil(1_000_000_000_000) as u64
-        }
-    };
-    bounded("mispredict", cycles)
+    let given = core.branch.as_ref().and_then(|b| b.mispredict);
+    bounded("mispredict", given.map_or(DEFAULT_MISPREDICT_CYCLES, |latency| latency.cycles(core.clock)))
 }
 
 fn bounded(key: &'static str, cycles: u64) -> Result<u64, ModelError> {

@@ -20,13 +20,10 @@ use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
 use longma_sim::{Clock, Duration, Resource};
-use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, TlbRefill, WritePolicy};
+use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, LEVEL1_CYCLES, TlbRefill, WritePolicy};
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
-/// Load to use of a first-level cache, cycles, where the file says nothing: what most cores of today have (Intel 64 and IA-32
-/// Optimization Reference Manual, table 2-4).
-const LEVEL1_CYCLES: u64 = 4;
 /// Load to use of a core's second level: 12 on Sandy Bridge (the same manual), 14 on Zen and Loongson's cores.
 const LEVEL2_CYCLES: u64 = 14;
 /// Load to use of a shared last level: an estimate between Sandy Bridge's 30 and the 50 to 70 of today's many-core servers.
@@ -202,18 +199,13 @@ impl<'a> Plan<'a> {
         match cache.latency {
             _ if !self.timing => 0,
             None => otherwise,
-            Some(Latency::Cycles(cycles)) => cycles.count(),
-            Some(Latency::Time(time)) => {
-                let ps = u128::from(time.ps()) * u128::from(self.clock(core).hz());
-                ps.div_ceil(1_000_000_000_000) as u64
-            }
+            Some(latency) => latency.cycles(self.clock(core)),
         }
     }
 
     /// How far apart the times of accesses may be, cycles of `core`.
     fn out_of_step_cycles(&self, core: usize) -> u64 {
-        let ps = u128::from(OUT_OF_STEP.ps()) * u128::from(self.clock(core).hz());
-        ps.div_ceil(1_000_000_000_000) as u64
+        self.clock(core).cycles_in_ps(OUT_OF_STEP.ps())
     }
 
     fn level1(&self, instance: usize, core: usize) -> Result<Level1, BuildError> {

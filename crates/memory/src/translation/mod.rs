@@ -328,9 +328,7 @@ impl SideLevels {
             }
         }
         let cycles = |latency: longma_topology::units::Latency| {
-            let ps = u128::from(latency.ps(core.clock));
-            let cycles = (ps * u128::from(core.clock.hz()) + 500_000_000_000) / 1_000_000_000_000;
-            u32::try_from(cycles).unwrap_or(u32::MAX)
+            u32::try_from(latency.cycles(core.clock)).unwrap_or(u32::MAX)
         };
         let hit = |(level, index): (usize, &usize)| {
             let otherwise = if level == 0 { 0 } else { FURTHER_LEVEL_CYCLES };

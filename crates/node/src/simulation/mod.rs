@@ -28,7 +28,6 @@ use longma_sim::{Clock, Cycle, Duration, Manifest, Region, Statistics, Statistic
 use longma_topology::{
     Machine,
     parts::{CacheKind, SYSTEM_CALL},
-    units::{Frequency, Latency},
 };
 
 use crate::{
@@ -358,16 +357,6 @@ impl Simulation {
     }
 }
 
-/// A latency in whole cycles of `clock`.
-fn latency_cycles(latency: Latency, clock: Frequency) -> u64 {
-    match latency {
-        Latency::Cycles(cycles) => cycles.count(),
-        Latency::Time(_) => {
-            (u128::from(latency.ps(clock)) * u128::from(clock.hz())).div_ceil(1_000_000_000_000) as u64
-        }
-    }
-}
-
 /// The model of core `number`.
 fn model_core(
     machine: &Machine,
@@ -385,13 +374,13 @@ fn model_core(
         .map_err(|error| SimulationError::Clock { core: instance.core.clone(), error })?;
     let defaults = FetchOptions::default();
     let fetch = fetch.map_or(defaults, |cache| FetchOptions {
-        hit_cycles: cache.latency.map_or(defaults.hit_cycles, |latency| latency_cycles(latency, core.clock)),
+        hit_cycles: cache.latency.map_or(defaults.hit_cycles, |latency| latency.cycles(core.clock)),
         line_bytes: cache.line.bytes(),
     });
     let model = TimingModel::new(core, kind, fetch)
         .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
     let system_call = os.and_then(|os| os.system_call).unwrap_or(SYSTEM_CALL);
-    let system_call_cycles = latency_cycles(system_call, core.clock);
+    let system_call_cycles = system_call.cycles(core.clock);
     let kernel = KernelCounts::default();
     Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles, kernel, next_tick: Time::ZERO })
 }

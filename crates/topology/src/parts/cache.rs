@@ -5,6 +5,10 @@
 use crate::read::{Cited, Map, Name, choice, part};
 use crate::units::{Bandwidth, Latency, Size};
 
+/// Load to use of a first-level cache, cycles, where a machine file says nothing: what most cores of today have (Intel 64 and IA-32
+/// Optimization Reference Manual, table 2-4).
+pub const LEVEL1_CYCLES: u64 = 4;
+
 choice! {
     /// What a cache holds.
     pub enum CacheKind = "a kind of cache" {
