@@ -52,13 +52,13 @@ pub(crate) enum Kind {
     Out(u32),
     /// A structure of this many bytes that the call reads and writes; may be null.
     InOut(u32),
-    /// A buffer the call reads; its length in bytes is argument number so-and-so.
+    /// A buffer the call reads; its length in bytes is in this argument, counted from 0.
     InBuffer(u8),
-    /// A buffer the call fills from its beginning, as far as it returns; its length in bytes is argument number so-and-so.
+    /// A buffer the call fills from its beginning, as far as it returns; its length in bytes is in this argument.
     OutBuffer(u8),
-    /// An array of iovec whose buffers the call reads; its length is argument number so-and-so.
+    /// An array of iovec whose buffers the call reads; its length is in this argument.
     InVectors(u8),
-    /// An array of iovec whose buffers the call fills; its length is argument number so-and-so.
+    /// An array of iovec whose buffers the call fills; its length is in this argument.
     OutVectors(u8),
     /// Named bits.
     Flags(Names),

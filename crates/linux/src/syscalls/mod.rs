@@ -54,8 +54,10 @@ pub(crate) enum Changed {
     Open(u8),
     /// The same, which may lose a part of it.
     Cut(u8),
-    /// That of the descriptor that it returns, if it opens it so (O_TRUNC).
-    Opened,
+    /// That of the descriptor that it returns, if the flags in this argument say so (O_TRUNC).
+    Opened(u8),
+    /// The same, where the flags are the first word of the structure that this argument points to.
+    OpenedBy(u8),
 }
 
 /// One system call.
@@ -158,41 +160,34 @@ impl Thread {
             self.process.note_unkept(what);
         }
         if let Some(file) = row.changes {
-            self.note_change(file, row.number, arguments, &done);
+            self.note_change(file, arguments, &done);
         }
         done
     }
 
     /// A call has been made that changes a file: code that runs from it is forgotten.
-    fn note_change(
-        &self,
-        file: Changed,
-        number: u16,
-        arguments: &[u64; 6],
-        done: &Result<Completion, Errno>,
-    ) {
+    fn note_change(&self, file: Changed, arguments: &[u64; 6], done: &Result<Completion, Errno>) {
         let space = &self.process.space;
         match (file, done) {
             (Changed::Open(argument), _) if space.runs_from_files() => {
                 space.file_changed(arguments[usize::from(argument)] as i32);
             }
             (Changed::Cut(argument), _) => space.file_cut(arguments[usize::from(argument)] as i32),
-            (Changed::Opened, Ok(Completion::Value(descriptor))) if self.cuts(number, arguments) => {
-                space.file_cut(*descriptor as i32);
+            (Changed::Opened(flags), Ok(Completion::Value(descriptor))) => {
+                self.note_opened(*descriptor, arguments[usize::from(flags)]);
+            }
+            (Changed::OpenedBy(how), Ok(Completion::Value(descriptor))) => {
+                let flags = self.process.memory().load(arguments[usize::from(how)]);
+                self.note_opened(*descriptor, flags.unwrap_or(u64::MAX));
             }
             _ => {}
         }
     }
 
-    /// Whether openat or openat2 was called with O_TRUNC.
-    fn cuts(&self, number: u16, arguments: &[u64; 6]) -> bool {
-        const OPENAT: u16 = 56;
-        let flags = match number {
-            OPENAT => arguments[2],
-            // The first word of its structure.
-            _ => self.process.memory().load::<u64>(arguments[2]).unwrap_or(u64::MAX),
-        };
-        flags & libc::O_TRUNC as u64 != 0
+    fn note_opened(&self, descriptor: u64, flags: u64) {
+        if flags & libc::O_TRUNC as u64 != 0 {
+            self.process.space.file_cut(descriptor as i32);
+        }
     }
 
     fn perform_simulated(

@@ -5,7 +5,7 @@
 use longma_guest::host::locks::Lazy;
 
 use super::Action::{Absent, Call, Control, Denied, Host, Waits};
-use super::Changed::{Cut, Open, Opened};
+use super::Changed::{Cut, Open, Opened, OpenedBy};
 use super::{Action, Changed, Row, ipc, memory, names, system, time};
 use crate::arguments::Kind;
 use crate::arguments::Kind::{
@@ -126,7 +126,7 @@ const ROWS: &[Row] = &[
     row_of(53, "fchmodat", Call(files::fchmodat), &[DirFd, Text, Mode]),
     row_of(54, "fchownat", Call(files::fchownat), &[DirFd, Text, Int, Int, Flags(names::AT)]),
     row_of(55, "fchown", Call(files::fchown), &[Fd, Int, Int]),
-    row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]).changes(Opened),
+    row_of(56, "openat", Call(files::openat), &[DirFd, Text, Flags(names::OPEN), Mode]).changes(Opened(2)),
     row_of(57, "close", Call(control::close), &[Fd]),
     row_of(58, "vhangup", Denied, &[]),
     row_of(59, "pipe2", Host(libc::SYS_pipe2), &[Out(8), Flags(names::OPEN)]),
@@ -360,7 +360,7 @@ const ROWS: &[Row] = &[
     row_of(434, "pidfd_open", Host(libc::SYS_pidfd_open), &[Id(Process), Hex]),
     row_of(435, "clone3", Control(threads::clone3), &[Address, Size]),
     row_of(436, "close_range", Call(control::close_range), &[Int, Int, Hex]),
-    row_of(437, "openat2", Call(files::openat2), &[DirFd, Text, In(24), Size]).changes(Opened),
+    row_of(437, "openat2", Call(files::openat2), &[DirFd, Text, In(24), Size]).changes(OpenedBy(2)),
     row_of(438, "pidfd_getfd", Call(files::pidfd_getfd), &[Fd, Fd, Hex]),
     row_of(439, "faccessat2", Call(files::faccessat2), &[DirFd, Text, Mode, Flags(names::AT)]),
     row_of(440, "process_madvise", Absent, &[]),
