@@ -1,6 +1,5 @@
 //! Any text as a machine file: reported or accepted, drawn if accepted, never a panic.
 //! Not a test of the drawings' looks.
-//! Source: none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,5 @@
 //! Any text as a request, as a host, and as the files of a host: refused with a sentence or taken, placed within what there is, never a panic.
 //! Not the store.
-//! Source: none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

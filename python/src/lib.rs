@@ -1,6 +1,5 @@
 //! The Python package's native half: machines read, changed, checked and drawn.
 //! Not the rest of the package: programs and experiments go through the `longma` command, see python/longma.
-//! Source: none.
 
 use longma_topology::{BUILTIN, Detail, Machine, OpenError, Report, draw_svg, draw_text};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};

@@ -1,6 +1,5 @@
 //! Placement measured: decisions a second, and durable answers a second.
 //! Not a test: the crate's tests say whether it is right; how good it is, the experiment `placement-churn` says.
-//! Source: none.
 
 mod speed;
 

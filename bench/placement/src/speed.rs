@@ -1,6 +1,5 @@
 //! Decisions a second in memory and durable, with their latencies.
 //! Not how good they are: that is the experiment `placement-churn`.
-//! Source: none.
 
 use longma_placement::fleet::{self, Chance};
 use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};

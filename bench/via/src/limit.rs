@@ -1,6 +1,6 @@
 //! What the machine allows: a cache line handed to and fro, and one memcpy.
 //! Not communication software: there is nothing in between.
-//! Source: none. Nothing here pauses while it waits: on processors since 2017 one `pause` takes as long as a third of a hand-over.
+//! Nothing here pauses while it waits: on processors since 2017 one `pause` takes as long as a third of a hand-over.
 
 use crate::processes::{Cores, measure, pin, rounds_ns, shared_memory};
 use std::sync::atomic::{AtomicU64, Ordering};

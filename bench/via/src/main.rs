@@ -1,6 +1,5 @@
 //! Measures user-level communication side by side, on the same two cores, in the same run.
 //! Not part of the workspace; nothing here is needed to use VIA.
-//! Source: none.
 //!
 //! via-bench [--rounds N] [--json FILE] [--cores A,B] [--only SECTION]
 

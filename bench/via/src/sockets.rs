@@ -1,6 +1,5 @@
 //! Sockets of the kernel: 8 bytes to and fro, both sides spinning on a socket that does not block.
 //! Not tuned further.
-//! Source: none.
 
 use crate::processes::{Cores, measure, time_ns};
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,5 @@
 //! The shared-memory provider measured through its public interface.
 //! Not its tests.
-//! Source: none.
 
 use crate::processes::{Cores, fresh_name, measure, rounds_ns, time_ns};
 use longma_via::*;

@@ -1,6 +1,5 @@
 //! A measurement in pieces: which are there, which is next, and each in a process of its own.
 //! Not what a piece measures: see `measure`.
-//! Source: none.
 
 use crate::figures::{Figures, figures};
 use crate::measure::{Phase, Piece, Task};

@@ -1,6 +1,5 @@
 //! An engine's figures, summed up from the pieces of its measurement.
 //! Not how they are printed: see `table`.
-//! Source: none.
 
 use crate::Outcome;
 use crate::measure::{Phase, Piece, Task};

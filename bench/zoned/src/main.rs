@@ -1,6 +1,5 @@
 //! Longma's map for zoned flash beside other embedded ordered maps: same machine, same records, same durability.
 //! Not a profiler. Each piece of a measurement is a process of its own, so that it can be stopped and taken up again.
-//! Source: none.
 
 mod campaign;
 mod engine;

@@ -1,6 +1,5 @@
 //! The figures as Markdown: one table for each shape and durability.
 //! Not JSON: `main` prints that.
-//! Source: none.
 
 use crate::figures::Figures;
 use crate::measure::Task;

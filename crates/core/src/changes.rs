@@ -1,6 +1,5 @@
 //! What has changed in a process's code, in order, for cores to take note of when they come by.
 //! Not the noticing of writes (see `Watch`).
-//! Source: our own.
 
 use std::{
     collections::VecDeque,

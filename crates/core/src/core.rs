@@ -1,6 +1,5 @@
 //! The run loop of one guest thread: cold blocks are interpreted and counted, hot ones translated and run.
 //! Not what happens at a trap: that is the caller's.
-//! Source: our own.
 
 use std::{
     cell::Cell,

@@ -1,6 +1,5 @@
 //! How often each block ran: exact, per thread, and summed when asked.
 //! Not sampling, and not on unless asked for: translated code then carries one more instruction a block.
-//! Source: our own.
 
 use std::{
     io,

@@ -1,6 +1,6 @@
 //! A core at the functional level: an interpreter for cold code, a just-in-time translator for hot code.
 //! Not a process: what a trap means, and threads, are the caller's.
-//! Source: our own; see the book's chapter on execution.
+//! Source: see the book's chapter on execution.
 
 mod block;
 mod changes;

@@ -1,6 +1,5 @@
 //! Blocks as the interpreter knows them: decoded, with how often they ran, and executed.
 //! Not the decision to translate them (see `core.rs`).
-//! Source: our own.
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 //! One core's trace while the core runs: where the next record goes, and records that are left in their middle.
 //! Not the writing that translated code does itself (see `jit/emit/tracing.rs`).
-//! Source: our own.
 
 use std::sync::Arc;
 

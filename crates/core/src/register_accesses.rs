@@ -1,6 +1,6 @@
 //! Which instructions access registers of devices: after some faults of the host, translated code hands them over without one.
 //! Not the accesses, which whoever keeps the devices makes.
-//! Source: our own; emulators commonly patch instructions that fault on device memory.
+//! Source: emulators commonly patch instructions that fault on device memory.
 
 use std::sync::{
     PoisonError,

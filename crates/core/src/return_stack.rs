@@ -1,6 +1,5 @@
 //! The stack of return addresses that translated code keeps apart from the guest's: memory with a guard page below.
 //! Not the guest's stack.
-//! Source: our own.
 
 use std::{io, ops::Range};
 

@@ -1,6 +1,5 @@
 //! What the cores of a process share: how they execute, translated code, counters, the blocks of traces.
 //! Not a core.
-//! Source: our own.
 
 use std::{
     io,

@@ -1,6 +1,6 @@
 //! What a core did, as timing models read it: which blocks ran, where they accessed memory.
 //! Not how long it took.
-//! Source: our own; one record a basic block, as ZSim instruments (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
+//! Source: one record a basic block, as ZSim instruments (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
 
 use std::sync::Arc;
 

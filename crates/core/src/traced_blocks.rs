@@ -1,6 +1,5 @@
 //! The blocks that traces name by number.
 //! Not their runs: those are the records of a [`Trace`](crate::trace::Trace).
-//! Source: our own.
 
 use std::sync::PoisonError;
 

@@ -1,6 +1,6 @@
 //! Translated code against the reference interpreter: random programs end with the same registers and memory.
 //! Not a test of the reference semantics, which have oracles of their own.
-//! Source: our own; the comparison leaves out what the manual leaves undefined.
+//! Source: the comparison leaves out what the manual leaves undefined.
 
 mod programs;
 

@@ -1,6 +1,5 @@
 //! Traces: what they say was executed is what was executed, translated or interpreted.
 //! Not what it cost.
-//! Source: our own.
 
 mod programs;
 

@@ -1,6 +1,6 @@
 //! What every device is to the machine: registers that are read and written at a time, and work that it does by itself.
 //! Not a bus: see `bus`.
-//! Source: our own; fixed configuration, state and behaviour apart, as in Akita.
+//! Source: fixed configuration, state and behaviour apart, as in Akita.
 
 use crate::Bus;
 use crate::registers::RegisterMap;

@@ -1,6 +1,5 @@
 //! Numbers in the structures of a guest's kernel, which are little-endian.
 //! Not the structures, and not the memory that they are read from.
-//! Source: none.
 
 /// The bytes of a number that begins at byte `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

@@ -1,7 +1,7 @@
 //! Runs a LoongArch64 Linux program with the reference semantics, one instruction at a time: slow, and simple enough to check
 //! everything else against. The tests of this crate run their programs with it.
 //! Not the product: `longma run` translates.
-//! Source: none; it shows how an [`Engine`] is written.
+//! It shows how an [`Engine`] is written.
 //!
 //! `interpret [--trace] [--root DIRECTORY] [--argv0=NAME] [--] PROGRAM [ARGUMENT]...`
 

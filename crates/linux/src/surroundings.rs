@@ -1,6 +1,5 @@
 //! The names by which a guest knows itself, its folders, its user and its system when they shall be the same wherever it runs.
 //! Not where files are: under these names the guest finds the same files as under their own.
-//! Source: our own.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,7 +1,6 @@
 //! What no program can get out of the modelled memory, whatever it accesses and in whatever order: more misses at once than there are
 //! registers, or time back for asking for more.
 //! Not the bytes of a channel: see the tests of `longma_sim::Resource`.
-//! Source: our own.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Answer, Detail, MemoryPort, MemorySystem, Source};

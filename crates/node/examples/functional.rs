@@ -1,6 +1,5 @@
 //! Runs a program at level functional, without the command line's conveniences: for trying things out.
 //! Not the product: that is `longma run`.
-//! Source: our own.
 //!
 //! `functional [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
 //! translated to, each instruction with how often it was executed.

@@ -1,7 +1,7 @@
 //! Runs a program in simulated time, with the simplest clock there is, in which an instruction takes a nanosecond, or with the model of
 //! a machine. The tests run their programs with it.
 //! Not a report of what was counted: `longma run --level timing` makes one.
-//! Source: none; it shows how a [`Clockwork`] is written.
+//! It shows how a [`Clockwork`] is written.
 //!
 //! `simulate [--cores N | --machine NAME [--level cache] [--region] [--wire DEVICE:BYTES] [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
 //! or `simulate --restore FILE`

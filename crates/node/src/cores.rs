@@ -1,6 +1,5 @@
 //! What the cores that execute one process share: its memory, the code made of it, its time, and how all of them are stopped.
 //! Not the guest threads that have them (see `run.rs`), nor the choice who runs when (see `schedule`).
-//! Source: our own.
 
 use std::io;
 use std::sync::{Arc, PoisonError, Weak};

@@ -1,6 +1,5 @@
 //! How a process ended, and how this program ends the same way.
 //! Not what there is to say of it then (see `report.rs`).
-//! Source: our own.
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! What the process's system calls ask of whoever executes it: threads, forgetting changed code, forks.
 //! Not the run loop (see `run.rs`).
-//! Source: our own.
 
 use std::{
     io,

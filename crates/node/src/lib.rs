@@ -1,6 +1,5 @@
 //! A program becomes a running process: guest threads on host threads, each with a core.
 //! Not the system calls (see `longma-linux`) nor the execution of instructions (see `longma-core`).
-//! Source: our own.
 
 pub mod checkpoint;
 mod cores;

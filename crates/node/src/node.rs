@@ -1,6 +1,5 @@
 //! One process from its first instruction to its end.
 //! Not how its threads run (see `run.rs`), nor what it prints: that goes through the guest's own file descriptors.
-//! Source: our own.
 
 use std::{io, sync::Arc};
 

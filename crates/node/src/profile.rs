@@ -1,6 +1,5 @@
 //! Where a program's instructions were executed, by function: exact, from counted blocks.
 //! Not a sampling profile, and no time: a functional run has none.
-//! Source: our own.
 
 use std::collections::HashMap;
 

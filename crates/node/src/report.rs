@@ -1,6 +1,5 @@
 //! What there is to say of a process that has ended: what it executed, and where its functions were.
 //! Not of simulated time: that is the simulation's result.
-//! Source: our own.
 
 use longma_core::{Executed, SharedCode};
 

@@ -1,6 +1,5 @@
 //! The run loop of a guest thread on its host thread, and what the threads of a process share.
 //! Not the loop in simulated time (see `schedule`), nor that of a translated program (see `translated`).
-//! Source: our own.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,7 +1,7 @@
 //! Programs for MIPS64 and x86-64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says
 //! or, of x86-64, this host.
 //! Not single instructions: `longma-translate` compares those.
-//! Source: our own; `both/*.c`, `mips/*.c`, `x86/*.c`.
+//! Source: `both/*.c`, `mips/*.c`, `x86/*.c`.
 //!
 //! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
 //! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler.

@@ -1,6 +1,5 @@
 //! Intended against actual: where each virtual machine's threads and memory should be, and where they are.
 //! Not what is done about it (`reconcile`).
-//! Source: none.
 
 use crate::cpus::CpuSet;
 use crate::host::Host;

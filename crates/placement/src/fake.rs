@@ -1,7 +1,6 @@
 //! A hypervisor in memory for tests: it fails, and its caller dies, at any call; its domains die and are changed by hand. A file can keep its
 //! domains, so that they outlive whoever drives them, as libvirt's do.
 //! Not a model of time: the modelled host is.
-//! Source: none.
 
 use crate::cpus::CpuSet;
 use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError};

@@ -1,6 +1,5 @@
 //! What is promised on each host, in memory: taken and given back by whole placements, and never more than there is.
 //! Not who decides (`scheduler`), nor what survives a crash (`store`).
-//! Source: none.
 
 use crate::host::{Host, HostError, MAX_POOLS, NodeLoad};
 use crate::placement::Placement;

@@ -1,6 +1,5 @@
 //! Thresholds with hysteresis: an alarm is raised when a value stays high and cleared when it stays low, and wavers in between.
 //! Not where values come from, nor where alarms are kept (`store`).
-//! Source: none.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

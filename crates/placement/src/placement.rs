@@ -1,6 +1,5 @@
 //! Where a virtual machine lies: its host, and for each virtual node the physical node, the CPUs and the memory.
 //! Not how it is made so: that is the hypervisor's (`hypervisor`, `reconcile`).
-//! Source: none.
 
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
 //! Drives a host's hypervisor to what the store intends, from wherever it is: after a crash between any two steps as after none.
 //! Not a loop: an agent calls it when something changed, and now and then.
-//! Source: none.
 
 use crate::audit::{self, AuditError, What, differences, intended_pins};
 use crate::cpus::CpuSet;

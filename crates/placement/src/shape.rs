@@ -1,6 +1,5 @@
 //! A host's fixed facts in the form that decisions read: hosts that are alike share one.
 //! Not what is promised on it (`inventory`).
-//! Source: none.
 
 use crate::host::{Device, Host, MAX_NODE_CPUS, Pool};
 use std::hash::{Hash, Hasher};

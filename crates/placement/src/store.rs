@@ -1,6 +1,5 @@
 //! What survives a crash: hosts, virtual machines with their states and placements, events and alarms.
 //! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
-//! Source: none.
 
 mod accounts;
 mod jobs;

@@ -1,6 +1,5 @@
 //! Whatever dies between any two steps: called again, the database and the hypervisor agree, and nothing is promised twice.
 //! Not libvirt: the hypervisor is the fake one.
-//! Source: none.
 
 #[path = "support/faulty_store.rs"]
 mod faulty_store;

@@ -1,6 +1,5 @@
 //! The store: nothing is promised twice, whoever asks; what was answered is there after a crash; other files are refused.
 //! Not the hypervisor's side (`reconcile.rs`).
-//! Source: none.
 
 #[path = "support/databases.rs"]
 mod databases;

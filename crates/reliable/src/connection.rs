@@ -1,6 +1,6 @@
 //! One reliable connection: it opens, carries messages both ways in order, notices a dead peer, and ends.
 //! Not a socket: it takes packets and the time, and gives datagrams to send and events. Whoever owns it moves the bytes.
-//! Source: our own; delayed acknowledgement and probing of a shut window after RFC 1122 (4.2.3.2, 4.2.2.17).
+//! Source: delayed acknowledgement and probing of a shut window after RFC 1122 (4.2.3.2, 4.2.2.17).
 
 use crate::packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet};
 use crate::receiver::{Arrival, Receiver, Violation};

@@ -1,6 +1,6 @@
 //! The receiving half of a connection: packets in any order become messages in the order they were sent.
 //! Not acknowledgement timing: that is `connection`.
-//! Source: our own; selective acknowledgement after RFC 2018.
+//! Source: selective acknowledgement after RFC 2018.
 
 use crate::packet::{MAX_SACK_WORDS, Packet};
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Reliable connections over a wire that does everything wrong: every message arrives once, whole and in order.
 //! Not sockets: time and wire are simulated, so a failure repeats with its seed.
-//! Source: none. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-reliable --test reliable million` is the long form.
+//! `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p longma-reliable --test reliable million` is the long form.
 
 use longma_reliable::wire::{Faults, FaultyWire, Seeded};
 use longma_reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};

@@ -1,6 +1,6 @@
 //! Capacity of one server over time, in buckets: work that comes a little out of time order takes the first free time.
 //! Not bytes or links: see `resource`.
-//! Source: our own; buckets of capacity stand for the queue that Sniper's "history list" contention model keeps.
+//! Source: buckets of capacity stand for the queue that Sniper's "history list" contention model keeps.
 
 use crate::{Duration, Time};
 

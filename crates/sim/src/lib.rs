@@ -1,6 +1,6 @@
 //! Simulated time, what happens in it, who waits for whom, and what came of it: statistics, traces, manifests.
 //! Not a model of anything: models are built from these parts.
-//! Source: none; picoseconds as in most architecture simulators, so that clocks of many GHz divide without drift.
+//! Picoseconds as in most architecture simulators, so that clocks of many GHz divide without drift.
 
 mod calendar;
 mod event_queue;

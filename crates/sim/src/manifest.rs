@@ -1,6 +1,6 @@
 //! What a result came from: enough to make the same bits again.
 //! Not the result.
-//! Source: our own; digests are SHA-256 (FIPS 180-4).
+//! Source: digests are SHA-256 (FIPS 180-4).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

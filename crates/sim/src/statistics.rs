@@ -1,6 +1,6 @@
 //! Statistics by hierarchical name: counters, histograms and rates, each with unit and description.
 //! Not a time series, and not a printer: rendering returns text.
-//! Source: none; names are joined by dots as in gem5 and Sniper.
+//! Names are joined by dots as in gem5 and Sniper.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! Where translated units lie, how jumps find them, and what is known of each of their words.
 //! Not what instructions become, and not system calls: those are the front end's.
-//! Source: our own.
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 //! What the engine and whoever runs translated code ask of a source architecture: one implementation a folder.
 //! Not the engine, nor the run loop.
-//! Source: our own.
 
 use std::fmt::Debug;
 use std::ops::Range;

@@ -1,6 +1,5 @@
 //! Two processes: one sends a line, the other sends it back in capitals.
 //! Not fast: it shows the calls.
-//! Source: none.
 
 use longma_via::*;
 use std::process::Command;

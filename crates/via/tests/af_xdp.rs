@@ -1,6 +1,5 @@
 //! VIs over AF_XDP: two network namespaces joined by a veth pair. Skipped, with a word, where that is not permitted.
 //! Not the specification's whole list: that is the conformance suite.
-//! Source: none.
 
 #[path = "conformance/namespaces.rs"]
 mod namespaces;

@@ -1,6 +1,6 @@
 //! One of two processes is killed at a random moment: the other is told in under a second, and nothing is left behind.
 //! Not about a peer that lives and lies; that is a unit test of the provider.
-//! Source: none. `LONGMA_VIA_KILLS=100 cargo test -p longma-via --test killed` is the campaign.
+//! `LONGMA_VIA_KILLS=100 cargo test -p longma-via --test killed` is the campaign.
 
 use longma_via::*;
 use std::io::{BufRead, BufReader, Lines};

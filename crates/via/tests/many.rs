@@ -1,6 +1,6 @@
 //! One server with many clients, most of them idle: each is served when it speaks, and what an idle one costs is said.
 //! Not a measurement of speed.
-//! Source: none. `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` says the figures.
+//! `LONGMA_VIA_CLIENTS=10000 cargo test -p longma-via --test many -- --nocapture` says the figures.
 
 use longma_via::provider::shared_memory::{Limits, Settings, SharedMemory};
 use longma_via::*;

@@ -1,6 +1,5 @@
 //! Who may be at the other end of the shared-memory NIC, how each side learns of the other, and what is refused with which words.
 //! Not what a peer that breaks the protocol can do; that is a unit test of the provider.
-//! Source: none.
 
 use longma_via::provider::shared_memory::*;
 use longma_via::*;

@@ -1,6 +1,5 @@
 //! VIs over UDP: two NICs of this host, each with a socket of its own.
 //! Not the specification's whole list: that is the conformance suite.
-//! Source: none.
 
 use longma_reliable::wire::Seeded;
 use longma_reliable::{Kind, Packet};

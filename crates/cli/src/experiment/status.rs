@@ -1,6 +1,6 @@
 //! The exit statuses of `longma experiment` and `longma explain`.
 //! Not those of `longma run`: see `run::failure`.
-//! Source: our own; 2 as clap and the shells use it for wrong words, 130 after Ctrl-C as the shells do.
+//! Source: 2 as clap and the shells use it for wrong words, 130 after Ctrl-C as the shells do.
 
 use longma_lab::{ExportError, RunError, StoreError};
 use std::error::Error;

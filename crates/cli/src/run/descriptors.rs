@@ -1,6 +1,6 @@
 //! The command's own descriptors, kept apart from the guest's: it must find 0, 1 and 2 as it was given them, and may close any.
 //! Not the guest's files.
-//! Source: our own; the Rust runtime opens /dev/null on standard descriptors that are closed.
+//! Source: the Rust runtime opens /dev/null on standard descriptors that are closed.
 
 use std::{
     fs::File,

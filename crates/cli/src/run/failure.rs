@@ -1,6 +1,6 @@
 //! Why a program could not be started: what, where, what to do, and the exit status that says so.
 //! Not the program's own failures: those are its exit status or its signal.
-//! Source: our own; POSIX shell exit statuses 126 and 127, timeout(1) for 124 and 125.
+//! Source: POSIX shell exit statuses 126 and 127, timeout(1) for 124 and 125.
 
 use std::{fmt, io, path::Path};
 

@@ -1,6 +1,6 @@
 //! `longma run`: a LoongArch64 Linux program, its input and output passed through.
 //! Not a shell: the program is a path, not looked up in PATH.
-//! Source: our own; exit statuses 125, 126 and 127 as timeout(1) and the shells use them.
+//! Source: exit statuses 125, 126 and 127 as timeout(1) and the shells use them.
 
 mod descriptors;
 mod failure;

@@ -1,6 +1,6 @@
 //! Keys and values as text: on the command line, in files that are loaded, and as they are printed.
 //! Not their order or meaning: they are bytes.
-//! Source: our own; the escapes are some of those of C (ISO/IEC 9899, 6.4.4.4).
+//! Source: the escapes are some of those of C (ISO/IEC 9899, 6.4.4.4).
 
 use std::fmt::Write as _;
 

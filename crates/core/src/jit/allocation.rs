@@ -1,6 +1,5 @@
 //! Which guest registers live in host registers throughout one region.
 //! Not linear scan: one mapping holds for a whole region, so that the guest's registers are known at every instruction.
-//! Source: our own.
 
 use longma_loongarch::{Class, Instruction, Operand, RegisterKind};
 

@@ -1,6 +1,5 @@
 //! Instructions that translated code leaves to the reference interpreter, one at a time.
 //! Not a way out of a region: the code goes on behind the instruction.
-//! Source: our own.
 
 use longma_loongarch::{Instruction, semantics::Semantics};
 

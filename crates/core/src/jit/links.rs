@@ -1,6 +1,5 @@
 //! The direct jumps between regions, found by where they go.
 //! Not their code, which whoever has the cache changes.
-//! Source: our own.
 
 use rustc_hash::FxHashMap;
 use slab::Slab;

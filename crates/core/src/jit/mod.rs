@@ -1,6 +1,6 @@
 //! The translator: regions of guest code become host code that all threads of a process share.
 //! Not the decision what is hot (see `core.rs`), nor the emission of instructions (see `emit/`).
-//! Source: our own; the techniques are those of dynamic binary translators since FX!32 and QEMU.
+//! Source: the techniques are those of dynamic binary translators since FX!32 and QEMU.
 
 mod allocation;
 mod assembler;

@@ -1,6 +1,6 @@
 //! A region: the blocks that are translated together, found from one entry along direct branches and behind calls.
 //! Not a function: it is what ran so far of one, and loops stay whole.
-//! Source: our own; profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation" (MICRO 1995).
+//! Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation" (MICRO 1995).
 
 use std::collections::BTreeMap;
 

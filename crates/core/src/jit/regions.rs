@@ -1,6 +1,5 @@
 //! The regions that have been translated, found by the guest addresses that they come from.
 //! Not their code, nor the jumps between them.
-//! Source: our own.
 
 use std::ops::Range;
 

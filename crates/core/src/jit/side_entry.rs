@@ -1,6 +1,5 @@
 //! Entries into the middle of regions, made when something jumps there.
 //! Not the entry of a region, which is part of its code.
-//! Source: our own.
 
 use super::{
     allocation::Allocation,

@@ -1,6 +1,5 @@
 //! One translator after another: when a code cache is full, an empty one takes its place.
 //! Not the moving of cores from one to the next: each does that between blocks (see `core.rs`).
-//! Source: our own.
 
 use std::{
     io,

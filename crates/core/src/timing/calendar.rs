@@ -1,6 +1,6 @@
 //! Which execution unit is taken in which of the next cycles, and how full the issue queues are.
 //! Not a scheduler: an operation takes the first free place at or after the cycle it asks for.
-//! Source: our own; the window of cycles is ZSim's idea (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
+//! Source: the window of cycles is ZSim's idea (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,5 @@
 //! The cache level: instructions and accesses go to memory in program order, and nothing is timed.
 //! Not a core: time is one cycle an instruction, so that quanta pass.
-//! Source: our own.
 
 use longma_memory::{MemoryPort, Source};
 use longma_sim::Cycle;

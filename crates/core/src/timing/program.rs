@@ -1,6 +1,5 @@
 //! The blocks a model has seen: decoded once, and what each cost.
 //! Not the whole program's code: blocks come as they are first executed.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 

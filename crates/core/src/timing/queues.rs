@@ -1,6 +1,5 @@
 //! Entries of a queue that are taken in program order and given back in program order.
 //! Not a queue that gives entries back in any order (see `calendar.rs`).
-//! Source: our own.
 
 /// When each entry is free again.
 #[derive(Debug)]

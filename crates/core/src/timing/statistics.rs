@@ -1,6 +1,6 @@
 //! What a timing model counted, as named statistics.
 //! Not the counting.
-//! Source: none; names as in the other crates' statistics.
+//! Names as in the other crates' statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! The slots of a core's last stage, cycle by cycle, each charged to a cause.
 //! Not the stages before it.
-//! Source: our own; see `stack.rs`.
+//! Source: see `stack.rs`.
 
 use super::stack::{Cause, CpiStack};
 

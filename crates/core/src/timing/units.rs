@@ -1,6 +1,5 @@
 //! Which execution units of an in-order core are taken now, and until when.
 //! Not the units of a core that issues out of order: those are taken ahead of time, see `calendar.rs`.
-//! Source: our own.
 
 /// Units that a mask can name.
 const MOST_UNITS: usize = u32::BITS as usize;

@@ -1,6 +1,6 @@
 //! The value of a register while it is on its way: when it can be used, and what makes it late.
 //! Not the value itself.
-//! Source: our own; see `stack.rs` for the causes.
+//! Source: see `stack.rs` for the causes.
 
 use super::stack::Cause;
 

@@ -1,6 +1,5 @@
 //! Random programs, and memory to run them in.
 //! Not what is compared: that is each test's.
-//! Source: our own.
 
 use longma_core::Watch;
 use longma_guest::{AddressSpace, GuestMemory, Protection, host::faults};

@@ -1,6 +1,6 @@
 //! What may go wrong on a wire: frames lost, damaged, cut, stretched, late, doubled.
 //! Not a model of why.
-//! Source: our own; the same seed gives the same faults (xorshift64*, Marsaglia 2003 and Vigna 2016).
+//! Source: the same seed gives the same faults (xorshift64*, Marsaglia 2003 and Vigna 2016).
 
 use super::Frame;
 use super::frame::{FCS_BYTES, MAX_UNTAGGED_BYTES, MIN_BYTES};

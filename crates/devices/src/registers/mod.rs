@@ -1,6 +1,6 @@
 //! Register maps: the one table a device's decoding, its chapter in the book and its C header come from.
 //! Not what registers do: that is each device's.
-//! Source: our own; access kinds as data sheets name them.
+//! Source: access kinds as data sheets name them.
 
 mod map;
 mod print;

@@ -1,6 +1,6 @@
 //! A flag that asks a guest thread to stop at its next safe point.
 //! Not a queue: what there is to do, the thread finds out itself.
-//! Source: none; the boundary is our own.
+//! The boundary is our own.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

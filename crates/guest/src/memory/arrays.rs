@@ -1,6 +1,5 @@
 //! Small fixed-size structures in guest memory, as bytes.
 //! Not their meaning: who asks knows the layout.
-//! Source: none.
 
 use longma_loongarch::Fault;
 

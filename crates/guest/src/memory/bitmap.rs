@@ -1,6 +1,5 @@
 //! A huge, sparse set of page numbers that threads and signal handlers may read and change without locks.
 //! Not a map: one bit a page.
-//! Source: none.
 
 use std::io;
 use std::ops::Range;

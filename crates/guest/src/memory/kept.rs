@@ -1,6 +1,6 @@
 //! Parts of the address space that an engine keeps for itself: the guest can read them, and can neither write nor map there.
 //! Not what the engine puts there.
-//! Source: our own; mprotect(2).
+//! Source: mprotect(2).
 
 use std::ops::Range;
 

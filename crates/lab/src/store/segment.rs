@@ -1,6 +1,6 @@
 //! A segment: the file one writer appends its records to, a line each.
 //! Not the merged results: those are `Results`.
-//! Source: our own; an append-only log with a checksum on every line, so that a torn end costs only the line it tears.
+//! Source: an append-only log with a checksum on every line, so that a torn end costs only the line it tears.
 
 use super::record::Record;
 use std::fs::File;

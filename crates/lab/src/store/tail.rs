@@ -1,6 +1,6 @@
 //! What has been read of a store, so that only what others have added since is read again.
 //! Not the records: those are `Results`.
-//! Source: none; segments only grow, and by whole lines.
+//! Segments only grow, and by whole lines.
 
 use super::{Damage, Record, Results, Store, StoreError, read_file, segment};
 use std::collections::BTreeMap;

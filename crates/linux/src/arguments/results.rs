@@ -1,6 +1,6 @@
 //! Where the kernel puts what a call gives: into the guest's memory, or into memory of our own that is copied there afterwards.
 //! Not what a call gives: that is in the table of calls.
-//! Source: our own; what the kernel has done when it finds that it cannot write: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
+//! Source: what the kernel has done when it finds that it cannot write: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
 //! net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
 //!
 //! A page that code has been read from is write-protected, and the host refuses it to the kernel as well (EFAULT). By then some calls

@@ -1,6 +1,5 @@
 //! A process saved.
 //! Not its memory's contents: see `pages`.
-//! Source: our own.
 
 use std::fs::File;
 use std::io::{self, Read};

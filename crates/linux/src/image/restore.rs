@@ -1,6 +1,5 @@
 //! A process brought back.
 //! Not its scheduler, and not the host threads it runs on.
-//! Source: our own.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;

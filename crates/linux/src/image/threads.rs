@@ -1,6 +1,5 @@
 //! One thread as plain data.
 //! Not when it is safe to take it: a thread is saved between instructions, or at a system call that has had no effect yet.
-//! Source: none.
 
 use longma_loongarch::{Fcsr, Reservation, State, Vector};
 use longma_sim::Time;

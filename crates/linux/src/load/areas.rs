@@ -1,6 +1,6 @@
 //! What a program for another architecture has mapped besides: the engine's areas, out of its reach, and what its handlers return to.
 //! Not the translation, nor what lies there.
-//! Source: our own; `longma-translate` for what it needs.
+//! Source: `longma-translate` for what it needs.
 
 use longma_guest::{AddressSpace, Errno, MapRequest, PAGE_BYTES, Placement, Protection};
 

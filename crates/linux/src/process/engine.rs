@@ -1,6 +1,6 @@
 //! What this crate needs from whoever executes instructions, and what it tells them.
 //! Not an implementation: `node` has the one with the JIT, tests have one with the reference interpreter.
-//! Source: none; the boundary is our own.
+//! The boundary is our own.
 
 use std::io;
 use std::ops::Range;

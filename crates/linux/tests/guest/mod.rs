@@ -1,6 +1,5 @@
 //! A guest without instructions: tests make its system calls by setting registers.
 //! Not an engine; what runs programs is `examples/interpret.rs`.
-//! Source: none.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

@@ -1,6 +1,6 @@
 //! What a cache counts.
 //! Not bandwidth: links and controllers count their own bytes.
-//! Source: none; names as gem5 and Sniper users expect them.
+//! Names as gem5 and Sniper users expect them.
 
 use longma_sim::{Statistics, StatisticsError};
 

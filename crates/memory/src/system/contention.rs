@@ -1,6 +1,6 @@
 //! Lines that cores take from each other again and again, and which cores have to be simulated in small steps because of it.
 //! Not what a hand-over costs: the way of its probe says that.
-//! Source: none. Cores run one after another, each for a turn; a line that several of them want is handed over once a turn and no
+//! Cores run one after another, each for a turn; a line that several of them want is handed over once a turn and no
 //! oftener, so turns must be as short as the time between two hand-overs.
 
 use super::MemorySystem;

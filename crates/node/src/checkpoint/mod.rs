@@ -1,6 +1,5 @@
 //! Checkpoints: a process in simulated time saved to a file, and brought back from it under another machine.
 //! Not what a process consists of, which is `longma_linux::image`'s, nor the file's format, which is in `format`.
-//! Source: our own.
 
 mod format;
 

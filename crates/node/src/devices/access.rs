@@ -1,6 +1,6 @@
 //! A program's access to a device's registers: the instruction that trapped is executed with the device in place of memory.
 //! Not how it came to trap: registers are mapped so that the host refuses every access.
-//! Source: our own; registers are accessed in order and never speculatively, as strongly-ordered uncached memory (LoongArch
+//! Source: registers are accessed in order and never speculatively, as strongly-ordered uncached memory (LoongArch
 //! Reference Manual, volume 1, 2.1.7).
 
 use std::cell::RefCell;

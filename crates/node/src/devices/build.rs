@@ -1,6 +1,5 @@
 //! The devices that a machine file describes, made and put in their places.
 //! Not what they do.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,5 @@
 //! The machine as its devices see it: the program's memory through the modelled caches, in-core stores, interrupts, cache lock.
 //! Not the devices, nor the buses in front of a chip's port.
-//! Source: our own.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! A device's interrupt line, from the device to the file that a program waits for.
 //! Not what the kernel does then: that is work of a core, of which this knows how long it takes.
-//! Source: our own; level-triggered, as PCI and the 3A5000's interrupt controller are.
+//! Source: level-triggered, as PCI and the 3A5000's interrupt controller are.
 
 use longma_linux::DeviceFile;
 use longma_sim::{Duration, Time};

@@ -1,6 +1,5 @@
 //! The devices of the machine that runs a program: what they are, when they act, and what they say to each other.
 //! Not the devices themselves (see `longma-devices`), nor how a program maps them (see `longma-linux`).
-//! Source: our own.
 
 mod access;
 mod build;

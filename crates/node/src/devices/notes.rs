@@ -1,6 +1,5 @@
 //! What devices did when, for the trace: frames on wires, DMA, interrupts, register accesses; an arrow follows each received frame.
 //! Not the trace's format, nor which files it goes to.
-//! Source: our own.
 
 use std::collections::VecDeque;
 

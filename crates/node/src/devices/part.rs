@@ -1,6 +1,5 @@
 //! One device in its place: its model, how it is attached, and its interrupt line.
 //! Not its registers' meaning.
-//! Source: our own.
 
 use longma_devices::{
     Device,

@@ -1,6 +1,5 @@
 //! What the devices have counted, by name.
 //! Not printed here.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! The other end of a MAC's wire, and the frames on their way.
 //! Not the MAC's own line rate, which is in its model.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! Guest threads in simulated time: they stay threads of the host, and one of them runs at a time.
 //! Not how long anything takes: a [`Clockwork`] says that.
-//! Source: our own.
 
 mod idle;
 mod roster;

@@ -1,6 +1,5 @@
 //! The run loop of a guest thread in simulated time.
 //! Not the functional one, which is in `crate::run`.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};

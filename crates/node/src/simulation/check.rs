@@ -1,6 +1,5 @@
 //! Whether programs can be run on a machine in simulated time: everything that a run builds is built, and thrown away.
 //! Not what is wrong with a machine file: `longma_topology` checks that first.
-//! Source: our own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

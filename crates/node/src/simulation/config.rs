@@ -1,6 +1,5 @@
 //! What is simulated, how closely, and why it may not be possible.
 //! Not the machine, which is a machine file's; nor which of them cannot be simulated at all (see `check.rs`).
-//! Source: our own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Where a program's cycles and misses went, by function.
 //! Not the counting: timing models count by block.
-//! Source: our own.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,5 @@
 //! The kernel's own work, done on the cores that it falls to: cycles that nobody else on them has.
 //! Not what it costs, nor who makes it: see `crate::kernel`.
-//! Source: our own.
 
 use longma_core::Core;
 use longma_memory::{MemoryPort, placement::SpaceId};

@@ -1,6 +1,5 @@
 //! What a thread does between getting its core and giving it back: a quantum of instructions, a system call, what the kernel copies.
 //! Not whose turn it is (see `crate::schedule`), nor the kernel's own work (see `kernel.rs`).
-//! Source: our own.
 
 use longma_core::{Core, Stop};
 use longma_guest::Window;

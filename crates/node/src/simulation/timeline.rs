@@ -1,6 +1,6 @@
 //! What happened when, as a trace for Perfetto: which thread was on which core, the program's marks, and how busy the parts were.
 //! Not one event an access: a minute of those would fill a disk.
-//! Source: our own; the format is in `longma-sim`.
+//! Source: the format is in `longma-sim`.
 
 use std::{
     collections::HashMap,

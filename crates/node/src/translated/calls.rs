@@ -1,6 +1,5 @@
 //! The system calls of a translated program, and what its new threads begin with.
 //! Not what calls become (the front ends of `longma_translate`), nor what they do.
-//! Source: our own.
 
 use std::cell::Cell;
 

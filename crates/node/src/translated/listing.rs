@@ -1,6 +1,5 @@
 //! What became of a translated program's code, and how often it ran.
 //! Not its printing, and not what is executed.
-//! Source: our own.
 
 use std::collections::HashMap;
 

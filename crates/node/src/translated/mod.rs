@@ -1,6 +1,5 @@
 //! Programs for other architectures on cores that execute LoongArch code: what is translated of a process, and where that lies.
 //! Not the translation (`longma-translate`), nor the run loop and the system calls (`run.rs`, `calls.rs`).
-//! Source: our own.
 
 mod calls;
 pub mod listing;

@@ -1,6 +1,5 @@
 //! The run loop of a guest thread whose program is translated: what its stops mean for the program.
 //! Not its system calls (see `calls.rs`).
-//! Source: our own.
 
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};

@@ -1,6 +1,5 @@
 //! From nodes to a placement: which CPUs, which shares of memory, which devices.
 //! Not which nodes (`fit`).
-//! Source: none.
 
 use super::demand::{CellDemand, Demand};
 use super::filter::free_mib;

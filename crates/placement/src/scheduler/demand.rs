@@ -1,6 +1,5 @@
 //! What of a request decides where it fits: requests with equal demands share their rankings of hosts.
 //! Not names, tenants and groups, which are looked at anew for each decision.
-//! Source: none.
 
 use crate::request::{
     CpuPolicy, DeviceNeed, EmulatorPolicy, MAX_VIRTUAL_NODES, MemoryPolicy, Request, SmtPolicy,

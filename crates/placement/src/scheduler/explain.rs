@@ -1,6 +1,5 @@
 //! Why there, and why not there: every filter's and weigher's word, host by host and node by node.
 //! Not fast: it looks at every host it is asked about.
-//! Source: none.
 
 use super::Scheduler;
 use super::demand::Demand;

@@ -1,6 +1,5 @@
 //! What rules a host or a node out, one file each.
 //! Not what prefers one to another (`weigh`), nor groups, which depend on who else is there (`groups`).
-//! Source: none.
 
 mod common_cpus;
 mod devices;

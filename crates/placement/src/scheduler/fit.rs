@@ -1,6 +1,5 @@
 //! The best nodes of one host for a demand: a search with a bound on its steps, however many nodes there are.
 //! Not the choice among hosts (`ranking`), nor of single CPUs (`assign`).
-//! Source: none.
 
 use super::demand::{CellDemand, Demand};
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS};

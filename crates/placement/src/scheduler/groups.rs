@@ -1,6 +1,5 @@
 //! Which nodes of a host the groups of a request allow, by where their other members are.
 //! Not kept in rankings: it depends on the tenant's other virtual machines.
-//! Source: none.
 
 use super::assign::group_key;
 use crate::inventory::{Inventory, Member};

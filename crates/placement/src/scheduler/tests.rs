@@ -1,6 +1,5 @@
 //! The scheduler against a plain one that looks at everything, and against the rules of what may be promised.
 //! Not the store: `tests/` has what needs one.
-//! Source: none.
 
 use super::*;
 use crate::host::{Device, DeviceKind, Node, Pool};

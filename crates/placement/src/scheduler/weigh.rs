@@ -1,6 +1,5 @@
 //! What prefers one node or host to another, one file each; every weight is from 0 to 1.
 //! Not what rules it out (`filter`).
-//! Source: none.
 
 mod balance;
 mod device;

@@ -1,6 +1,5 @@
 //! Who may call, and how much each tenant may have: tokens' digests, quotas, and the sums that quotas are held against.
 //! Not what a role may do: that is the service's.
-//! Source: none.
 
 use super::sql::{Database, Row, values};
 use super::tables::{Result, now};

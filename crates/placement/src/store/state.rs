@@ -1,6 +1,5 @@
 //! The states of a virtual machine and the ways between them.
 //! Not what is done on the way (`reconcile`).
-//! Source: none.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,6 +1,5 @@
 //! What each change does to the tables, inside a transaction that is somebody else's.
 //! Not when it is committed (`jobs`).
-//! Source: none.
 
 use super::sql::{Database, Failure, Row, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState};

@@ -1,6 +1,5 @@
 //! A store whose caller dies at a chosen change, before or after it is made.
 //! Not a broken disk: what the store itself answers is right.
-//! Source: none.
 
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::*;

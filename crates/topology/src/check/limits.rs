@@ -1,6 +1,6 @@
 //! Sizes that no machine has and no model could hold in memory, one by one and counted out over a host.
 //! Not shapes: see `sizes`.
-//! Source: our own; every limit is a hundred times and more what machines of today have.
+//! Source: every limit is a hundred times and more what machines of today have.
 
 use crate::layout::{HostInstance, Layout};
 use crate::parts::{Cache, Core, MachineFile};

@@ -1,6 +1,6 @@
 //! CPUs, caches and nodes of a host made into types of cores, caches and chips.
 //! Not reading: that is `sysfs`.
-//! Source: none; a cache is listed where its sharers end: core, cluster, node or chip.
+//! A cache is listed where its sharers end: core, cluster, node or chip.
 
 use super::GUESSED_CLOCK;
 use super::sysfs::{CacheInfo, Cpu, Node};

@@ -1,6 +1,6 @@
 //! A cache line handed back and forth between two cores.
 //! Not a message layer: one word, written by turns.
-//! Source: none; the same test as core-to-core-latency and others.
+//! The same test as core-to-core-latency and others.
 
 use super::{Effort, pin};
 use std::sync::Barrier;

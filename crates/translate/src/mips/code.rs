@@ -1,6 +1,5 @@
 //! What a translated unit is: its words, and what is known of each of them.
 //! Not how it is made: that is `unit` and `lower`.
-//! Source: our own.
 
 use std::collections::BTreeSet;
 

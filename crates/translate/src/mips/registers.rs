@@ -1,6 +1,6 @@
 //! Where the registers of MIPS64 are while a program runs as LoongArch code.
 //! Not the code.
-//! Source: our own; the n64 calling convention for what programs leave to the kernel (k0, k1).
+//! Source: the n64 calling convention for what programs leave to the kernel (k0, k1).
 
 pub use crate::front_end::{SCRATCH, STACK_POINTER};
 /// Added to a source address, it gives the address of its entry in the table of targets.

@@ -1,6 +1,5 @@
 //! A unit: the code that direct jumps and calls reach from one address, translated together in the order of its addresses.
 //! Not what single instructions become (`lower`), and not where units lie (`engine`).
-//! Source: our own.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,5 @@
 //! Registers brought into the form that an instruction or another block wants: [`Known`] kept true.
 //! Not operands, which ask for it.
-//! Source: our own.
 
 use iced_x86::Register;
 use longma_loongarch::Op as La;

@@ -1,7 +1,7 @@
 //! What a translation knows of registers between two instructions: where each one's value is, and in which form. Code that nobody would
 //! notice is not written then: copies, zero-extensions, steps of the stack pointer, upper parts of vectors.
 //! Not what is known of flags.
-//! Source: our own; Intel SDM, volume 1, section 3.4.1.1 (what becomes of the upper half of a register).
+//! Source: Intel SDM, volume 1, section 3.4.1.1 (what becomes of the upper half of a register).
 
 use longma_loongarch::State;
 

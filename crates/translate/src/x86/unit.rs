@@ -1,7 +1,7 @@
 //! A unit: the code that direct jumps and calls reach from one address, which of its flags are read, and its translation in the order of
 //! its addresses.
 //! Not what single instructions become, and not where units lie (`engine`).
-//! Source: our own; Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
+//! Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
 
 use std::collections::{BTreeSet, VecDeque};
 

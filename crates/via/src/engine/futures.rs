@@ -1,6 +1,5 @@
 //! Completions as futures, for any executor.
 //! Not an executor; a thread of the NIC wakes the futures while nobody polls.
-//! Source: none.
 
 use super::completion_ring::{CompletionRing, Queue};
 use super::endpoint::{Endpoint, Side};

@@ -1,6 +1,5 @@
 //! The lock with real threads. Every interleaving of a few steps is checked in `tests/ring_model.rs`.
 //! Not its speed.
-//! Source: none.
 
 use super::asymmetric::is_available;
 use super::lock::Lock;

@@ -1,6 +1,6 @@
 //! VIs that nobody polls, because nothing has come for them in a long time: their providers say when something does.
 //! Not sleep: a thread that sleeps, sleeps on VIs; a parked one costs nobody anything.
-//! Source: none. The rule: a connected VI is in the lists of those that its completion queues look at, or parked, or both; what changes
+//! The rule: a connected VI is in the lists of those that its completion queues look at, or parked, or both; what changes
 //! that is done under its lock.
 
 use super::endpoint::{Endpoint, Inner};

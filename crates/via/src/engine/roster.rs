@@ -1,7 +1,6 @@
 //! The VIs of a NIC by number, and the thread that looks at those that futures wait for, and at those whose program looks only at
 //! what it is told.
 //! Not their owner: a VI lives as long as the program holds it.
-//! Source: none.
 
 use super::endpoint::Endpoint;
 use super::memory_table::Region;

@@ -1,6 +1,5 @@
 //! Bytes in and out of the checked memory that descriptors name.
 //! Not the check: whoever made the slices has done it.
-//! Source: none.
 
 use super::Slice;
 use crate::shared_bytes::{copy, copy_from_own};

@@ -1,6 +1,5 @@
 //! The ground that cases stand on: a provider, a reliability level, pairs of connected VIs, patient looking.
 //! Not a case.
-//! Source: none.
 
 use longma_via::*;
 use std::sync::Arc;

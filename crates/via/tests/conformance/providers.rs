@@ -1,6 +1,5 @@
 //! The providers that the suite runs against.
 //! Not their set-up beyond opening two NICs that reach each other.
-//! Source: none.
 
 use crate::bed::Bed;
 use crate::namespaces::Namespaces;

@@ -1,6 +1,5 @@
 //! The workload `vm-churn`: months of arrivals and departures on many hosts; what a strategy refuses, borrows and leaves in pieces.
 //! Not in real time, and no hypervisor: events by their own clock. Virtual machines and hosts are those of `longma_placement::fleet`.
-//! Source: none.
 
 use super::{number, parameter};
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};

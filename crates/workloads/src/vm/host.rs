@@ -1,7 +1,6 @@
 //! The workload `vm-host`: virtual machines that become busy on one modelled host, with and without the switcher, looked at after some time.
 //! The placing, the store, the reconciling, the moves and the choice of moves are the service's own code; only the host is a model.
 //! Not a program's own work: every virtual CPU reads memory without end.
-//! Source: none.
 
 use super::modelled::{ModelledHost, TICK_S, Tick};
 use super::{host_of, number, parameter};

@@ -1,6 +1,6 @@
 //! Which nodes the host keeps in memory, so that reading them is no read of the device.
 //! Not a cache that fills and empties: the choice is made once, by kind.
-//! Source: our own; the paper does not say what its counts of reads leave out.
+//! Source: the paper does not say what its counts of reads leave out.
 
 use super::counts::NodeKind;
 use serde::Serialize;

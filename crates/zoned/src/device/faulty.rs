@@ -1,6 +1,6 @@
 //! Fault injection: a device in memory that fails when told to, and knows what a power cut would leave of it.
 //! Not the power cuts themselves: those are in `power_cut`.
-//! Source: our own; the contract it uses up is that of [`ZonedDevice`].
+//! Source: the contract it uses up is that of [`ZonedDevice`].
 
 use super::memory::MemoryDevice;
 use super::power_cut::{Change, Cut, Recording};

@@ -1,7 +1,7 @@
 //! A zoned device in a sparse file, with the zone rules enforced and the zones' states safe from a power cut: the embedded
 //! default, where there is no zoned device.
 //! Not direct I/O: the file goes through the page cache. Not timed: `longma-zoned-lab` has a model that is.
-//! Source: our own; pwrite(2), fdatasync(2), fallocate(2), flock(2).
+//! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
 mod layout;

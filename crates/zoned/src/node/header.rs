@@ -1,6 +1,6 @@
 //! The first bytes of every node, journal record and superblock: what it is, where it belongs, and its checksum.
 //! Not what follows them.
-//! Source: our own; CRC-32C, RFC 3720 appendix B.4.
+//! Source: CRC-32C, RFC 3720 appendix B.4.
 
 /// How long a header is, bytes.
 pub const HEADER_BYTES: usize = 40;

@@ -1,6 +1,6 @@
 //! Changes that become effective together: all or none, whatever happens.
 //! Not a transaction that reads.
-//! Source: our own; the bytes are those of the journal, so that committing copies nothing.
+//! Source: the bytes are those of the journal, so that committing copies nothing.
 
 use crate::node::{Extent, Value};
 

@@ -1,6 +1,6 @@
 //! A leaf in memory that any number of threads look at without a lock, while others drop it or put it back.
 //! Not which leaves are dropped: see `cache`.
-//! Source: our own; epoch-based reclamation (Fraser, "Practical lock-freedom", 2004) by crossbeam-epoch.
+//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004) by crossbeam-epoch.
 
 use super::leaf::LeafBody;
 use std::marker::PhantomData;

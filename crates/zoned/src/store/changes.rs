@@ -1,6 +1,6 @@
 //! What has changed in a leaf since the device got its copy: with both the leaf can be had again, so it need not stay in memory.
 //! Not the paper's logs: those are nodes on the device. Not which leaves are dropped: see `cache`.
-//! Source: our own; keeping changes apart from the page is Levandoski, Lomet and Sengupta's ("The Bw-Tree", ICDE 2013).
+//! Source: keeping changes apart from the page is Levandoski, Lomet and Sengupta's ("The Bw-Tree", ICDE 2013).
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};

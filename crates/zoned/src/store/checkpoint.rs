@@ -1,7 +1,7 @@
 //! Checkpoints: the changed nodes of one moment's tree go to places that the last checkpoint does not need, a few at a time, and then a
 //! superblock makes them count.
 //! Not the changes after that moment: the journal has them.
-//! Source: our own; shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977) with the ZB+-tree paper's choice
+//! Source: shadow paging (Lorie, "Physical Integrity in a Large Segmented Database", TODS 1977) with the ZB+-tree paper's choice
 //! of places.
 
 use super::edit::Retired;

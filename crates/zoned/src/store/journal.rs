@@ -1,6 +1,6 @@
 //! The write-ahead journal: batches of changes, appended to sequential zones of its own and made safe by one flush each.
 //! Not what the changes mean: see `edit`. Not how it is read: see `replay`.
-//! Source: our own; Mohan et al., "ARIES", TODS 1992, for the rule (the journal goes first), with logical records as the tree on the
+//! Source: Mohan et al., "ARIES", TODS 1992, for the rule (the journal goes first), with logical records as the tree on the
 //! device is never changed in place.
 
 use super::io::{Io, Traffic};

@@ -1,6 +1,6 @@
 //! The keys of an inner node in memory: packed, with the first eight bytes of each apart as a number, which decide most comparisons.
 //! Not their bytes on the device: see `node::inner`.
-//! Source: our own; key heads as in Graefe, "Modern B-Tree Techniques", 2011, section 3.
+//! Source: key heads as in Graefe, "Modern B-Tree Techniques", 2011, section 3.
 
 /// Keys in ascending order; the first one is less than every key, whatever it says.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Loading records in order: full leaves go to the device first, and become part of the tree together, or not at all.
 //! Not batches: see `writer`.
-//! Source: our own; building leaves from sorted input is the bulk load of every B+-tree.
+//! Source: building leaves from sorted input is the bulk load of every B+-tree.
 
 use super::Shared;
 use super::checkpoint::{Freed, release};

@@ -1,6 +1,6 @@
 //! The newest tree: readers take it without a lock, whatever the writer does; and of which older checkpoints somebody may need blocks.
 //! Not reading itself: see `snapshot` and `iter`.
-//! Source: our own; read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), counted by arc-swap.
+//! Source: read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), counted by arc-swap.
 
 use super::lock;
 use super::tree::Tree;

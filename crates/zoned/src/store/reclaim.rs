@@ -1,7 +1,7 @@
 //! Garbage collection of sequential zones: what is in use of a victim counts as changed, so that the next checkpoint writes it elsewhere
 //! and the zone can be reset. A part of it comes with each batch, as much as the batch makes necessary.
 //! Not conventional slots: they are free again by themselves. Not what is done when room is short: see `room`.
-//! Source: our own; emptying segments, and cost-benefit as the choice of one, are Rosenblum and Ousterhout's (LFS, TOCS 1992).
+//! Source: emptying segments, and cost-benefit as the choice of one, are Rosenblum and Ousterhout's (LFS, TOCS 1992).
 
 use super::batch::Batch;
 use super::checkpoint::Freed;

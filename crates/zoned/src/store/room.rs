@@ -1,6 +1,6 @@
 //! Whether a batch has room, and what is done when it has not: checkpoints and whole collections, until it has or the device is full.
 //! Not the choice of places: see `space`. Not the collection that comes with each batch: see `reclaim`.
-//! Source: our own; the reserve is what a collector needs so that it never waits for the room that it makes (Rosenblum and Ousterhout,
+//! Source: the reserve is what a collector needs so that it never waits for the room that it makes (Rosenblum and Ousterhout,
 //! LFS, TOCS 1992).
 
 use super::Shared;

@@ -1,6 +1,6 @@
 //! Reading: one moment of the map, as long as it is wanted.
 //! Not what comes in order: see `iter`. Not kept over a power cut.
-//! Source: our own; the writer copies what a snapshot shares, and blocks it may need are not given up while it lives.
+//! Source: the writer copies what a snapshot shares, and blocks it may need are not given up while it lives.
 
 use super::iter::Iter;
 use super::newest::Version;

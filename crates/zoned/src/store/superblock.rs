@@ -1,6 +1,6 @@
 //! What a map begins with: two superblocks, written in turn and each twice, and for each a table of which blocks are in use.
 //! Not the tree: a superblock says where its root is.
-//! Source: our own; two in turn as in many file systems: a cut while one is written leaves the other; twice, as the older
+//! Source: two in turn as in many file systems: a cut while one is written leaves the other; twice, as the older
 //! one is no substitute for a newer one that the medium lost.
 
 use super::io::{Io, Traffic};

@@ -1,6 +1,5 @@
 //! What a block does for the trace: writes its head, the addresses of its accesses, and at its end takes the record for done.
 //! Not the completion of records whose block was left in its middle (see `recorder.rs`).
-//! Source: our own.
 
 use std::mem::offset_of;
 

@@ -1,6 +1,5 @@
 //! What system calls ask of the scheduler.
 //! Not who runs when: that is the parent module's.
-//! Source: our own.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,6 @@
 //! The baton: which guest thread runs, and how it passes from one to the next.
 //! Not the choice itself, which is `roster`'s, nor how the others wait (`waiting`), not waiting for the outside world, which is in `idle`,
 //! and not what system calls ask of it.
-//! Source: our own.
 
 mod calls;
 mod waiting;

@@ -1,6 +1,5 @@
 //! How threads wait for their turn, and what ends their sleep: a wake-up, a time, a file that is ready, a signal.
 //! Not whose turn it is, which is the parent module's.
-//! Source: our own.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,5 @@
 //! A peer over UDP that asks and asks, and never takes an answer; and many that ask to be connected, whether there is anybody or not.
 //! Not one that forges packets of a connection: the reliable connection's own tests do that.
-//! Source: none.
 
 use super::message::{Greeting, Head};
 use crate::descriptor::RemoteSegment;

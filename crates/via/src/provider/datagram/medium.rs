@@ -1,6 +1,5 @@
 //! What carries datagrams: a socket, or a ring shared with a driver.
 //! Not reliable, and not trusted: anybody may have sent what arrives.
-//! Source: our own.
 
 use crate::error::Error;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

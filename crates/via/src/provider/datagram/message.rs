@@ -1,6 +1,5 @@
 //! What VIs say to each other over a reliable connection: a head of 32 bytes, then the data; and the words of connecting.
 //! Not trusted: everything is parsed with care, and the engine checks what it means.
-//! Source: our own.
 
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};

@@ -1,6 +1,5 @@
 //! One datagram NIC: its medium, its connections, and the state that programs and its thread take turns at.
 //! Not the medium, not what messages mean, and not how connections come about (`connecting.rs`).
-//! Source: our own.
 
 #[cfg(test)]
 mod backlog;

@@ -1,6 +1,6 @@
 //! What two connected VIs share: a half each, with a ring of slots and an arena, that its side writes and the peer can only read.
 //! Not trusted: every word of the peer's half may change at any moment, so all are atomics, read once, and checked after the copy.
-//! Source: our own; single-producer single-consumer ring after Lamport, "Proving the correctness of multiprocess programs" (1977),
+//! Source: single-producer single-consumer ring after Lamport, "Proving the correctness of multiprocess programs" (1977),
 //! with the full mark inside the slot, so that a small message and its mark travel in one cache line.
 
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

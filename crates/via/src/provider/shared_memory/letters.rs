@@ -1,6 +1,6 @@
 //! The letters of the control socket: connection set-up, regions shown and hidden, a nudge. Seldom sent; data never goes this way.
 //! Not trusted: a letter that does not parse ends the connection.
-//! Source: our own; SCM_RIGHTS and SOCK_SEQPACKET as in unix(7).
+//! Source: SCM_RIGHTS and SOCK_SEQPACKET as in unix(7).
 
 use super::closing::Foreign;
 use super::ledger::Account;

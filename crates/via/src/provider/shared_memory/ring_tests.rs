@@ -1,6 +1,5 @@
 //! The ring after very many messages: its counts pass the ends of what 31 and 32 bits hold.
 //! Not the interleavings of its two ends, which are in `tests/ring_model.rs`.
-//! Source: none.
 
 use super::layout::*;
 use super::ring::{Consumer, Producer, head};

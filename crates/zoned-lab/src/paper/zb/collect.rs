@@ -1,6 +1,6 @@
 //! Garbage collection of one sequential zone, when there is no room left to append.
 //! Not safe against power cuts, and not beside other work: for counting resets only.
-//! Source: our own; the paper counts zone resets and leaves the collection open.
+//! Source: the paper counts zone resets and leaves the collection open.
 
 use super::{Kinds, ZbTree};
 use crate::paper::body::Body;

@@ -1,6 +1,6 @@
 //! Scans in both directions.
 //! Not searches for one key: see `zb`.
-//! Source: our own; the paper's tree has no links between leaves, so a scan comes down from the head each time.
+//! Source: the paper's tree has no links between leaves, so a scan comes down from the head each time.
 
 use super::ZbTree;
 use crate::paper::body::Body;

@@ -1,7 +1,7 @@
 //! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
 //! how they changed since. Each of these is there twice, so that one that the medium damages has another that is whole.
 //! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
-//! Source: our own; the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
+//! Source: the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
 
 use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
 

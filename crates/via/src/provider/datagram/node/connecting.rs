@@ -1,6 +1,6 @@
 //! How the connections of a datagram NIC come about: who is asked, who asks, and what is answered.
 //! Not the connections (see `paths.rs`), nor the words (see `message.rs`).
-//! Source: our own; VIA, VI connection and disconnection.
+//! Source: VIA, VI connection and disconnection.
 
 use super::super::MAX_TRANSFER_BYTES;
 use super::super::link::DatagramLink;

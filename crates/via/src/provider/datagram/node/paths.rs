@@ -1,6 +1,5 @@
 //! The connections of a datagram NIC, and for which of them there is something to do.
 //! Not how they come about (see `connecting.rs`), nor what their messages mean.
-//! Source: our own.
 
 use super::super::medium::Medium;
 use super::Peer;

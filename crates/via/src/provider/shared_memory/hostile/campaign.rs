@@ -1,6 +1,6 @@
 //! Attackers against a server that goes on serving: any sequence of steps of one, and six at once, each a process that is killed now and then.
 //! Not one trick with one expectation; those are in `one_trick.rs`.
-//! Source: none. What is measured of the honest client is in `honest.rs`. This is the campaign:
+//! What is measured of the honest client is in `honest.rs`. This is the campaign:
 //! `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
 use super::attacker::{Attacker, Step, step};

@@ -1,6 +1,5 @@
 //! A peer that connects in good order and then writes garbage into every word that it can, while the other side works on.
 //! Not a peer that dies; that is the integration test `killed`.
-//! Source: none.
 
 pub(super) mod attacker;
 mod campaign;
