@@ -31,8 +31,7 @@ fn raise_files() -> u64 {
 /// A process with all the clients: connects them, and has those speak that it is told.
 fn be_clients(name: &str, count: usize) {
     raise_files();
-    let limits = Limits { user_connections: u32::MAX, nic_connections: u32::MAX, ..Limits::default() };
-    let settings = Settings { limits, ..Settings::default() };
+    let settings = Settings { limits: limits(u32::MAX), ..Settings::default() };
     let nic = Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()));
     let tag = nic.create_protection_tag().unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
@@ -81,10 +80,22 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Those for so many connections of one user, each with two mappings for what both share and one for a region that was shown.
+fn limits(most: u32) -> Limits {
+    let Limits { nic_mappings, .. } = Limits::default();
+    let mappings = nic_mappings.max(most.saturating_mul(3).min(50_000));
+    Limits {
+        user_connections: most,
+        nic_connections: most,
+        user_mappings: mappings,
+        nic_mappings: mappings,
+        ..Limits::default()
+    }
+}
+
 /// A NIC that lets one user have so many connections.
 fn open_for(most: u32) -> Nic {
-    let limits = Limits { user_connections: most, nic_connections: most, ..Limits::default() };
-    let settings = Settings { limits, ..Settings::default() };
+    let settings = Settings { limits: limits(most), ..Settings::default() };
     Nic::with_provider(Box::new(SharedMemory::open_with(settings).unwrap()))
 }
 
