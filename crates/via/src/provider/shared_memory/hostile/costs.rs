@@ -26,18 +26,9 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
         .map(|_| {
             let socket = reach(&name).unwrap();
             let half = say_hello(&socket);
-            let showing = |slot| Showing {
-                handle: 1 + slot,
-                address: 0x1000,
-                length: 4096,
-                write: false,
-                read: true,
-                slot,
-                serial: 0,
-            };
             let said = (0..250)
                 .take_while(|slot| {
-                    send(socket.as_raw_fd(), &Letter::Show(showing(*slot)), Some(file.as_raw_fd())).is_ok()
+                    send(socket.as_raw_fd(), &Letter::Show(page_at(*slot)), Some(file.as_raw_fd())).is_ok()
                 })
                 .count();
             (socket, half, said)

@@ -83,17 +83,9 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let mut flooded: Vec<_> = (10..19)
         .map(|value| {
             for slot in 0..60 {
-                let showing = Showing {
-                    handle: 1 + slot,
-                    address: 0x1000,
-                    length: 4096,
-                    write: false,
-                    read: true,
-                    slot,
-                    serial: 0,
-                };
+                let letter = Letter::Show(page_at(slot));
                 for talker in &talkers {
-                    let _ = send(talker.socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd()));
+                    let _ = send(talker.socket.as_raw_fd(), &letter, Some(file.as_raw_fd()));
                 }
             }
             write(value)

@@ -45,6 +45,11 @@ impl Random {
     }
 }
 
+/// A page of the sender's that may be read, at that place of its exports.
+fn page_at(slot: u32) -> Showing {
+    Showing { handle: 1 + slot, address: 0x1000, length: 4096, write: false, read: true, slot, serial: 0 }
+}
+
 /// What the garbage-writer knows: both halves, its socket, and regions that it was shown.
 struct Hostile {
     socket: OwnedFd,
