@@ -16,10 +16,9 @@ use std::sync::Arc;
 
 use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
-use longma_linux::simulated::SimulationConfig;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::devices::{TcpOptions, WireEnd};
-use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated};
+use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
 use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
 use longma_sim::{Duration, Region, Time};
@@ -175,7 +174,6 @@ fn start() -> Result<Never, String> {
     let (seed, magic) = (options.wanted.seed, options.wanted.region);
     let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted)).transpose()?;
     let (nodes, model) = model.unzip();
-    let devices = model.as_ref().map(|model| held(model).device_files()).unwrap_or_default();
     let schedule = SchedulerConfig {
         nodes: nodes.unwrap_or_else(|| (0..options.cores).map(|core| core / 2).collect()),
         log: tracer.clone().map(|sink| -> longma_node::schedule::Log {
@@ -193,10 +191,8 @@ fn start() -> Result<Never, String> {
         program: program.into(),
         arguments: options.given,
         environment: options.environment,
-        devices,
         tracer,
         diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
-        simulation: Some(SimulationConfig { scheduler: scheduler.clone(), seed, memory_bytes: 16 << 30 }),
         ..ProcessConfig::default()
     };
     let saver = Saver::new();
@@ -209,7 +205,13 @@ fn start() -> Result<Never, String> {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
-        simulated: Some(Simulated::new(scheduler, clockwork, Some(saver))),
+        simulated: Some(Simulated::new(SimulatedConfig {
+            scheduler,
+            clockwork,
+            interlude: Some(saver),
+            seed,
+            memory_bytes: 16 << 30,
+        })),
     };
     let node = match &checkpoint {
         Some(checkpoint) => Node::restore(config, checkpoint),

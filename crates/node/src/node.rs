@@ -22,14 +22,23 @@ use crate::{
 
 /// What to run and how.
 pub struct NodeConfig {
-    /// The program and what it sees.
+    /// The program and what it sees; its scheduler and its devices are those of `simulated`, if that is there.
     pub process: ProcessConfig,
     /// What `cpucfg` tells the program of the core.
     pub words: ConfigurationWords,
     /// How it is executed.
     pub execution: Execution,
-    /// Who runs it in simulated time, if it does; the scheduler is that of the process's configuration.
+    /// Who runs it in simulated time, if it does.
     pub simulated: Option<Simulated>,
+}
+
+impl NodeConfig {
+    /// The process is told of who runs it.
+    fn connect(&mut self) {
+        if let Some(simulated) = &self.simulated {
+            simulated.enter_into(&mut self.process);
+        }
+    }
 }
 
 /// A process that cannot be set up.
@@ -63,21 +72,23 @@ impl Node {
     ///
     /// # Errors
     /// The program cannot be loaded, or the host lacks memory.
-    pub fn load(config: NodeConfig) -> Result<Self, NodeError> {
+    pub fn load(mut config: NodeConfig) -> Result<Self, NodeError> {
         faults::install();
         faults::prepare_thread();
+        config.connect();
         let (process, thread, state) = Process::load(config.process)?;
         Self::of(process, vec![(thread, state)], config.words, config.execution, config.simulated)
     }
 
-    /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count who
-    /// schedules it, where it traces to, and the root.
+    /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count where it
+    /// traces to, and the root.
     ///
     /// # Errors
     /// The process cannot be brought back here.
-    pub fn restore(config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
+    pub fn restore(mut config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
         faults::install();
         faults::prepare_thread();
+        config.connect();
         let (process, threads) = checkpoint.process(config.process)?;
         Self::of(process, threads, config.words, config.execution, config.simulated)
     }

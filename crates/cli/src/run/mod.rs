@@ -301,18 +301,15 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     };
     let (simulated, outcome) = match modelled {
         Some(modelled) if simulates => {
-            let (simulated, outcome) =
-                simulated::prepare(&arguments, modelled, &mut process, checkpoint.as_ref(), &say)?;
+            let (simulated, outcome) = simulated::prepare(&arguments, modelled, checkpoint.as_ref(), &say)?;
             (Some(simulated), Some(outcome))
         }
-        Some(modelled) if attends => {
-            (Some(simulated::attend_devices(&arguments, modelled, &mut process, &say)?), None)
-        }
+        Some(modelled) if attends => (Some(simulated::attend_devices(&arguments, modelled, &say)?), None),
         _ => (None, None),
     };
     let debugger = arguments.gdb.map(|port| listen(port, &messages)).transpose()?;
     if let Some(machine) = machine.as_ref().filter(|_| simulated.is_none()) {
-        machine.restrict_cores();
+        machine::restrict_cores(machine);
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
     let config = NodeConfig { process, words, execution, simulated };

@@ -10,10 +10,10 @@ use std::{
 
 use clap::ValueEnum;
 use longma_node::{
-    Ending, ProcessConfig, Report, Sink,
+    Ending, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,
-    schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedProcess},
+    schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedConfig},
     simulation::{self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline},
     timing::ModelKind,
 };
@@ -25,9 +25,6 @@ use super::{Arguments, Format, Level, descriptors::Messages, failure::Failure, p
 
 /// The file mode creation mask of programs in simulated time, whoever runs them: what most systems give their users.
 pub const UMASK: u32 = 0o022;
-
-/// What programs are told of a machine whose file states no memory.
-const UNSTATED_MEMORY_BYTES: u64 = 16 << 30;
 
 /// The largest trace that is written.
 const TRACE_BYTES: u64 = 2 << 30;
@@ -77,14 +74,13 @@ pub struct Outcome {
     process: u32,
 }
 
-/// Sets up the simulation that the command line asks for and gives the process its scheduler.
+/// Sets up the simulation that the command line asks for.
 ///
 /// # Errors
 /// An option that does not fit the machine, a machine that cannot be modelled, a file that cannot be written.
 pub fn prepare(
     arguments: &Arguments,
     machine: Machine,
-    process: &mut ProcessConfig,
     checkpoint: Option<&Checkpoint>,
     say: &Sink,
 ) -> Result<(Simulated, Outcome), Failure> {
@@ -108,13 +104,10 @@ pub fn prepare(
     let simulation = modelled(config)?;
     let manifest = manifest(arguments, &machine, &simulation, region)?;
     let scheduler = scheduler(arguments, &machine, checkpoint, say)?;
-    process.devices = simulation.device_files();
-    let memory_bytes = memory_bytes(&machine);
-    process.simulation =
-        Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed, memory_bytes });
     if let Some(path) = &arguments.stats_out {
         writable(path)?;
     }
+    let memory_bytes = simulation.memory_bytes();
     let simulation = simulation.shared();
     let outcome = Outcome {
         simulation: simulation.clone(),
@@ -129,7 +122,14 @@ pub fn prepare(
         region,
         process: std::process::id(),
     };
-    Ok((Simulated::new(scheduler, Box::new(simulation), Some(saver)), outcome))
+    let simulated = Simulated::new(SimulatedConfig {
+        scheduler,
+        clockwork: Box::new(simulation),
+        interlude: Some(saver),
+        seed: arguments.seed,
+        memory_bytes,
+    });
+    Ok((simulated, outcome))
 }
 
 /// Sets up a run at level `functional` on a machine with devices: they act in simulated time, so the program runs in it too, though
@@ -137,14 +137,8 @@ pub fn prepare(
 ///
 /// # Errors
 /// An option that does not fit the machine, or a machine that cannot be modelled.
-pub fn attend_devices(
-    arguments: &Arguments,
-    machine: Machine,
-    process: &mut ProcessConfig,
-    say: &Sink,
-) -> Result<Simulated, Failure> {
+pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Result<Simulated, Failure> {
     let scheduler = scheduler(arguments, &machine, None, say)?;
-    let memory_bytes = memory_bytes(&machine);
     let simulation = modelled(SimulationConfig {
         machine: Arc::new(machine),
         host: 0,
@@ -158,17 +152,13 @@ pub fn attend_devices(
         timeline: None,
         wires: wires::parse(&arguments.wire)?,
     })?;
-    process.devices = simulation.device_files();
-    process.simulation =
-        Some(SimulatedProcess { scheduler: scheduler.clone(), seed: arguments.seed, memory_bytes });
-    Ok(Simulated::new(scheduler, Box::new(simulation.shared()), None))
-}
-
-/// The memory of the machine's first host.
-fn memory_bytes(machine: &Machine) -> u64 {
-    let nodes = machine.layout().hosts.first().map_or(&[][..], |host| &host.nodes);
-    let stated = nodes.iter().filter_map(|node| node.memory_bytes).reduce(u64::saturating_add);
-    stated.filter(|bytes| *bytes > 0).unwrap_or(UNSTATED_MEMORY_BYTES)
+    Ok(Simulated::new(SimulatedConfig {
+        scheduler,
+        memory_bytes: simulation.memory_bytes(),
+        clockwork: Box::new(simulation.shared()),
+        interlude: None,
+        seed: arguments.seed,
+    }))
 }
 
 fn level(arguments: &Arguments) -> simulation::Level {

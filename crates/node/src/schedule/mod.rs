@@ -6,9 +6,9 @@ mod roster;
 mod run;
 mod scheduler;
 
-pub use longma_linux::simulated::{CoreSet, SimulationConfig as SimulatedProcess, ThreadNumber};
+pub use longma_linux::simulated::{CoreSet, ThreadNumber};
 pub use roster::{CoreImage, PlacedImage, RosterImage, Turn};
 pub(crate) use run::run_thread;
-pub use run::{Clockwork, Interlude, KernelWork, Place, Simulated};
+pub use run::{Clockwork, Interlude, KernelWork, Place, Simulated, SimulatedConfig};
 pub(crate) use scheduler::Standing;
 pub use scheduler::{DeviceClock, Log, Scheduler, SchedulerConfig, ThreadStatus};

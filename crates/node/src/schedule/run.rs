@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError};
 use longma_core::{Core, SimulatedClock, Stop};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::image::{Arrivals, KernelState};
-use longma_linux::simulated::ThreadNumber;
-use longma_linux::{Copied, Outcome, Process, SystemCall, Thread};
+use longma_linux::simulated::{SimulationConfig, ThreadNumber};
+use longma_linux::{Copied, DeviceFile, Outcome, Process, ProcessConfig, SystemCall, Thread};
 use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
@@ -48,6 +48,11 @@ pub trait Clockwork: Send {
         None
     }
 
+    /// The files by which the program sees the machine's devices.
+    fn device_files(&self) -> Arc<[DeviceFile]> {
+        Arc::default()
+    }
+
     /// What the kernel does of itself, if that is work of cores.
     fn kernel(&self) -> Option<KernelWork> {
         None
@@ -80,24 +85,36 @@ pub trait Interlude: Send + Sync {
     fn serve(&self, simulated: &Simulated, process: &Process) -> Option<Outcome>;
 }
 
-/// A process in simulated time.
-pub struct Simulated {
-    /// Decides who runs; the same one is in the process's configuration.
+/// What a process needs to run in simulated time.
+pub struct SimulatedConfig {
+    /// Decides who runs.
     pub scheduler: Arc<Scheduler>,
     /// Says how long it takes.
+    pub clockwork: Box<dyn Clockwork>,
+    /// What may want all threads to stand still, such as a checkpoint.
+    pub interlude: Option<Arc<dyn Interlude>>,
+    /// Where the program's random bytes come from.
+    pub seed: u64,
+    /// The memory that the program is told of, bytes.
+    pub memory_bytes: u64,
+}
+
+/// A process in simulated time.
+pub struct Simulated {
+    /// Decides who runs.
+    pub(crate) scheduler: Arc<Scheduler>,
     clockwork: Mutex<Box<dyn Clockwork>>,
     clock: SimulatedClock,
     interlude: Option<Arc<dyn Interlude>>,
     deposits: Mutex<BTreeMap<ThreadNumber, Deposit>>,
+    seed: u64,
+    memory_bytes: u64,
 }
 
 impl Simulated {
-    /// Both together. For an `interlude`, such as a checkpoint, threads leave deposits.
-    pub fn new(
-        scheduler: Arc<Scheduler>,
-        clockwork: Box<dyn Clockwork>,
-        interlude: Option<Arc<dyn Interlude>>,
-    ) -> Self {
+    /// All of it together. For an interlude, threads leave deposits.
+    pub fn new(config: SimulatedConfig) -> Self {
+        let SimulatedConfig { scheduler, clockwork, interlude, seed, memory_bytes } = config;
         if let Some(devices) = clockwork.devices() {
             scheduler.attend_to(devices);
         }
@@ -110,7 +127,19 @@ impl Simulated {
             clock: SimulatedClock::default(),
             interlude,
             deposits: Mutex::default(),
+            seed,
+            memory_bytes,
         }
+    }
+
+    /// What the process is told of it.
+    pub(crate) fn enter_into(&self, process: &mut ProcessConfig) {
+        process.devices = self.clockwork().device_files();
+        process.simulation = Some(SimulationConfig {
+            scheduler: self.scheduler.clone(),
+            seed: self.seed,
+            memory_bytes: self.memory_bytes,
+        });
     }
 
     /// What threads that do not run were when they last did, if there may be an interlude.

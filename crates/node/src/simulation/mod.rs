@@ -45,6 +45,9 @@ pub use result::{RunResult, Summary};
 pub use timeline::{Timeline, TraceWriter};
 use warming::{Warming, shifted};
 
+/// What programs are told of a host whose file states no memory.
+const UNSTATED_MEMORY_BYTES: u64 = 16 << 30;
+
 /// What of the run is counted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -274,9 +277,12 @@ impl Simulation {
         }
     }
 
-    /// The files by which a program sees the machine's devices.
-    pub fn device_files(&self) -> Arc<[DeviceFile]> {
-        self.devices.files()
+    /// What programs are told of the host's memory, bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let hosts = &self.config.machine.layout().hosts;
+        let nodes = hosts.get(self.config.host).map_or(&[][..], |host| &host.nodes);
+        let stated = nodes.iter().filter_map(|node| node.memory_bytes).reduce(u64::saturating_add);
+        stated.filter(|bytes| *bytes > 0).unwrap_or(UNSTATED_MEMORY_BYTES)
     }
 
     /// The name of the first core's model; `None` at level `cache`.
@@ -414,6 +420,10 @@ impl Clockwork for SharedSimulation {
     fn devices(&self) -> Option<Arc<dyn DeviceClock>> {
         let published = self.lock().unwrap_or_else(PoisonError::into_inner).devices.published();
         Some(Arc::new(SharedDevices { simulation: self.clone(), published }))
+    }
+
+    fn device_files(&self) -> Arc<[DeviceFile]> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).devices.files()
     }
 
     fn kernel(&self) -> Option<KernelWork> {

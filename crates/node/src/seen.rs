@@ -1,0 +1,99 @@
+//! What a machine file means for a program: the core's features and the number of cores.
+//! Not caches, NUMA nodes, clocks, devices: those are models of their own.
+//! Source: LoongArch Reference Manual, volume 1, section 2.2.10.5 (CPUCFG); Linux arch/loongarch hwcap.h.
+
+use longma_core::ConfigurationWords;
+use longma_topology::{Machine, parts::Isa};
+
+/// (extension in machine files, bits of configuration word 2, bits of AT_HWCAP).
+const EXTENSIONS: [(&str, u32, u64); 3] =
+    [("lsx", 1 << 6, 1 << 4), ("lasx", 1 << 7, 1 << 5), ("lbt", 0b111 << 18, 0b111 << 10)];
+/// CPUCFG, LAM, UAL, FPU, CRC32: what every LoongArch64 core of a machine file has.
+const BASE_CAPABILITIES: u64 = 0b100_1111;
+
+/// The base and every extension.
+const ALL_CAPABILITIES: u64 = BASE_CAPABILITIES | 1 << 4 | 1 << 5 | 0b111 << 10;
+
+/// What a program sees of its machine.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What `cpucfg` tells.
+    pub words: ConfigurationWords,
+    /// What AT_HWCAP tells.
+    pub capabilities: u64,
+    /// The number of cores.
+    pub cores: usize,
+}
+
+/// The machine's cores do not execute LoongArch code.
+#[derive(Debug, thiserror::Error)]
+#[error("the machine {machine} has {isa} cores, and programs for LoongArch64 need LoongArch64 cores")]
+pub struct OtherCores {
+    machine: String,
+    isa: &'static str,
+}
+
+impl Seen {
+    /// What a program sees of the machine's first host. A simulated run takes cores of any instruction set: what is modelled is their
+    /// timing, as if they executed LoongArch.
+    ///
+    /// # Errors
+    /// Its cores are of another instruction set, and the run is not simulated.
+    pub fn of(machine: &Machine, simulates: bool) -> Result<Self, OtherCores> {
+        let cores = machine.layout().hosts.first().map_or(&[][..], |host| &host.cores);
+        let first = cores.first().and_then(|core| machine.cores.get(&core.core));
+        match first {
+            Some(core) if core.isa == Isa::LoongArch64 => Ok(Self::with(&core.extensions, cores.len())),
+            Some(_) if simulates => Ok(Self {
+                words: ConfigurationWords::default(),
+                capabilities: ALL_CAPABILITIES,
+                cores: cores.len(),
+            }),
+            _ => Err(OtherCores {
+                machine: machine.name.clone(),
+                isa: first.map_or("no", |core| core.isa.word()),
+            }),
+        }
+    }
+
+    fn with(extensions: &[String], cores: usize) -> Self {
+        let mut words = ConfigurationWords::default();
+        let mut capabilities = BASE_CAPABILITIES;
+        for (name, word, capability) in EXTENSIONS {
+            if extensions.iter().any(|has| has == name) {
+                capabilities |= capability;
+            } else {
+                words.0[2] &= !word;
+            }
+        }
+        Self { words, capabilities, cores }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_has_the_features_that_its_machine_file_names() {
+        let all = ["lsx", "lasx", "lbt"].map(String::from);
+        assert_eq!(Seen::with(&all, 4).words, ConfigurationWords::default());
+        let plain = Seen::with(&[], 2);
+        assert_eq!(plain.words.0[2] & (0b11 << 6 | 0b111 << 18), 0);
+        assert_eq!((plain.capabilities, plain.cores), (BASE_CAPABILITIES, 2));
+        let lsx = Seen::with(&all[..1], 1);
+        assert_eq!(lsx.words.0[2] >> 6 & 3, 1);
+    }
+
+    #[test]
+    fn a_machine_of_another_architecture_is_refused() {
+        let refused = Seen::of(&Machine::open("sandybridge-2x6").unwrap(), false).unwrap_err();
+        assert!(refused.to_string().contains("x86-64"), "{refused}");
+        assert_eq!(Seen::of(&Machine::open("loongson-3a5000").unwrap(), false).unwrap().cores, 4);
+    }
+
+    #[test]
+    fn a_simulated_run_takes_the_timing_of_any_architecture() {
+        assert_eq!(Seen::of(&Machine::open("sandybridge-2x6").unwrap(), true).unwrap().cores, 12);
+    }
+}
