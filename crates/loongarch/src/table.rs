@@ -29,6 +29,13 @@ pub struct Row {
     pub class: Class,
 }
 
+impl Row {
+    /// Whether it is a full barrier besides what it does, which the manual tells by `_db` in the name (volume 1, section 2.2.7.1).
+    pub fn orders_memory(&self) -> bool {
+        self.mnemonic.contains("_db")
+    }
+}
+
 /// An operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {

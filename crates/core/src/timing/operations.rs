@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use longma_loongarch::{Class, Instruction, Location, Op};
+use longma_loongarch::{Class, Instruction, Location, Op, Operand, RegisterKind};
 use longma_topology::parts::Operation;
 
 use super::{
@@ -232,14 +232,13 @@ fn operation_of(class: Class) -> Operation {
 }
 
 fn kind_of(op: Op) -> Kind {
-    let name = op.mnemonic();
     let writes_memory = op.row().writes.iter().any(|it| matches!(it, Location::Memory(_)));
     match op.row().class {
         Class::Load => Kind::Load,
         Class::Store => Kind::Store,
         Class::Prefetch => Kind::Prefetch,
         Class::Atomic if !writes_memory => Kind::Load,
-        Class::Atomic if name.contains("_db") => Kind::AtomicBarrier,
+        Class::Atomic if op.row().orders_memory() => Kind::AtomicBarrier,
         Class::Atomic => Kind::Atomic,
         Class::Barrier if op == Op::Ibar => Kind::Serialize,
         Class::Barrier => Kind::Barrier,
@@ -261,11 +260,12 @@ fn bytes_of(op: Op) -> u8 {
 
 /// How wide the vectors of an instruction are, bits; 0 if it has none.
 fn vector_bits_of(op: Op) -> u32 {
-    match op.mnemonic() {
-        name if name.starts_with("xv") => 256,
-        name if name.starts_with('v') => 128,
+    let bits = op.row().operands.iter().map(|operand| match operand {
+        Operand::Register(RegisterKind::Vector256, _) => 256,
+        Operand::Register(RegisterKind::Vector128, _) => 128,
         _ => 0,
-    }
+    });
+    bits.max().unwrap_or(0)
 }
 
 fn branch_of(block: &TracedBlock) -> Branch {
