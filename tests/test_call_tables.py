@@ -1,0 +1,42 @@
+"""The tables of other architectures' system calls, beside the one table of those that are there.
+
+Not a test of what the calls do.
+"""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = ROOT / "crates/linux/src/syscalls/table.rs"
+ROW = re.compile(r"^\s*\w+\((\d+), \"(\w+)\"|^\s*(?:\w+\()?(\d+),\s*\"(\w+)\",", re.MULTILINE)
+
+
+def numbers():
+    """The calls of the one table: name to number."""
+    found = ROW.findall(TABLE.read_text())
+    return {name or other_name: int(number or other) for number, name, other, other_name in found}
+
+
+class Tables(unittest.TestCase):
+    def test_a_call_of_the_same_name_has_the_number_of_the_one_table(self):
+        here = numbers()
+        self.assertGreater(len(here), 250)
+        tables = sorted((ROOT / "crates/translate/src").glob("*/calls.tsv"))
+        self.assertGreaterEqual(len(tables), 2)
+        for table in tables:
+            lines = table.read_text().splitlines()
+            rows = [line.split("\t") for line in lines if not line.startswith("#")]
+            named = {name: generic for _, name, generic in rows}
+            self.assertEqual(len(named), len(rows), f"{table}: a name stands twice")
+            named_here = {number: name for name, number in here.items()}
+            for name, generic in named.items():
+                if generic != "-":
+                    self.assertEqual(named_here.get(int(generic), name), name, f"{table}: {generic}")
+            converted = (table.parent / "system.rs").read_text()
+            missed = [name for name, generic in named.items() if generic == "-" and name in here and f'"{name}"' not in converted]
+            self.assertEqual(missed, [], f"{table}: the call is there by this name")
+
+
+if __name__ == "__main__":
+    unittest.main()
