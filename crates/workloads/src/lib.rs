@@ -1,7 +1,8 @@
-//! What an experiment can run: programs on a node, for LoongArch or translated, messages over a network, virtual machines on NUMA hosts,
-//! trees on zoned flash.
+//! What an experiment can run: programs on a node, for LoongArch or translated, messages over a network, a flow on each pair of cores,
+//! virtual machines on NUMA hosts, trees on zoned flash.
 //! Not who runs them at which points: that is `longma-lab`. Not what they run on: those crates are below.
 
+pub mod pairs;
 pub mod program;
 pub mod translation;
 pub mod via;

@@ -17,6 +17,7 @@ use longma_affinity::preflight::{Weight, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
+use longma_workloads::pairs::Sweep;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -135,8 +136,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
             None => which.pairs.clone(),
         };
         let Model { frame_cycles, megabytes, .. } = arguments.model;
-        let sweep =
-            modelled::Sweep { machine, pairs, frame_cycles, bytes: megabytes * 1_000_000, seed: which.seed };
+        let longma =
+            std::env::current_exe().map_err(|error| format!("cannot find longma itself: {error}"))?;
+        let sweep = Sweep {
+            longma: &longma,
+            machine,
+            pairs,
+            frame_cycles,
+            bytes: megabytes * 1_000_000,
+            seed: which.seed,
+        };
         return modelled::run(&sweep, arguments.format, &stop);
     }
     let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64;

@@ -1,0 +1,265 @@
+//! One flow and the program that takes it, on each pair of a modelled host's cores.
+//! Not the model: each pair is a run of `longma run`, with the guest `flow_receive` between a sender at line rate and a program that reads.
+//! Source: Hanford et al. 2014 for the pairs and the costs; what the model leaves out is in the book's chapter.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longma_affinity::places::{Class, Pair, classify};
+use longma_topology::{CpuPlace, Machine};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde_json::Value;
+
+/// The receive path as a guest program.
+const RECEIVER: &[u8] = include_bytes!("../../../guests/prebuilt/loongarch64/flow_receive-lasx");
+/// The largest segment that it takes: packets of 9000 bytes without their headers.
+const SEGMENT_BYTES: u64 = 8960;
+/// What arrives before anything is counted: the first windows, and what waits in the socket when one side is slower.
+const BEFORE_BYTES: u64 = 8_000_000;
+/// What is still to come when counting ends: more than a window, so that as much waits then as when it began.
+const AFTER_BYTES: u64 = 8_000_000;
+/// A pair takes some seconds.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What of the model is swept.
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    /// The `longma` that runs a pair.
+    pub longma: &'a Path,
+    /// The machine's name or file.
+    pub machine: &'a str,
+    /// The pairs; all if there are none.
+    pub pairs: Vec<Pair>,
+    /// Cycles of a frame besides the guest's.
+    pub frame_cycles: u32,
+    /// Bytes that are counted, of each pair.
+    pub bytes: u64,
+    /// The seed of what is random.
+    pub seed: u64,
+}
+
+/// The NIC that the flow comes in by.
+#[derive(Debug)]
+pub struct Nic {
+    /// Its name in the machine file.
+    pub name: String,
+    /// Its rate, Gb/s.
+    pub gbps: f64,
+    /// The largest packet, bytes.
+    pub mtu: u64,
+}
+
+/// What one pair gave.
+#[derive(Debug)]
+pub struct Measured {
+    /// Whose cores.
+    pub pair: Pair,
+    /// How they lie to each other.
+    pub class: Class,
+    /// What arrived, Gb/s.
+    pub gbps: f64,
+    /// As [`COSTS`] has them.
+    pub costs: [f64; COSTS.len()],
+    /// Of the flow's core and of the application's: the part of the time in which it was not idle, and what most of that went to.
+    pub busy: [(f64, String); 2],
+}
+
+/// How a cost is read from a run's statistics.
+pub type Counted = fn(&Value, Pair) -> f64;
+
+/// What is counted for each Gbit: its name, its unit, what it is divided by, and where it stands in the statistics.
+pub const COSTS: [(&str, &str, f64, Counted); 6] = [
+    ("instructions", "M/Gbit", 1e6, |all, pair| of_cores(all, pair, &["instructions"])),
+    ("cycles", "M/Gbit", 1e6, |all, pair| {
+        of_cores(all, pair, &["cycles"]) - of_cores(all, pair, &["idle_cycles"])
+    }),
+    ("L2 references", "k/Gbit", 1e3, |all, pair| {
+        of_cores(all, pair, &["l2.loads", "l2.stores", "l2.fetches", "l2.prefetches"])
+    }),
+    ("LLC references", "k/Gbit", 1e3, |all, _| {
+        of_last_caches(all, &["loads", "stores", "fetches", "prefetches"])
+    }),
+    ("LLC misses", "k/Gbit", 1e3, |all, _| {
+        of_last_caches(all, &["load_misses", "store_misses", "fetch_misses", "prefetch_misses"])
+    }),
+    ("memory lines", "k/Gbit", 1e3, |all, _| {
+        count(all, "memory.line_reads") + count(all, "memory.line_writes")
+    }),
+];
+
+/// A statistic by its name; 0 of what never happened.
+fn count(all: &Value, name: &str) -> f64 {
+    let found = name.split('.').try_fold(all, |at, word| at.get(word));
+    found.and_then(|found| found.get("value")?.as_f64()).unwrap_or(0.0)
+}
+
+fn of_cores(all: &Value, pair: Pair, names: &[&str]) -> f64 {
+    let of = |core: u32| names.iter().map(|name| count(all, &format!("core{core}.{name}"))).sum::<f64>();
+    if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
+}
+
+/// The sum over the shared caches of the last level, whatever they are called: those that devices write to.
+fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
+    let Some(parts) = all.as_object() else { return 0.0 };
+    let last = parts
+        .keys()
+        .filter(|part| part.starts_with("l3") || (part.starts_with("l2") && !parts.contains_key("l3")));
+    last.flat_map(|part| names.iter().map(move |name| count(all, &format!("{part}.{name}")))).sum()
+}
+
+/// The NIC of the machine's first host that a flow comes in by.
+///
+/// # Errors
+/// It has none with a rate.
+pub fn nic(machine: &Machine) -> Result<Nic, String> {
+    let placed = machine.hosts.first().map_or(&[][..], |host| &host.devices);
+    let ethernet = |device: &str| machine.devices.get(device).and_then(|device| device.ethernet.as_ref());
+    let found = placed.iter().find_map(|placed| {
+        let ethernet = ethernet(&placed.device)?;
+        let gbps = ethernet.rate?.bits_per_second() as f64 * 1e-9;
+        Some(Nic { name: placed.name.clone(), gbps, mtu: ethernet.mtu.map_or(1500, |mtu| mtu.bytes()) })
+    });
+    found.ok_or_else(|| {
+        format!("{} has no Ethernet device with a rate: add one to the machine file", machine.name)
+    })
+}
+
+/// All pairs, several at a time; `told` hears how many are done.
+///
+/// # Errors
+/// A pair cannot be run, or names a core that the machine does not have.
+pub fn measure(
+    sweep: &Sweep,
+    nic: &Nic,
+    places: &[CpuPlace],
+    pairs: &[Pair],
+    stop: &AtomicBool,
+    told: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Measured>, String> {
+    let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new(Vec::new());
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(pairs.len().max(1));
+    let work = || {
+        while let Some(pair) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let class = classify(places, *pair)
+                .ok_or_else(|| format!("the pair {pair} names a core that the machine does not have"));
+            let result = class.and_then(|class| one(sweep, nic, &program, (*pair, class), stop));
+            let failed = result.is_err();
+            results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+            if failed || stop.load(Ordering::Relaxed) {
+                next.store(pairs.len(), Ordering::Relaxed);
+            }
+            told(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut measured = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    measured.sort_by_key(|one| one.pair);
+    Ok(measured)
+}
+
+/// Bytes in memory that a child opens as a file, and that are gone with this process.
+struct Nameless(File);
+
+impl Nameless {
+    fn new(bytes: &[u8]) -> io::Result<Self> {
+        let mut file = File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?);
+        file.write_all(bytes)?;
+        Ok(Self(file))
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+/// Runs one pair.
+fn one(
+    sweep: &Sweep,
+    nic: &Nic,
+    program: &Nameless,
+    (pair, class): (Pair, Class),
+    stop: &AtomicBool,
+) -> Result<Measured, String> {
+    let failed = |error: io::Error| format!("pair {pair}: {error}");
+    let mut out = Nameless::new(&[]).map_err(failed)?;
+    let segment = SEGMENT_BYTES.min(nic.mtu.saturating_sub(40).max(64));
+    let settings = [
+        format!("--env=flow={}", pair.flow),
+        format!("--env=application={}", pair.application),
+        format!("--env=begin={BEFORE_BYTES}"),
+        format!("--env=bytes={}", BEFORE_BYTES + sweep.bytes),
+        format!("--env=path={}", sweep.frame_cycles),
+    ];
+    let mut child = Command::new(sweep.longma)
+        .args(["run", "--level", "timing", "--roi", "--warm", "0", "--quiet", "--machine", sweep.machine])
+        .args(["--stats-out", &out.path(), "--seed", &sweep.seed.to_string()])
+        .args([
+            "--wire",
+            &format!(
+                "{},tcp,bytes={},message=131072,mss={segment}",
+                nic.name,
+                BEFORE_BYTES + sweep.bytes + AFTER_BYTES
+            ),
+        ])
+        .args(settings)
+        .args(["--", &program.path(), &nic.name])
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let said = wait(&mut child, stop).map_err(|why| format!("pair {pair}: {why}"))?;
+    let gbps = said.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok());
+    let gbps: f64 = gbps.ok_or_else(|| format!("pair {pair}: {}", said.trim()))?;
+    let mut text = String::new();
+    out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text)).map_err(failed)?;
+    let result: Value = serde_json::from_str(&text).map_err(|error| format!("pair {pair}: {error}"))?;
+    Ok(evaluate(&result["statistics"], pair, class, gbps))
+}
+
+/// Waits for a run, which is ended after its time or when all is; gives what it said on standard error.
+fn wait(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
+    let began = Instant::now();
+    let mut pipe = child.stderr.take();
+    // It says a few lines: they fit into the pipe.
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if stop.load(Ordering::Relaxed) || began.elapsed() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("it was ended after {:.0} s", began.elapsed().as_secs_f64()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut said = String::new();
+    pipe.as_mut().map_or(Ok(0), |pipe| pipe.read_to_string(&mut said)).map_err(|error| error.to_string())?;
+    Ok(said)
+}
+
+fn evaluate(all: &Value, pair: Pair, class: Class, gbps: f64) -> Measured {
+    let gbit = gbps * count(all, "run.time") * 1e-12;
+    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit.max(f64::MIN_POSITIVE));
+    let busy = [pair.flow, pair.application].map(|core| {
+        let (cycles, idle) =
+            (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
+        let causes = all.get(format!("core{core}")).and_then(|core| core.get("cpi")?.as_object());
+        let cost = |cause: &Value| cause["value"].as_f64().unwrap_or(0.0);
+        let most = causes
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| *name != "idle")
+            .max_by(|one, other| cost(one.1).total_cmp(&cost(other.1)));
+        let most = most.map_or("-".into(), |(name, _)| name.clone());
+        (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
+    });
+    Measured { pair, class, gbps, costs, busy }
+}
