@@ -24,3 +24,8 @@ pub mod sweep;
 pub mod threads;
 pub mod tune;
 pub mod watch;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

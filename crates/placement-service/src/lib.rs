@@ -25,3 +25,8 @@ pub use serve::{Options, ServeError, serve};
 
 /// Where a service's own words go: one line each, for an operator.
 pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -31,3 +31,8 @@ pub use placement::Placement;
 pub use request::Request;
 pub use scheduler::{Policy, Scheduler};
 pub use store::{SqlStore, Store};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
