@@ -1,5 +1,5 @@
 //! Texts that are kept in files, compared or renewed.
-//! Not what they say.
+//! Not what they say: the translator of `longma-core` and the front ends of `longma-translate` each have theirs.
 
 use std::{cell::RefCell, collections::BTreeSet, fs, path::PathBuf};
 
