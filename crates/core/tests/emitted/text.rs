@@ -132,7 +132,9 @@ impl SymbolResolver for Names {
     ) -> Option<SymbolResult<'_>> {
         let name = match instruction.op_kind(instruction_operand?) {
             OpKind::NearBranch64 | OpKind::Immediate64 => self.0.get(&address)?.clone(),
-            OpKind::Memory if instruction.memory_base() == Register::RBP => field_name(address as i64)?,
+            OpKind::Memory if instruction.memory_base() == Register::RBP => {
+                field_name(address as i64).unwrap_or_else(|| panic!("{address:#x} from rbp has no name"))
+            }
             _ => return None,
         };
         Some(SymbolResult::with_string(address, name))
