@@ -177,99 +177,79 @@ fn constants() -> Vec<Instruction> {
     ]
 }
 
+fn plain(name: &'static str, what: &'static str, code: Vec<Instruction>) -> Sequence {
+    Sequence { name, what, code, extras: Extras::default() }
+}
+
 fn sequences() -> Vec<Sequence> {
-    let plain = |name, what, code| Sequence { name, what, code, extras: Extras::default() };
-    let with = |name, what, code, extras| Sequence { name, what, code, extras };
+    [loops(), ways(), others()].into_iter().flatten().collect()
+}
+
+fn loops() -> Vec<Sequence> {
     let none = Extras::default();
-    let compare = |op, d, j, k| three(op, d, j, k);
+    let with = |name, what, code, extras| Sequence { name, what, code, extras };
+    let counting = Extras { counting: true, ..none };
+    let tracing = Extras { tracing: true, ..none };
+    let based = Extras { based: true, ..none };
+    let memory = "Loads and stores in a loop: one check of range a base register and round";
+    let based_memory = "Loads and stores in a loop, where guest address 0 is not host address 0";
     vec![
         plain("counted_loop", "A counted loop", counted_loop()),
-        with(
-            "counted_loop_counting",
-            "A counted loop whose blocks are counted",
-            counted_loop(),
-            Extras { counting: true, ..none },
-        ),
-        with(
-            "counted_loop_tracing",
-            "A counted loop that is traced",
-            counted_loop(),
-            Extras { tracing: true, ..none },
-        ),
-        plain(
-            "memory_loop",
-            "Loads and stores in a loop: one check of range a base register and round",
-            memory_loop(),
-        ),
-        with(
-            "memory_loop_based",
-            "The same where guest address 0 is not host address 0",
-            memory_loop(),
-            Extras { based: true, ..none },
-        ),
-        with("memory_loop_tracing", "The same, traced", memory_loop(), Extras { tracing: true, ..none }),
-        plain(
-            "load",
-            "A load that may fault, and what it loads is used",
-            vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()],
-        ),
-        plain(
-            "call",
-            "A call of a place outside, and the way back",
-            vec![go(Op::Bl, 0x100), three(Op::AddD, 4, 4, 5), back()],
-        ),
-        plain(
-            "indirect_call",
-            "A call of an address in a register",
-            vec![jump(1, 12), three(Op::AddD, 4, 4, 5), back()],
-        ),
-        plain(
-            "indirect_jump",
-            "A jump to an address from a table",
-            vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)],
-        ),
-        plain("jump_out", "Two ways out of a region", vec![branch(Op::Blt, 4, 5, 0x200), go(Op::B, 0x100)]),
-        plain(
-            "branches",
-            "A choice between two blocks that meet again",
-            vec![
-                branch(Op::Bgeu, 4, 5, 12),
-                three(Op::SubD, 4, 5, 4),
-                go(Op::B, 8),
-                three(Op::SubD, 4, 4, 5),
-                back(),
-            ],
-        ),
-        plain(
-            "float_branch",
-            "A comparison of numbers and the branch on it, as one and as two",
-            vec![
-                compare(Op::FcmpCltD, 0, 1, 2),
-                branch(Op::Bcnez, 0, 0, 12),
-                compare(Op::FcmpCeqD, 0, 1, 2),
-                branch(Op::Bceqz, 0, 0, 8),
-                three(Op::FaddD, 0, 0, 1),
-                back(),
-            ],
-        ),
+        with("counted_loop_counting", "A counted loop whose blocks are counted", counted_loop(), counting),
+        with("counted_loop_tracing", "A counted loop that is traced", counted_loop(), tracing),
+        plain("memory_loop", memory, memory_loop()),
+        with("memory_loop_based", based_memory, memory_loop(), based),
+        with("memory_loop_tracing", "Loads and stores in a loop that is traced", memory_loop(), tracing),
         plain("exclusive", "Load-linked and store-conditional in a loop", exclusive()),
-        plain(
-            "system_call",
-            "A system call",
-            vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()],
-        ),
-        plain(
-            "call_out",
-            "An instruction that the interpreter executes, between others",
-            vec![three(Op::AddD, 4, 4, 5), three(Op::VabsdB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()],
-        ),
-        plain("constants", "Constants of several instructions", constants()),
         plain("vector_loop", "A loop of LSX", vector_loop()),
-        plain("many_vectors", "More vector registers than the host has, of both widths", many_vectors()),
         plain(
             "busy_registers",
             "A loop of registers that are in memory elsewhere, and a call behind it",
             busy_registers(),
         ),
+    ]
+}
+
+/// Calls, jumps and branches.
+fn ways() -> Vec<Sequence> {
+    let add = || three(Op::AddD, 4, 4, 5);
+    let choice = vec![
+        branch(Op::Bgeu, 4, 5, 12),
+        three(Op::SubD, 4, 5, 4),
+        go(Op::B, 8),
+        three(Op::SubD, 4, 4, 5),
+        back(),
+    ];
+    let comparisons = vec![
+        three(Op::FcmpCltD, 0, 1, 2),
+        branch(Op::Bcnez, 0, 0, 12),
+        three(Op::FcmpCeqD, 0, 1, 2),
+        branch(Op::Bceqz, 0, 0, 8),
+        three(Op::FaddD, 0, 0, 1),
+        back(),
+    ];
+    let out = vec![branch(Op::Blt, 4, 5, 0x200), go(Op::B, 0x100)];
+    let from_table = vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)];
+    let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()];
+    vec![
+        plain("call", "A call of a place outside, and the way back", vec![go(Op::Bl, 0x100), add(), back()]),
+        plain("indirect_call", "A call of an address in a register", vec![jump(1, 12), add(), back()]),
+        plain("indirect_jump", "A jump to an address from a table", from_table),
+        plain("jump_out", "Two ways out of a region", out),
+        plain("branches", "A choice between two blocks that meet again", choice),
+        plain("float_branch", "A comparison of numbers and the branch on it, as one and as two", comparisons),
+        plain("system_call", "A system call", system_call),
+    ]
+}
+
+fn others() -> Vec<Sequence> {
+    let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
+    let call_out =
+        vec![three(Op::AddD, 4, 4, 5), three(Op::VabsdB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
+    vec![
+        plain("load", "A load that may fault, and what it loads is used", load),
+        plain("call_out", "An instruction that the interpreter executes, between others", call_out),
+        plain("constants", "Constants of several instructions", constants()),
+        plain("many_vectors", "More vector registers than the host has, of both widths", many_vectors()),
     ]
 }
