@@ -403,6 +403,32 @@ impl Lowering<'_> {
         (is_run && starts && value >= 4096).then_some(((first + ones - 1) as u8, first as u8))
     }
 
+    /// Arithmetic that needs none, or little: what is zero by itself, steps of the stack, TEST of a register with itself. Gives what
+    /// [`Self::arithmetic`] does.
+    fn easy_arithmetic(
+        &mut self,
+        kind: Arithmetic,
+        reader: Option<ConditionCode>,
+        wanted: u32,
+        bytes: usize,
+    ) -> Option<u8> {
+        let i = self.instruction;
+        if is_zeroing(&i) {
+            self.clear_first();
+            return Some(0);
+        }
+        let is_of_stack = i.mnemonic() != Mnemonic::Cmp && is_register(&i, 0) == Some(Register::RSP);
+        if is_of_stack
+            && wanted == 0
+            && reader.is_none()
+            && let Some(step) = stack_step(&i, kind)
+        {
+            self.move_stack(step);
+            return Some(STACK_POINTER);
+        }
+        tests_itself(&i).then(|| self.test_itself(reader, wanted, bytes))
+    }
+
     /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Gives the register with the result; for `reader` or if flags are wanted, it is
     /// extended so that they follow from it.
     pub fn arithmetic(&mut self, reader: Option<ConditionCode>) -> u8 {
@@ -410,28 +436,16 @@ impl Lowering<'_> {
         let bytes = self.bytes_of(0);
         let mnemonic = i.mnemonic();
         let wanted = self.live & i.rflags_modified();
-        if is_zeroing(&i) {
-            self.clear_first();
-            return 0;
+        let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
+        if let Some(done) = self.easy_arithmetic(kind, reader, wanted, bytes) {
+            return done;
         }
         let is_negation = mnemonic == Mnemonic::Neg;
-        let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
         let discards = matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test);
         let destination = is_register(&i, 0).filter(|_| !discards);
-        if destination == Some(Register::RSP)
-            && wanted == 0
-            && reader.is_none()
-            && let Some(step) = stack_step(&i, kind)
-        {
-            self.move_stack(step);
-            return STACK_POINTER;
-        }
         let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
         // Whether the result has to be as an extension from its size makes it.
         let extends = wanted != 0 || reader.is_some();
-        if tests_itself(&i) {
-            return self.test_itself(reader, wanted, bytes);
-        }
         let extension = if beyond { Extension::Sign } else { Extension::Any };
         let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
         let field = self.field_of(kind, bytes, reader).filter(|_| wanted == 0);

@@ -288,7 +288,7 @@ impl Lowering<'_> {
             Packuswb => La::VssraniBuH,
             Packssdw => La::VssraniHW,
             Packusdw => La::VssraniHuW,
-            _ => return self.sums(),
+            _ => return self.pairs() || self.sums(),
         };
         let d = vector(i.op0_register());
         let s = self.whole(1);
@@ -299,19 +299,24 @@ impl Lowering<'_> {
         true
     }
 
-    /// Products and sums of neighbours.
+    /// Sums and differences of neighbours.
+    fn pairs(&mut self) -> bool {
+        let i = self.instruction;
+        let Some((even, odd, op)) = neighbours(i.mnemonic()) else { return false };
+        let d = vector(i.op0_register());
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        self.assembler.three(even, v, s, d);
+        self.assembler.three(odd, w, s, d);
+        self.assembler.three(op, d, v, w);
+        true
+    }
+
+    /// Products, sums of products and of differences, signs.
     fn sums(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
         let d = vector(i.op0_register());
-        if let Some((even, odd, op)) = neighbours(i.mnemonic()) {
-            let s = self.whole(1);
-            let (v, w) = (self.vector_temporary(), self.vector_temporary());
-            self.assembler.three(even, v, s, d);
-            self.assembler.three(odd, w, s, d);
-            self.assembler.three(op, d, v, w);
-            return true;
-        }
         match i.mnemonic() {
             Pmaddwd => {
                 let s = self.whole(1);
